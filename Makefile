@@ -1,0 +1,38 @@
+# Each target sets up on first use: setup.sh makes .venv/.stamp, and again when a lock or pyproject.toml changes.
+#   make run TARGETS=ch1              make run TARGETS="ch1 ch07:transpose" ARGS="--reproducible"
+TARGETS ?= all
+ARGS ?=
+STAMP := .venv/.stamp
+BIN := .venv/bin
+
+.PHONY: help setup run test lint types check format
+help:
+	@echo "make run TARGETS=ch1   measure a chapter (ARGS=... passes options on)"
+	@echo "make test              run the tests"
+	@echo "make check             lint, types and tests, as CI does"
+	@echo "make format            rewrite the sources in the common format"
+
+$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml setup.sh
+	@./setup.sh
+
+setup: $(STAMP)
+	@:
+
+run: $(STAMP)
+	@$(BIN)/benchmark_cli run $(addprefix --targets ,$(TARGETS)) $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+
+types: $(STAMP)
+	@$(BIN)/mypy --no-error-summary common tools
+
+check: lint types test
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .

@@ -1,0 +1,186 @@
+"""The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
+
+import importlib
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.python.clock import CpuClock, GpuClock, restore
+from common.python.preparation import Preparation, VariantError, free, settle
+from common.python.profiling import why
+from common.python.proof import prove, toothless
+from common.python.results import Proof
+from common.python.sampling import Sampler
+from common.python.verification import Rejected
+from common.python.workload import Prepare, Workload
+
+
+class Bench:
+    """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
+
+    def __init__(self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None]) -> None:
+        sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
+        self.scratch, self.settings, self.at = scratch, settings, at
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.prepares: dict[str, Prepare] = {}
+        self.prep: Preparation | None = None
+        self.refused: list[str] = []
+        self.seeds = random.Random(settings["seed"])
+        if settings["reproducible"]:
+            self._reproducible()
+
+    def _reproducible(self) -> None:
+        torch.manual_seed(self.settings["seed"])
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+
+        def note(message: Warning | str, *_: Any, **__: Any) -> None:
+            if "deterministic" in str(message) and str(message) not in self.refused:
+                self.refused.append(str(message))
+
+        warnings.showwarning = note
+        warnings.simplefilter("always")
+
+    def describe(self) -> dict[str, Any]:
+        """The device as torch sees it."""
+        if self.device.type == "cpu":
+            return {"device": "cpu", "cuda_build": torch.version.cuda, "torch": torch.__version__}
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
+
+    def load(self, baseline: str, modules: dict[str, str], size: str) -> dict[str, Any]:
+        """Import the module `baseline` and the variants' modules; facts of the workload, and who failed to load."""
+        self.workload = workload = self._workload_of(baseline)
+        failures = {}
+        for name, module in modules.items():
+            self.at(name, "import")
+            try:
+                self.prepares[name] = self._prepare_of(module)
+            except Exception as error:
+                failures[name] = str(VariantError(name, error))
+        chosen = dict(workload.sizes[size]) if size in workload.sizes else None
+        return {
+            "failures": failures,
+            "clock": workload.clock,
+            "goal": workload.goal,
+            "gpus": workload.gpus,
+            "isolated": workload.isolated,
+            "mutates": list(workload.mutates),
+            "tolerance": workload.tolerance,
+            "shape": chosen,
+            "cost": workload.cost(**chosen).model_dump() if chosen is not None else None,
+        }
+
+    def _workload_of(self, baseline: str) -> Workload:
+        name = baseline.rpartition(".")[2]
+        self.at(name, "import")
+        try:
+            loaded = importlib.import_module(baseline)
+            if not isinstance(getattr(loaded, "workload", None), Workload):
+                raise Rejected("the baseline has no `workload = Workload(...)`: it states the problem")
+        except Exception as error:
+            raise VariantError(name, error) from error
+        workload: Workload = loaded.workload
+        return workload
+
+    def _prepare_of(self, module: str) -> Prepare:
+        loaded = importlib.import_module(module)
+        if replaced := restore():
+            raise Rejected(f"importing it replaced {', '.join(replaced)}")
+        if getattr(loaded, "workload", None) is not self.workload:
+            raise Rejected("its workload is not its baseline's: import it from there (`import workload as workload`)")
+        if not callable(getattr(loaded, "prepare", None)):
+            raise Rejected("it has no `prepare`: a function of the inputs that returns a step")
+        prepare: Prepare = loaded.prepare
+        return prepare
+
+    def teeth(self) -> list[str]:
+        """Corruptions of a right answer that the tolerance accepts."""
+        assert self.prep is not None
+        return toothless(self.prep) if self.prep.dtypes else []
+
+    def dtypes(self) -> list[str]:
+        """What the baseline returned, and so every variant must."""
+        assert self.prep is not None
+        return [str(dtype).removeprefix("torch.") for dtype in self.prep.dtypes]
+
+    def _expect(self, dtypes: list[str]) -> None:
+        if self.prep is not None and dtypes:
+            self.prep.dtypes = [getattr(torch, name) for name in dtypes]
+
+    def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
+        """Begin a round: free the last one, draw inputs, prepare the variants."""
+        self.prep = None
+        free()
+        prep = Preparation(self.workload, dict(self.workload.sizes[size]), size, self.device, self.scratch, self.seeds)
+        failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
+        self.prep = prep
+        self._expect(dtypes)
+        ready = [name for name in names if name in prep.variants]
+        return {
+            "failures": {name: str(error) for name, error in failures.items()},
+            "out_of_memory": any(error.out_of_memory for error in failures.values()),
+            "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
+            "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
+        }
+
+    def start_clock(self) -> float:
+        """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
+        clock = GpuClock() if self.device.type == "cuda" else CpuClock()
+        self.sampler = Sampler(clock, self.workload.clock)
+        return self.sampler.floor_us()
+
+    def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
+        """Warm up until steady, or `passes` times; the number of steps that one sample must hold."""
+        assert self.prep is not None
+        return self.sampler.warm(self.prep, names, limit_s, self.at, passes)
+
+    def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
+        """Take samples in this order; those at the indices `probes` are proven as well.
+
+        `waken` runs one step untimed first, for a process that has slept while others had their turn.
+        """
+        assert self.prep is not None
+        if waken:
+            self.prep.variants[order[0]].step()
+            settle(self.device)
+        samples, walls, late, proofs = self.sampler.block(self.prep, order, count, probes, self.at)
+        return {
+            "samples": [sample.model_dump() for sample in samples],
+            "walls": [sample.model_dump() for sample in walls],
+            "late": late,
+            "proofs": _dump(proofs),
+        }
+
+    def prove(self, names: list[str], when: str, trials: int, dtypes: list[str]) -> dict[str, Any]:
+        """Prove the prepared closures, the very ones that are timed, `trials` times."""
+        assert self.prep is not None
+        self._expect(dtypes)
+        proofs = prove(self.prep, names, when, trials, at=self.at)
+        if replaced := restore():
+            raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
+        return _dump(proofs)
+
+    def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
+        """Profile one step of each variant; Chrome traces go to the folder `traces`, if it is named."""
+        assert self.prep is not None
+        answer = {}
+        for name in names:
+            self.at(name, "profile")
+            trace = Path(traces) / f"{name}.trace.json" if traces else None
+            trace = trace or self.scratch / "trace.json"
+            answer[name] = why(self.prep.variants[name], self.device, trace).model_dump()
+        return answer
+
+    def refusals(self) -> list[str]:
+        """What torch said it cannot do deterministically, with --reproducible."""
+        return self.refused
+
+
+def _dump(proofs: dict[str, list[Proof]]) -> dict[str, Any]:
+    return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}

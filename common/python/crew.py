@@ -1,0 +1,172 @@
+"""The workers of one session: one that holds all variants, or one for each where they may not share a process."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from common.python.results import AFTER
+from common.python.worker import Worker
+
+Hire = Callable[[int, bool], Worker]
+
+
+class Crew:
+    """Sends a command to whoever holds the named variants and merges the answers."""
+
+    turns = False
+
+    def __init__(self, hire: Hire, modules: dict[str, str], apart: bool, deadline: float, load: dict[str, str]) -> None:
+        """Start the workers (`hire(index, fresh)`) and have each import its variants.
+
+        `apart` gives each variant a fresh process of its own. No call outlives `deadline`, a monotonic time. `load`
+        names the baseline's module and the size. Raises WorkerError when the workload cannot be loaded.
+        """
+        self._hire, self._modules, self._load, self.deadline = hire, modules, load, deadline
+        self._workers: list[tuple[Worker, list[str]]] = []
+        self._log = ""
+        self.facts: dict[str, Any] = {}
+        try:
+            groups = [[name] for name in modules] if apart else [list(modules)]
+            self._workers = [(hire(index, apart), names) for index, names in enumerate(groups if modules else [])]
+            for worker, names in self._workers:  # all are started by now: fresh interpreters import torch side by side
+                self._load_into(worker, names)
+        except BaseException:
+            self.dismiss()
+            raise
+
+    def _load_into(self, worker: Worker, names: list[str]) -> None:
+        answer = self._call(worker, "load", modules={name: self._modules[name] for name in names}, **self._load)
+        self.facts = answer | {"failures": self.facts.get("failures", {}) | answer["failures"]}
+
+    def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
+        return worker.call(command, self.deadline - time.monotonic(), **arguments)
+
+    def first(self, command: str) -> Any:
+        """Ask the worker that holds the baseline."""
+        return self._call(self._workers[0][0], command)
+
+    def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
+        """Have every worker run it for its share of `names`; what they answer is merged. Proofs run side by side."""
+        merged: dict[str, Any] = {}
+        shares = [(worker, [name for name in names if name in held]) for worker, held in self._workers]
+        busy = [(worker, share) for worker, share in shares if share]
+        if command == "prove":
+            for worker, share in busy:
+                worker.ask(command, names=share, **arguments)
+            answers = [worker.answer(self.deadline - time.monotonic()) for worker, _ in busy]
+        else:
+            answers = [self._call(worker, command, names=share, **arguments) for worker, share in busy]
+        for answer in answers:
+            merged = _merge(merged, answer)
+        return merged
+
+    def start_clocks(self) -> float:
+        """The floor of the headline clock, in microseconds."""
+        return float(max(self._call(worker, "start_clock") for worker, _ in self._workers))
+
+    def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
+        """Warm up, one worker after the other; the number of steps that a sample must hold."""
+        shares = [(worker, [name for name in names if name in held]) for worker, held in self._workers]
+        counts = [
+            self._call(worker, "warm", names=share, limit_s=limit_s, passes=passes) for worker, share in shares if share
+        ]
+        return int(max(counts))
+
+    def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
+        """A block over all: workers take turns wherever the order passes from one's variants to another's."""
+        merged: dict[str, Any] = {}
+        for owner, run in itertools.groupby(enumerate(order), key=lambda item: self._owner(item[1])):
+            turn = list(run)
+            mine = [position for position, (index, _) in enumerate(turn) if index in probes]
+            names, waken = [name for _, name in turn], len(self._workers) > 1
+            answer = self._call(owner, "block", order=names, count=count, probes=mine, waken=waken)
+            merged = _merge(merged, answer)
+        return merged
+
+    def _owner(self, name: str) -> Worker:
+        return next(worker for worker, held in self._workers if name in held)
+
+    def in_turn(self) -> "TurnCrew":
+        """Dismiss these workers for a crew in which only one lives at a time."""
+        self.dismiss()
+        return TurnCrew(self._hire, self._modules, self.deadline, self._load)
+
+    def refusals(self) -> list[str]:
+        """What the workers could not do deterministically, each once."""
+        return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
+
+    def pids(self) -> set[int]:
+        return {worker.pid for worker, _ in self._workers}
+
+    def logs(self) -> str:
+        return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
+
+    def dismiss(self) -> None:
+        for worker, _ in self._workers:
+            worker.close()
+            self._log += worker.log_tail()
+        self._workers = []
+
+
+class TurnCrew(Crew):
+    """For variants that do not fit in memory together: each runs alone, in a fresh process for every turn."""
+
+    turns = True
+
+    def __init__(self, hire: Hire, modules: dict[str, str], deadline: float, load: dict[str, str]) -> None:
+        super().__init__(hire, {}, True, deadline, load)
+        self._modules = modules
+        self._prepared: dict[str, Any] = {}
+        self._proofs: dict[str, Any] = {}
+        self._warm: dict[str, Any] = {}
+
+    def _alone(self, name: str) -> Worker:
+        self.dismiss()
+        worker = self._hire(0, False)
+        self._workers = [(worker, [name])]
+        self._load_into(worker, [name])
+        return worker
+
+    def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
+        """What needs a prepared variant prepares it first; proof after timing was made at the end of each turn."""
+        if command == "prove" and arguments["when"] == AFTER:
+            proofs, self._proofs = self._proofs, {}
+            return proofs
+        if command == "prepare":
+            self._prepared = arguments
+        merged: dict[str, Any] = {}
+        for name in names:
+            worker = self._alone(name)
+            if command != "prepare":
+                self._call(worker, "prepare", names=[name], **self._prepared)
+            merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
+        return merged
+
+    def start_clocks(self) -> float:
+        return float(self.first("start_clock"))
+
+    def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
+        """Every turn warms up by itself, one step a sample: what fills the memory is not short."""
+        self._warm = {"limit_s": limit_s, "passes": passes}
+        return 1
+
+    def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
+        """Each run of one variant in `order` is a turn: start, prepare, warm up, sample, prove."""
+        merged: dict[str, Any] = {}
+        for name, run in itertools.groupby(order):
+            worker = self._alone(name)
+            self._call(worker, "prepare", names=[name], **self._prepared)
+            self._call(worker, "start_clock")
+            self._call(worker, "warm", names=[name], **self._warm)
+            answer = self._call(worker, "block", order=list(run), count=count, probes=[], waken=False)
+            merged = _merge(merged, answer)
+            proofs = self._call(worker, "prove", names=[name], when=AFTER, trials=1, dtypes=self._prepared["dtypes"])
+            self._proofs = _merge(self._proofs, proofs)
+        return merged
+
+
+def _merge(a: Any, b: Any) -> Any:
+    if isinstance(a, dict):
+        return a | {key: _merge(a[key], value) if key in a else value for key, value in b.items()}
+    return a or b if isinstance(a, bool) else a + b

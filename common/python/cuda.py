@@ -1,0 +1,259 @@
+"""A .cu file to a Python callable: nvcc builds a shared library, ctypes calls it, its signature checks each call.
+
+torch is imported inside the functions that a worker calls, because the parent process finds compilers and headers with
+this module and never imports torch.
+"""
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADERS = ROOT / "common" / "cuda"
+FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC")
+
+POINTERS = {
+    "float": "float32",
+    "double": "float64",
+    "__half": "float16",
+    "half": "float16",
+    "__nv_bfloat16": "bfloat16",
+    "int8_t": "int8",
+    "uint8_t": "uint8",
+    "int": "int32",
+    "int32_t": "int32",
+    "int64_t": "int64",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+}
+SCALARS: dict[str, Any] = {
+    "int": ctypes.c_int,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "bool": ctypes.c_bool,
+}
+RANGES = {
+    ctype: (-(1 << bits - 1), (1 << bits - 1) - 1) for ctype, bits in ((ctypes.c_int32, 32), (ctypes.c_int64, 64))
+}
+QUALIFIERS = {"const", "__restrict__", "__restrict"}
+# Group 1 is a string or character literal, in which nothing is a comment.
+COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+SIGNATURE = re.compile(r'extern\s+"C"\s+(?:\w+\s+)*?int\s+(\w+)\s*\(([^)]*)\)')
+
+
+class CudaError(RuntimeError):
+    """A .cu file that does not build, a call that does not fit its signature, or a launch that failed."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an exported function: a tensor of `dtype`, a scalar of `ctype`, or the stream."""
+
+    name: str
+    dtype: str | None = None
+    const: bool = False
+    ctype: Any = None
+
+
+def find_nvcc() -> Path | None:
+    """nvcc from the PATH, $CUDA_HOME, /usr/local/cuda, or the nvidia-cuda-nvcc wheel; $NVCC, if set, and no other."""
+    homes = [home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", *_wheel_roots()) if home]
+    named = os.environ.get("NVCC")
+    candidates = [named] if named else ["nvcc", *(f"{home}/bin/nvcc" for home in homes)]
+    return next((Path(found) for found in map(shutil.which, candidates) if found), None)
+
+
+def include_dirs() -> list[Path]:
+    """Folders of headers: ours, those of the nvcc that is used, and after them those of the CUDA and CCCL wheels.
+
+    A folder named with -I comes before those that nvcc searches by itself, so its own are named too: wheels of another
+    release only add what the toolkit lacks.
+    """
+    nvcc = find_nvcc()
+    bases = [HEADERS, *(_toolkit_includes(nvcc) if nvcc else ()), *(root / "include" for root in _wheel_roots())]
+    return list(dict.fromkeys(path for base in bases for path in (base, base / "cccl") if path.is_dir()))
+
+
+def find_header(name: str) -> Path | None:
+    return next((folder / name for folder in include_dirs() if (folder / name).is_file()), None)
+
+
+@functools.cache
+def _toolkit_includes(nvcc: Path) -> tuple[Path, ...]:
+    """The folders that this nvcc searches by itself.
+
+    Only it knows, as the nvcc on the PATH may be a wrapper script; but without a host compiler it does not say, so the
+    folder beside it is named as well.
+    """
+    plan = [str(nvcc), "--dryrun", "-x", "cu", "/dev/null", "-o", "/dev/null"]
+    said = subprocess.run(plan, capture_output=True, text=True, check=False).stderr
+    lines = [line for line in said.splitlines() if line.startswith("#$ INCLUDES=")]
+    asked = [Path(folder).resolve() for line in lines for folder in re.findall(r'"-I([^"]+)"', line)]
+    return *asked, nvcc.resolve().parent.parent / "include"
+
+
+@functools.cache
+def _wheel_roots() -> tuple[Path, ...]:
+    spec = importlib.util.find_spec("nvidia")
+    locations = [Path(p) for p in spec.submodule_search_locations or []] if spec else []
+    return tuple(root for place in locations for root in sorted(place.glob("cu[0-9]*")) if root.is_dir())
+
+
+def signature(source: Path, function: str) -> list[Parameter]:
+    """The parameters of an exported function, from its declaration in the .cu file.
+
+    Raises CudaError naming what the file exports, or the type that has no counterpart.
+    """
+    exported = {m[1]: m[2] for m in SIGNATURE.finditer(_code(source.read_text()))}
+    if function not in exported:
+        raise CudaError(f"{source.name} exports {sorted(exported) or 'nothing'}, not {function!r}")
+    parameters = [_parameter(text, source, function) for text in exported[function].split(",") if text.strip()]
+    if not parameters or parameters[-1].ctype is not ctypes.c_void_p or parameters[-1].dtype:
+        raise CudaError(f"{source.name}: the last parameter of {function} must be cudaStream_t")
+    return parameters
+
+
+def _code(text: str) -> str:
+    """C++ without its comments; what looks like one within a string or character literal stays."""
+    return COMMENT.sub(lambda found: found[1] or " ", text)
+
+
+def _parameter(text: str, source: Path, function: str) -> Parameter:
+    words = text.replace("*", " * ").split()
+    match [word for word in words if word not in QUALIFIERS]:
+        case ["cudaStream_t", name] if name.isidentifier():
+            return Parameter(name, ctype=ctypes.c_void_p)
+        case [kind, "*", name] if kind in POINTERS and name.isidentifier():
+            return Parameter(name, POINTERS[kind], "const" in words[: words.index("*")], ctypes.c_void_p)
+        case [kind, name] if kind in SCALARS and name.isidentifier():
+            return Parameter(name, ctype=SCALARS[kind])
+    raise CudaError(
+        f"{source.name}: {function} has the parameter {' '.join(words)!r}; a parameter is one of {sorted(SCALARS)}, "
+        f"one pointer to one of {sorted(POINTERS)}, or the cudaStream_t, and it has a name"
+    )
+
+
+def build(source: Path, arch: str, cache: Path | None = None) -> Path:
+    """Compile a .cu file for one architecture (sm_90a) to a shared library; cached by source, headers, flags, compiler.
+
+    Raises CudaError with the compiler's first error when it does not compile, or when there is no nvcc.
+    """
+    nvcc = find_nvcc()
+    if nvcc is None and (named := os.environ.get("NVCC")):
+        raise CudaError(f"$NVCC is {named}, which is no program: name an nvcc, or unset it to have one looked for")
+    if nvcc is None:
+        raise CudaError("no nvcc found: install the CUDA toolkit, or the nvidia-cuda-nvcc wheel (./setup.sh does)")
+    headers = sorted([*HEADERS.glob("*.cuh"), *source.parent.glob("*.cuh")])
+    extra = _flags_from(source)
+    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{_version(nvcc)}".encode())
+    for file in (source, *headers):
+        digest.update(file.read_bytes())
+    folder = cache or ROOT / "build" / "cuda"
+    library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{library.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may want the same file; one builds it
+        if not library.exists():
+            _compile(nvcc, source, arch, extra, library)
+    return library
+
+
+def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> None:
+    code = arch.removeprefix("sm_")
+    includes = [f"-I{folder}" for folder in include_dirs()]
+    partial = library.with_suffix(".partial")
+    command = [str(nvcc), *FLAGS, f"-gencode=arch=compute_{code},code=sm_{code}", *includes, str(source), *extra]
+    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stderr + done.stdout).splitlines()
+        first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+        raise CudaError(f"{source.name} does not compile for {arch}: {first.strip()}")
+    partial.rename(library)
+
+
+def _flags_from(source: Path) -> list[str]:
+    """Libraries that a file links, named in its first lines as `// link: cublas`."""
+    head = "\n".join(source.read_text().splitlines()[:12])
+    names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
+    return [f"-l{name.strip()}" for line in names for name in line.split(",")]
+
+
+def nvcc_version() -> str | None:
+    """The release of the nvcc that is found, such as 13.0."""
+    nvcc = find_nvcc()
+    release = re.search(r"release ([\d.]+)", _version(nvcc)) if nvcc else None
+    return release[1] if release else None
+
+
+@functools.cache
+def _version(nvcc: Path) -> str:
+    return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def load_cuda(file: str, function: str) -> Callable[..., None]:
+    """The exported `function` of the .cu file that stands beside the Python `file` under the same name.
+
+    The callable takes tensors and numbers in declared order, less the stream (torch's current one is passed). It raises
+    TypeError when a tensor's dtype, device or contiguity, or the count of arguments, differs from the declaration,
+    OverflowError when an integer does not fit its parameter, and CudaError when the function returns a CUDA error.
+    """
+    import torch
+
+    source = Path(file).with_suffix(".cu")
+    parameters = signature(source, function)[:-1]
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}" + "a" * (major >= 9)
+    library = ctypes.CDLL(str(build(source, arch)))
+    entry = getattr(library, function)
+    entry.argtypes, entry.restype = [*(p.ctype for p in parameters), ctypes.c_void_p], ctypes.c_int
+    raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()
+
+    def call(*arguments: Any) -> None:
+        if len(arguments) != len(parameters):
+            raise TypeError(f"{function} takes {len(parameters)} arguments, got {len(arguments)}")
+        values = [
+            (_pointer if parameter.dtype else _number)(argument, parameter, function)
+            for argument, parameter in zip(arguments, parameters)
+        ]
+        if code := entry(*values, raw_stream(device)):
+            raise CudaError(f"{function} failed with CUDA error {code} ({_error_name(code)})")
+
+    return call
+
+
+def _pointer(tensor: Any, parameter: Parameter, function: str) -> int:
+    if str(tensor.dtype) != f"torch.{parameter.dtype}":
+        raise TypeError(f"{function}: {parameter.name} must be {parameter.dtype}, got {tensor.dtype}")
+    if not tensor.is_cuda and not tensor.is_pinned():
+        raise TypeError(f"{function}: {parameter.name} must be on the GPU or page-locked, got {tensor.device}")
+    if not tensor.is_contiguous():
+        raise TypeError(f"{function}: {parameter.name} must be contiguous, its strides are {tensor.stride()}")
+    return int(tensor.data_ptr())
+
+
+def _number(value: Any, parameter: Parameter, function: str) -> Any:
+    limits = RANGES.get(parameter.ctype)
+    if limits is None:  # ctypes checks floats, and takes anything for a bool
+        return value
+    if not isinstance(value, int):
+        raise TypeError(f"{function}: {parameter.name} must be an int, got {value!r}")
+    if not limits[0] <= value <= limits[1]:  # ctypes would pass the low bits alone
+        raise OverflowError(f"{function}: {parameter.name} must be from {limits[0]} to {limits[1]}, got {value}")
+    return value
+
+
+def _error_name(code: int) -> str:
+    import torch
+
+    return str(torch.cuda.cudart().cudaGetErrorString(torch.cuda.cudart().cudaError(code)))

@@ -1,0 +1,192 @@
+"""Pairs are found by their file names and read as text: the parent never imports one."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from common.python.requirements import Requirements, needs
+from common.python.results import Kind, Role
+from common.python.targets import CHAPTERS, Target, TargetError, nearest, pair_name
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One file, as far as reading it tells."""
+
+    name: str  # file stem
+    role: Role
+    label: str  # baseline, optimized, or the rung's or peer's own name
+    path: Path
+    sentence: str
+    kinds: tuple[Kind, ...]
+    required: Requirements
+    problem: str | None = None  # why it cannot be used: file, line and what is wrong
+
+    @property
+    def module(self) -> str:
+        return f"{self.path.parent.name}.{self.name}"
+
+
+@dataclass
+class Pair:
+    """A baseline with its optimized rungs and peers."""
+
+    chapter: str
+    name: str
+    variants: list[Variant] = field(default_factory=list)
+    literals: dict[str, Any] = field(default_factory=dict)  # literal arguments of Workload(...): isolated, gpus, goal
+
+    @property
+    def key(self) -> str:
+        return f"{self.chapter}:{self.name}"
+
+    @property
+    def baseline(self) -> Variant | None:
+        return next((variant for variant in self.variants if variant.role == "baseline"), None)
+
+    @property
+    def isolated(self) -> bool:
+        return bool(self.literals.get("isolated", False))
+
+    def only(self, names: set[str]) -> "Pair":
+        """The same pair with the named variants alone."""
+        return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
+
+
+def find_pairs(root: Path) -> list[Pair]:
+    """Every pair under `root`, by chapter and name; variants with the baseline first, then rungs, then peers."""
+    pairs: dict[tuple[str, str], Pair] = {}
+    for chapter in CHAPTERS:
+        for role in ("baseline", "optimized", "peer"):
+            for path in sorted((root / chapter).glob(f"{role}_*.py")):
+                name = pair_name(path.stem)
+                pair = pairs.setdefault((chapter, name), Pair(chapter, name))
+                pair.variants.append(read_variant(path))
+                if role == "baseline":
+                    pair.literals = workload_literals(path)
+    return [pairs[key] for key in sorted(pairs)]
+
+
+def read_variant(path: Path) -> Variant:
+    """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
+    role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
+    label = path.stem.split("__", 1)[1] if "__" in path.stem else role
+    here = f"{path.parent.name}/{path.name}"
+    try:
+        tree = ast.parse(path.read_bytes())  # of bytes, Python says which line it cannot decode
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        wrong = f"{here}:{line}: {getattr(error, 'msg', error)}"
+        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong)
+    sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
+    kinds = _kinds(tree)
+    problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
+    required = Requirements(gpus=1) if "CUDA" in kinds else Requirements()
+    try:
+        required = _requirements(tree) or required
+    except ValueError as error:
+        problem = f"{here}:{error}"
+    if "CUDA" in kinds and not required.gpus:
+        required = required.model_copy(update={"gpus": 1})
+    return Variant(path.stem, role, label, path, sentence, kinds, required, problem)
+
+
+def _kinds(tree: ast.Module) -> tuple[Kind, ...]:
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported |= {node.module.split(".")[0]} | {alias.name for alias in node.names}
+    kinds: list[Kind] = []
+    if "load_cuda" in imported:
+        kinds.append("CUDA")
+    if "triton" in imported:
+        kinds.append("Triton")
+    return tuple(kinds) or ("PyTorch",)
+
+
+def _bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """The statements of a module that give `name` a value, in whatever way."""
+    return [statement for statement in tree.body if name in _bound(statement)]
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names | {node.asname or node.name.split(".")[0] for node in nodes if isinstance(node, ast.alias)}
+
+
+def _call(statement: ast.stmt) -> ast.Call | None:
+    """The call in `name = f(...)` or `name: T = f(...)`; None for every other statement."""
+    match statement:
+        case ast.Assign(targets=[ast.Name()], value=ast.Call() as call) | ast.AnnAssign(value=ast.Call() as call):
+            return call
+    return None
+
+
+def _requirements(tree: ast.Module) -> Requirements | None:
+    """The needs that a file declares. Raises ValueError, the line first, where they cannot be read from its text."""
+    bindings = _bindings(tree, "requires")
+    if not bindings:
+        return None
+    statement = bindings[-1]
+    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0]}`"
+    unreadable = ValueError(f"{written} must be `requires = needs(...)`, once, with literal keyword arguments")
+    call = _call(statement)
+    if len(bindings) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
+        raise unreadable
+    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
+        raise unreadable
+    try:
+        arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+    except (ValueError, TypeError):
+        raise unreadable from None
+    try:
+        return needs(**arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{written}: {first['loc'][0]}: {first['msg']}") from None
+    except TypeError as error:
+        raise ValueError(f"{written}: {error}") from None
+
+
+def workload_literals(path: Path) -> dict[str, Any]:
+    """The arguments of `workload = Workload(...)` that are plain literals; empty if the file does not parse."""
+    try:
+        bindings = _bindings(ast.parse(path.read_bytes()), "workload")
+    except (SyntaxError, ValueError):
+        return {}
+    keywords = [keyword for statement in bindings if (call := _call(statement)) for keyword in call.keywords]
+    return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
+
+
+def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
+    """The pairs that the targets name, each once, in the order of the chapters.
+
+    Raises TargetError for a chapter without pairs, an unknown pair or an unknown file.
+    """
+    wanted: dict[str, set[str]] = {}
+    targets = list(targets)
+    for target in targets:
+        here = [pair for pair in pairs if pair.chapter == target.chapter]
+        if not here and len(targets) < len(CHAPTERS):  # `all` passes over chapters that are not written yet
+            chapters = sorted({pair.chapter for pair in pairs})
+            raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")
+        named = [pair for pair in here if target.pair in (None, pair.name)]
+        if not named and here:
+            hint = nearest(f"{target.chapter}:{target.pair}", [pair.key for pair in here])
+            raise TargetError(f"{target.chapter}:{target.pair} is not a pair{hint}")
+        for pair in named:
+            known = [variant.name for variant in pair.variants]
+            if target.variant is not None and target.variant not in known:
+                hint = nearest(target.variant, known)
+                raise TargetError(f"{target.chapter}/{target.variant}.py does not exist{hint}")
+            wanted.setdefault(pair.key, set()).update([target.variant] if target.variant else known)
+    return [pair.only(wanted[pair.key]) for pair in pairs if pair.key in wanted]

@@ -1,0 +1,67 @@
+"""What a person sees: a live table on a terminal, plain lines in a pipe."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+
+from common.python.judgement import headline_row
+from common.python.report import Running, footers, pair_line, suite_table, suite_title, variant_table
+from common.python.results import PairResult, Summary
+from common.python.text import wide_console
+
+
+class Display:
+    """Shows a suite as it runs; `show` is its listener. A context manager, so that the terminal is left as it was."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or wide_console()
+        self.done: list[PairResult] = []
+        self.pairs, self.started = 0, time.monotonic()
+        self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
+
+    def __enter__(self) -> "Display":
+        if self.live is not None:
+            self.live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.__exit__(kind, value, trace)
+
+    def expect(self, pairs: int) -> None:
+        """How many pairs will be run: with their mean so far it gives the time left."""
+        self.pairs, self.started = pairs, time.monotonic()
+
+    def show(self, phase: str, result: PairResult) -> None:
+        """Hear that a pair has entered a phase, finished a round, or is done."""
+        if phase == "done":
+            self.done.append(result)
+            if self.live is None:
+                print(pair_line(result), flush=True)
+        if self.live is not None:
+            self.live.update(
+                suite_table(self.done, None if phase == "done" else self._running(phase, result)), refresh=True
+            )
+
+    def _running(self, phase: str, result: PairResult) -> Running:
+        own, left_s = headline_row(result), None
+        if self.done:
+            spent_s = time.monotonic() - self.started
+            left_s = max(0.0, spent_s / len(self.done) * self.pairs - spent_s)
+        return {"pair": result.key, "doing": phase, "interval": own.speedup if own else None, "left_s": left_s}
+
+    def finish(self, summary: Summary, folder: Path) -> None:
+        """What a run ends with: in a pipe the lines under the table, for single files their times, and the folder."""
+        alone = [result for result in summary.pairs if len(result.variants) == 1 and result.variants[0].wall]
+        for result in alone:
+            self.console.print(variant_table(result))
+        if self.live is None:
+            print(suite_title(summary.pairs))
+            for line in footers(summary.pairs):
+                print(line)
+        print(f"results: {folder}")

@@ -1,0 +1,166 @@
+"""From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
+
+from statistics import median
+
+from common.python.performance_targets import Peaks, impossible, limit, rates
+from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
+from common.python.roster import CONTROL
+from common.python.statistics import compare, control_ok, escaped_us, memory_verdict, spread, verdict
+
+NEAR_FLOOR = 10.0
+ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
+ESCAPE_SHARE = 0.1
+LATE_SHARE = 0.05
+FEWEST_ROUNDS = 3
+
+
+def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
+    """The result with every derived number filled in: spreads, speedups, limit, peer ratio, verdicts, notes."""
+    result = result.model_copy(deep=True)
+    result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
+    result.limit = limit(result.cost, peaks) if result.cost else None
+    for row in result.variants:
+        _describe(row, result)
+    _compare_all(result)
+    for row in result.variants:
+        row.verdict = _verdict(row, result, peaks)
+    _compare_peers(result)
+    _pair_row(result)
+    return result
+
+
+def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
+    """Every time of a variant on a clock, in the order taken, discarded blocks left out; microseconds."""
+    kept = [block for block in blocks if block.discarded is None]
+    on_device = [s.device_us for block in kept for s in block.samples if s.variant == variant]
+    on_wall = [s.wall_us for block in kept for s in [*block.samples, *block.walls] if s.variant == variant]
+    return [time for time in (on_device if clock == "device" else on_wall) if time is not None]
+
+
+def headline_row(result: PairResult) -> VariantResult | None:
+    """The variant that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
+    rungs = [row for row in result.variants if row.role == "optimized"]
+    own = [row for row in rungs if row.name == f"optimized_{result.name}"]
+    able = [row for row in rungs if row.status in ("measured", "proven")]
+    sure = [row for row in own if row in able or row.status == "failed"]  # a rung must not hide a headline that failed
+    return next(iter(sure or able[-1:] or own or rungs[-1:] or result.variants[:1]), None)
+
+
+def _describe(row: VariantResult, result: PairResult) -> None:
+    device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
+    row.device = spread(device) if device else None
+    row.wall = spread(wall) if wall else None
+    main = _main(row, result)
+    if main is None:
+        return
+    if row.status not in ("failed", "unsupported"):
+        row.status = "measured"
+    if result.cost:
+        row.rates = rates(result.cost, main.median)
+    if result.limit:
+        row.percent_of_limit = 100 * result.limit.us / main.median
+
+
+def _main(row: VariantResult, result: PairResult) -> Spread | None:
+    return row.device if result.clock == "device" else row.wall
+
+
+def _compare_all(result: PairResult) -> None:
+    clock, blocks = result.clock or "device", result.blocks
+    baseline = next((row for row in result.variants if row.role == "baseline"), None)
+    if baseline is None or not blocks:
+        return
+    result.control = compare(blocks, baseline.name, CONTROL, clock)
+    for row in result.variants:
+        if row.role != "baseline":
+            row.speedup = compare(blocks, baseline.name, row.name, clock)
+            if baseline.why and row.why and baseline.why.peak_bytes and row.why.peak_bytes:
+                row.memory_ratio = baseline.why.peak_bytes / row.why.peak_bytes
+
+
+def _compare_peers(result: PairResult) -> None:
+    """The best of the sound peers against the headline variant, where that is sound too."""
+    own = headline_row(result)
+    sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
+    peers = [row for row in sound if row.role == "peer"]
+    result.best_peer, result.peer_ratio = None, None
+    if peers and own in sound and own is not None:
+        clock, blocks = result.clock or "device", result.blocks
+        best = max(peers, key=lambda row: row.speedup.ratio if row.speedup else 0.0)
+        result.best_peer = best.label
+        result.peer_ratio = compare(blocks, best.name, own.name, clock)
+
+
+def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:
+    if row.verdict == "invalid" or row.status != "measured":
+        row.speedup, row.memory_ratio = None, None  # times of what is not proven compare with nothing
+        return row.verdict
+    reason = _impossible(row, result, peaks)
+    if reason is None and result.control is not None and not control_ok(result.control):
+        low, high = result.control.low, result.control.high
+        reason = f"the control, baseline against itself, reads [{low:.3f}, {high:.3f}]: something disturbs this session"
+    if reason is not None:
+        row.reason, row.speedup, row.memory_ratio = reason, None, None
+        return "invalid"
+    if row.role == "baseline" or not any(other.role == "baseline" for other in result.variants):
+        return None
+    if row.speedup is None:
+        return "inconclusive"
+    if result.goal == "memory":
+        return memory_verdict(row.memory_ratio) if row.memory_ratio else "inconclusive"
+    return verdict(row.speedup) if row.speedup.rounds >= FEWEST_ROUNDS else "inconclusive"
+
+
+def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> str | None:
+    """Why these times cannot be those of the work: a rate beyond physics, or work that escaped the clock."""
+    main = _main(row, result)
+    if main is None:
+        return None
+    if result.cost and (reason := impossible(result.cost, main.median, peaks)):
+        return f"{reason}: doubt the declared cost or the measurement"
+    if result.clock != "device" or row.device is None:
+        return None
+    device = row.device.median
+    walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
+    if walls:
+        escaped = median(escaped_us(device, s.wall_us or 0.0, s.host_us) for s in walls)
+        if escaped > ESCAPE_SLACK_US + ESCAPE_SHARE * device:
+            return f"{escaped:.0f} us of work went on after the step's own stream was done: it escaped the clock"
+    busy = row.why.busy_us if row.why else None
+    if busy is not None and busy > 1.5 * device + ESCAPE_SLACK_US:
+        return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
+    return None
+
+
+def _pair_row(result: PairResult) -> None:
+    own = headline_row(result)
+    if own is None:
+        return
+    failed = [row for row in result.variants if row.status == "failed" or row.verdict == "invalid"]
+    baseline = next((row for row in failed if row.role == "baseline"), None)
+    speaks = baseline or own
+    if result.status != "failed":
+        result.status = speaks.status
+        result.verdict = "invalid" if baseline is not None and baseline.verdict == "invalid" else own.verdict
+        result.reason = result.reason or speaks.reason
+    result.notes += [note for note in _notes(result) if note not in result.notes]
+
+
+def _notes(result: PairResult) -> list[str]:
+    notes = []
+    own = headline_row(result)
+    if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
+        notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} cannot run here")
+    fastest = [spread.median for row in result.variants if (spread := _main(row, result)) is not None]
+    if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
+        notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
+    samples = sum(len(block.samples) for block in result.blocks)
+    late = sum(block.late for block in result.blocks)
+    if samples and late > LATE_SHARE * samples:
+        notes.append(f"in {late} of {samples} device samples the host was late: its time is in them")
+    if result.discarded_blocks:
+        why = sorted({block.discarded for block in result.blocks if block.discarded})
+        notes.append(f"{result.discarded_blocks} of {len(result.blocks)} blocks discarded: {', '.join(why)}")
+    if any("sw_power_cap" in block.telemetry.throttle for block in result.blocks if block.telemetry):
+        notes.append("the power cap held the clocks down during some blocks")
+    return notes

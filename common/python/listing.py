@@ -1,0 +1,43 @@
+"""Every pair as `list` shows it. It loads little, since it must answer at once: rich only for a terminal."""
+
+import sys
+
+from common.python.discovery import Pair, Variant
+from common.python.requirements import Requirements, unmet
+from common.python.results import Machine
+from common.python.text import clean
+
+COLUMNS = ("pair", "variant", "kind", "needs", "here", "mechanism")
+
+
+def print_list(pairs: list[Pair], machine: Machine) -> None:
+    """A line for each variant: a table on a terminal, tab-separated in a pipe."""
+    rows = [_row(pair, variant, machine) for pair in pairs for variant in pair.variants]
+    if not sys.stdout.isatty():
+        print("\n".join("\t".join(row) for row in rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*COLUMNS, box=None, pad_edge=False, show_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _row(pair: Pair, variant: Variant, machine: Machine) -> tuple[str, ...]:
+    missing = [variant.problem] if variant.problem else unmet(variant.required, machine)
+    here, kinds = clean("; ".join(missing)) or "yes", "+".join(variant.kinds)
+    return pair.key, variant.label, kinds, needs_text(variant.required), here, clean(variant.sentence)
+
+
+def needs_text(required: Requirements) -> str:
+    """Needs as a reader would say them: `1 GPU, sm_90, cublas_v2.h`."""
+    words = [f"{required.gpus} GPU{'s' * (required.gpus > 1)}"] * bool(required.gpus)
+    words += [f"sm_{required.sm}"] * bool(required.sm) + list(required.targets)
+    words += [f"{required.memory_gib:g} GiB"] * bool(required.memory_gib)
+    words += [f"{required.host_memory_gib:g} GiB host"] * bool(required.host_memory_gib)
+    words += [f"{required.cores} cores"] * (required.cores > 1)
+    words += [f"{required.numa_nodes} NUMA nodes"] * (required.numa_nodes > 1)
+    return ", ".join([*words, *required.modules, *required.tools, *required.headers])

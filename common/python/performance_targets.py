@@ -1,0 +1,135 @@
+"""The least time that physics allows for a cost, the rates that were achieved, and the rates that nothing can achieve.
+
+Peaks come from this machine's measurement where there is one, else from the datasheet; `Peaks.source` says which.
+"""
+
+from collections.abc import Iterator
+
+from pydantic import ConfigDict, Field
+
+from common.python.hardware import datasheet
+from common.python.results import Cost, Limit, Model
+
+DATASHEET = "datasheet"
+# Vendors quote rates at the boost clock, and GeForce cards run beyond it: an RTX 4090 quoted at 2.52 GHz runs at 2.7
+# and can be set to 3.1. A rate is impossible by its datasheet only where no clock explains it.
+CLOCK_HEADROOM = 0.3
+
+_BYTES = {
+    "hbm": "GB/s",
+    "pcie": "PCIe GB/s",
+    "nvlink": "NVLink GB/s",
+    "disk": "disk GB/s",
+    "host": "host GB/s",
+}
+
+
+class Peaks(Model):
+    """The most that each resource of one machine can do.
+
+    Resources are `hbm`, `pcie`, `nvlink`, `disk` and `host` in bytes/s, the dtypes in FLOP/s, and `launch` in seconds
+    for one launch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    values: dict[str, float]
+    source: str = Field(description="'datasheet of ...' or 'measured ...'")
+    l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
+
+
+def datasheet_peaks(gpu_name: str) -> Peaks | None:
+    """The peaks of a GPU by its datasheet; None when it has none. Disk, host and launches are in no datasheet."""
+    sheet = datasheet(gpu_name)
+    if sheet is None:
+        return None
+    links = {"hbm": sheet.hbm, "pcie": sheet.pcie, "nvlink": sheet.nvlink}
+    values = {resource: peak for resource, peak in links.items() if peak is not None} | sheet.rates
+    return Peaks(values=values, source=f"{DATASHEET} of {sheet.name}", l2_bytes=sheet.l2_bytes or 0)
+
+
+def limit(cost: Cost, peaks: Peaks | None) -> Limit | None:
+    """The largest of work over peak, over the resources of the cost; None when none of them has a known peak."""
+    if peaks is None:
+        return None
+    times = {
+        resource: _seconds(resource, amount, peaks) for resource, amount in _work(cost) if resource in peaks.values
+    }
+    if not times:
+        return None
+    binding = max(times, key=times.__getitem__)
+    return Limit(
+        us=times[binding] * 1e6,
+        resource=binding,
+        peak=peaks.values[binding],
+        unit=_unit(binding),
+        source=peaks.source,
+    )
+
+
+def rates(cost: Cost, us: float) -> dict[str, float]:
+    """What a step of `us` microseconds achieved, in the field's units: `GB/s`, `PCIe GB/s`, `TFLOP/s`, `tokens/s`."""
+    seconds = us * 1e-6
+    achieved = {}
+    for resource, amount in _work(cost):
+        if resource in _BYTES:
+            achieved[_BYTES[resource]] = amount / seconds / 1e9
+        elif resource != "launch":
+            achieved["TOP/s" if resource == "int8" else "TFLOP/s"] = amount / seconds / 1e12
+    if cost.items:
+        achieved[f"{cost.unit or 'items'}/s"] = cost.items / seconds
+    return achieved
+
+
+def impossible(cost: Cost, us: float, peaks: Peaks | None, margin: float = 0.05) -> str | None:
+    """A sentence naming the resource whose rate beats its peak by more than the margin; None when physics allows `us`.
+
+    Memory traffic is counted less what the L2 can hold: short steps repeated back to back find that much in the cache.
+    """
+    if peaks is None:
+        return None
+    worst, sentence = 1.0, None
+    for resource, amount in _work(cost):
+        if resource not in peaks.values:
+            continue
+        must_move = max(amount - peaks.l2_bytes, 0) if resource == "hbm" else amount
+        excess = _seconds(resource, must_move, peaks) / (us * 1e-6)
+        if excess > max(worst, 1 + _margin(resource, peaks, margin)):
+            worst, peak = excess, _engineering(peaks.values[resource], _unit(resource))
+            sentence = f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source})"
+    return sentence
+
+
+def _margin(resource: str, peaks: Peaks, margin: float) -> float:
+    clocked = resource not in _BYTES and peaks.source.startswith(DATASHEET)
+    return max(margin, CLOCK_HEADROOM) if clocked else margin
+
+
+def _work(cost: Cost) -> Iterator[tuple[str, float]]:
+    amounts = {
+        "hbm": cost.hbm_bytes,
+        cost.dtype: cost.flops,
+        "pcie": cost.pcie_bytes,
+        "nvlink": cost.nvlink_bytes,
+        "disk": cost.disk_bytes,
+        "host": cost.host_bytes,
+        "launch": cost.launches,
+    }
+    return ((resource, amount) for resource, amount in amounts.items() if amount)
+
+
+def _seconds(resource: str, amount: float, peaks: Peaks) -> float:
+    peak = peaks.values[resource]
+    return amount * peak if resource == "launch" else amount / peak
+
+
+def _unit(resource: str) -> str:
+    if resource in _BYTES:
+        return "B/s"
+    return {"launch": "s", "int8": "OP/s"}.get(resource, "FLOP/s")
+
+
+def _engineering(value: float, unit: str) -> str:
+    if unit == "s":
+        return f"{value * 1e6:.3g} us a launch"
+    return f"{value / 1e12:.3g} T{unit}" if value >= 1e12 else f"{value / 1e9:.3g} G{unit}"

@@ -1,0 +1,217 @@
+"""One round: inputs drawn afresh and every variant prepared anew on them.
+
+Where buffers land moves a copy by 0.4% (measured on an H200), and no number of samples of one allocation can see that:
+so a round frees everything, allocates a pad of random size and prepares the variants in random order.
+"""
+
+import gc
+import os
+import random
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from common.python.clock import now_ns, restore
+from common.python.verification import Rejected, leaves
+from common.python.workload import Draw, Inputs, Output, Prepare, Step, Workload
+
+PAD_BYTES = 64 << 20
+
+
+class VariantError(Exception):
+    """A variant (or `inputs`, `reference`) that raised: who, what, and where in its own file."""
+
+    def __init__(self, who: str, error: BaseException) -> None:
+        others = ("<", "/common/python/", "site-packages", "/lib/python")
+        own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
+        place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        message = str(error).strip().splitlines()
+        super().__init__(f"{type(error).__name__}{place}: {message[0] if message else 'no message'}")
+        self.who = who
+        self.out_of_memory = isinstance(error, torch.OutOfMemoryError)
+
+
+@dataclass
+class Prepared:
+    """A variant ready to be timed."""
+
+    name: str
+    step: Step
+    inputs: Inputs  # the shared inputs, with copies of its own of those it may write
+    prepare_s: float
+    first_call_s: float
+    output: list[Tensor] = field(default_factory=list)  # of the last proven call
+    held_bytes: float | None = None  # device memory that stays between its steps
+
+
+@dataclass
+class Preparation:
+    """Everything that one round measures. Build with `prepare_all`."""
+
+    workload: Workload
+    size: dict[str, Any]
+    size_name: str
+    device: torch.device
+    scratch: Path
+    seeds: random.Random
+    inputs: Inputs = field(default_factory=dict)
+    variants: dict[str, Prepared] = field(default_factory=dict)
+    dtypes: list[torch.dtype] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # that `inputs` drew
+    pad: Tensor | None = None
+
+    def prepare_all(self, prepares: dict[str, Prepare], at: Callable[[str, str], None]) -> dict[str, "VariantError"]:
+        """Draw inputs, then prepare every variant and call its step once, in random order; `at` hears who is at work.
+
+        Returns what the variants raised that could not be prepared. Raises VariantError when inputs cannot be drawn.
+        """
+        free()
+        self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
+        at("workload", "inputs")
+        self.inputs = self._draw()
+        order = list(prepares)
+        self.seeds.shuffle(order)
+        failures = {}
+        for name in order:
+            at(name, "prepare")
+            try:
+                self.variants[name] = self._prepare(name, prepares[name])
+            except VariantError as error:
+                failures[name] = error
+        return failures
+
+    def _draw(self) -> Inputs:
+        try:
+            inputs = self.workload.inputs(Draw(self.device, self.seeds.getrandbits(48), self.scratch), **self.size)
+            unknown = {*self.workload.frozen, *self.workload.mutates} - set(inputs)
+            if unknown:
+                raise Rejected(f"frozen or mutates names {sorted(unknown)}, the inputs are {sorted(inputs)}")
+            self.files = [path for path in self.scratch.rglob("*") if path.is_file()]
+            if self.files:
+                os.sync()  # pages still to be written cannot be dropped from the page cache
+            return inputs
+        except Exception as error:
+            raise VariantError("workload", error) from error
+
+    def _prepare(self, name: str, prepare: Prepare) -> Prepared:
+        clear_workspaces()
+        own = {key: clone(self.inputs[key]) for key in self.workload.mutates}
+        given = {**self.inputs, **own}
+        frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
+        before = allocated_bytes()
+        try:
+            started = now_ns()
+            step = prepare(**given)
+            settle(self.device)
+            prepared = now_ns()
+            step()
+            settle(self.device)
+            called = now_ns()
+            if replaced := restore():
+                raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
+            if spoilt := differing(self.inputs, frozen):
+                for key in spoilt:
+                    overwrite(self.inputs[key], frozen[key], key)
+                raise Rejected(
+                    f"prepare or step overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen"
+                )
+        except Exception as error:
+            raise VariantError(name, error) from error
+        result = Prepared(name, step, given, (prepared - started) / 1e9, (called - prepared) / 1e9)
+        if self.device.type == "cuda":
+            gc.collect()
+            result.held_bytes = allocated_bytes() - before
+        return result
+
+    def refill(self) -> None:
+        """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""
+        fresh = self._draw()
+        for key, value in self.inputs.items():
+            if key not in self.workload.frozen:
+                overwrite(value, fresh[key], key)
+        for variant in self.variants.values():
+            for key in self.workload.mutates:
+                overwrite(variant.inputs[key], self.inputs[key], key)
+
+    def reference(self, inputs: Inputs) -> list[Tensor]:
+        """The float64 answer for clones of these inputs."""
+        try:
+            doubled = pytree.tree_map(_doubled, inputs)
+            output: Output = self.workload.reference(**doubled)
+            return [leaf.detach() for leaf in leaves(output)]
+        except Rejected:
+            raise
+        except Exception as error:
+            raise VariantError("workload", error) from error
+
+    def evict_files(self) -> None:
+        """Drop the scratch files from the page cache, as the flush drops data from L2."""
+        for path in self.files:
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def free() -> None:
+    """Give back what earlier rounds held, so that the next ones' buffers land elsewhere."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def clear_workspaces() -> None:
+    """Let every variant allocate its own cuBLAS workspaces, or their 32 MiB would count for whoever comes first."""
+    if torch.cuda.is_initialized():
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def allocated_bytes() -> int:
+    return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+
+
+def clone(tree: Any) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def differing(inputs: Inputs, kept: Inputs) -> list[str]:
+    """The inputs among `kept` that no longer hold the values kept of them."""
+    pairs = {key: zip(tensors(inputs[key]), tensors(kept[key])) for key in kept}
+    return [key for key, held in pairs.items() if any(not torch.equal(now, then) for now, then in held)]
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """The tensors of an input, be it one or a list or dict of them."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _doubled(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return leaf.detach().to(torch.float64 if leaf.dtype.is_floating_point else leaf.dtype, copy=True)
+
+
+def overwrite(target: Any, source: Any, key: str) -> None:
+    """Copy an input in place. Raises Rejected when shapes, dtypes or what is not a tensor differ between draws."""
+    old, new = pytree.tree_leaves(target), pytree.tree_leaves(source)
+    if len(old) != len(new):
+        raise Rejected(f"input {key!r} has {len(new)} parts in one draw and {len(old)} in another")
+    for a, b in zip(old, new):
+        if isinstance(a, Tensor):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                raise Rejected(f"input {key!r} changes from {a.dtype} {tuple(a.shape)} to {b.dtype} {tuple(b.shape)}")
+            with torch.no_grad():
+                a.copy_(b)
+        elif a != b:
+            raise Rejected(f"input {key!r} is {a!r} in one draw and {b!r} in another: only tensors and files may vary")

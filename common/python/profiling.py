@@ -1,0 +1,82 @@
+"""One untimed, profiled step of each variant: what it did, to say why the times are what they are."""
+
+import gc
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from common.python.preparation import Prepared, settle
+from common.python.results import Why
+
+TOP = 3
+STEP = "benchmark_step"
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
+
+
+def why(variant: Prepared, device: torch.device, trace: Path) -> Why:
+    """Kernels, synchronisations, bytes copied and peak memory of one step; its Chrome trace is left in `trace`."""
+    peak = _peak_bytes(variant) if device.type == "cuda" else None
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+    with profile(activities=activities, acc_events=True) as profiler:
+        with record_function(STEP):
+            variant.step()
+        settle(device)
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(trace))
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
+    return _read(events, device).model_copy(update={"peak_bytes": peak})
+
+
+def _peak_bytes(variant: Prepared) -> float | None:
+    """What stays between steps plus the most that one step adds; shared inputs and other variants do not count.
+
+    None where a variant gave back more than it took, such as workspaces that others had been using.
+    """
+    gc.collect()
+    variant.output = []
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    variant.step()
+    torch.cuda.synchronize()
+    held = variant.held_bytes or 0.0
+    return held + torch.cuda.max_memory_allocated() - before if held >= 0 else None
+
+
+def _read(events: list[Event], device: torch.device) -> Why:
+    step = next(event for event in events if event["name"] == STEP and event.get("cat") == "user_annotation")
+    within = [event for event in events if step["ts"] <= event["ts"] <= step["ts"] + step["dur"]]
+    operators = [event for event in within if event.get("cat") == "cpu_op"]
+    if device.type == "cpu":
+        return Why(operators=len(operators), top=_longest(operators))
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    copies = [event for event in events if event.get("cat") == "gpu_memcpy"]
+    sets = [event for event in events if event.get("cat") == "gpu_memset"]
+    return Why(
+        kernels=len(kernels),
+        operators=len(operators),
+        syncs=sum(event["name"] in SYNCS for event in within),
+        copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
+        busy_us=_union_us(kernels + copies + sets),
+        top=_longest(kernels + copies),
+    )
+
+
+def _longest(events: list[Event]) -> list[str]:
+    times: dict[str, float] = defaultdict(float)
+    for event in events:
+        times[event["name"]] += event["dur"]
+    return [name[:120] for name, _ in sorted(times.items(), key=lambda item: -item[1])[:TOP]]
+
+
+def _union_us(events: list[Event]) -> float:
+    """Time during which at least one of the events ran: streams that overlap count once."""
+    covered, reached = 0.0, 0.0
+    for start, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return float(covered)

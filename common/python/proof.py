@@ -1,0 +1,139 @@
+"""Proof of the very closures that are timed: what is early, cached, left over, skipped or half-written is wrong here.
+
+Each trial poisons the last output, overwrites the inputs in place, calls the step once on them and compares with the
+float64 reference; then it spoils one element and calls once more, since a step may not skip work that it did before.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from common.python.preparation import (
+    Preparation,
+    Prepared,
+    VariantError,
+    clone,
+    differing,
+    overwrite,
+    settle,
+    tensors,
+)
+from common.python.results import BEFORE, Proof
+from common.python.verification import Rejected, compare, leaves, poison, teeth
+from common.python.workload import Inputs, Output, Step
+
+STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
+Call = Callable[[Step], Output]
+
+
+def prove(
+    prep: Preparation,
+    names: list[str],
+    when: str,
+    trials: int = 1,
+    call: Call = lambda step: step(),
+    at: Callable[[str, str], None] = lambda who, what: None,
+) -> dict[str, list[Proof]]:
+    """Prove the named variants on shared fresh inputs, `trials` times or until one fails; `call` makes the first call.
+
+    Raises VariantError when the workload's own inputs or reference raise.
+    """
+    proofs: dict[str, list[Proof]] = {name: [] for name in names}
+    for _ in range(trials):
+        living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
+        for name in living:
+            poison(prep.variants[name].output)
+        at("workload", "reference")
+        prep.refill()
+        pristine = clone(prep.inputs)
+        expected = prep.reference(pristine)
+        for name in living:
+            at(name, f"proof {when}")
+            error, reason = _try(prep, prep.variants[name], pristine, expected, call, when)
+            reason = _changed(prep, pristine) or reason
+            error = error if error is not None and math.isfinite(error) else None
+            proof = {"size": prep.size_name, "when": when, "error": error, "reason": reason}
+            proofs[name].append(Proof.model_validate(proof))
+    return proofs
+
+
+def toothless(prep: Preparation) -> list[str]:
+    """Corruptions of a right answer that the workload's tolerance accepts."""
+    stale = prep.reference(prep.inputs)
+    prep.refill()
+    return teeth(prep.reference(prep.inputs), stale, prep.dtypes, prep.workload.tolerance)
+
+
+def _try(
+    prep: Preparation, variant: Prepared, pristine: Inputs, expected: list[Tensor], call: Call, when: str
+) -> tuple[float | None, str | None]:
+    """The error of one trial and, if it failed, the reason."""
+    try:
+        first = _seen(prep, variant, call(variant.step))
+        if reason := _aliased(prep, variant.output):
+            return None, reason
+        second = _seen(prep, variant, _again(prep, variant))
+        settle(prep.device)
+        dtypes = prep.dtypes or [leaf.dtype for leaf in first]
+        comparison = compare(first, expected, dtypes, prep.workload.tolerance)
+        if comparison.reason:
+            return comparison.error, comparison.reason
+        prep.dtypes = dtypes
+        if reason := compare(second, expected, dtypes, prep.workload.tolerance).reason:
+            return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
+        if when == BEFORE and _still_written(prep, variant, second):
+            return comparison.error, "the output was still being written after the step had returned"
+        poison([*first, *second])  # right answers in freed memory would suit a variant that does not write its own
+        return comparison.error, None
+    except Rejected as rejected:
+        return None, str(rejected)
+    except Exception as error:
+        return None, str(VariantError(variant.name, error))
+
+
+def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
+    """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
+    variant.output = leaves(output)
+    if any(leaf.device.type != prep.device.type for leaf in variant.output):
+        settle(prep.device)  # a copy to the host is done when the device is
+    return [leaf.detach().clone() for leaf in variant.output]
+
+
+def _again(prep: Preparation, variant: Prepared) -> Output:
+    """A second call on the same inputs, after one element of each output has been spoilt."""
+    for leaf in variant.output:
+        spot = leaf.detach()
+        if not leaf.numel():
+            continue
+        for extent in leaf.shape:
+            spot = spot[prep.seeds.randrange(extent)]
+        poison([spot])
+    for key in prep.workload.mutates:
+        overwrite(variant.inputs[key], prep.inputs[key], key)
+    return variant.step()
+
+
+def _aliased(prep: Preparation, output: list[Tensor]) -> str | None:
+    for key, value in prep.inputs.items():
+        storages = {leaf.untyped_storage().data_ptr() for leaf in tensors(value) if leaf.numel()}
+        if any(leaf.untyped_storage().data_ptr() in storages for leaf in output):
+            return f"the output shares memory with the input {key!r}"
+    return None
+
+
+def _changed(prep: Preparation, pristine: Inputs) -> str | None:
+    """Which shared inputs a step overwrote; they are restored, so that the other variants see what was drawn."""
+    changed = differing(prep.inputs, pristine)
+    for key in changed:
+        overwrite(prep.inputs[key], pristine[key], key)
+    names = " and ".join(map(repr, changed))
+    return f"the step overwrote the input {names}, which is not in mutates" if changed else None
+
+
+def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor]) -> bool:
+    time.sleep(STALE_WRITE_S)
+    settle(prep.device)
+    return any(not torch.equal(now, then) for now, then in zip(variant.output, seen))

@@ -1,0 +1,109 @@
+"""What a variant needs beyond its problem. An unmet need is `unsupported` with the reason, never worked around."""
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from common.python.cuda import find_header
+from common.python.results import Machine
+
+
+class Requirements(BaseModel):
+    """The needs that a pair declares with `requires = needs(...)`; read from the source, so they must be literals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sm: int | None = Field(default=None, description="least compute capability, as in sm_80: 80")
+    targets: tuple[str, ...] = Field(default=(), description="the only architectures it is for, such as sm_90a")
+    gpus: int = Field(default=0, description="GPUs")
+    memory_gib: float = Field(default=0.0, description="memory of one GPU, GiB")
+    host_memory_gib: float = Field(default=0.0, description="memory of the host, GiB")
+    cores: int = Field(default=1, description="CPU cores this process may use")
+    modules: tuple[str, ...] = Field(default=(), description="Python modules to import")
+    tools: tuple[str, ...] = Field(default=(), description="programs on the PATH")
+    headers: tuple[str, ...] = Field(default=(), description="C headers that nvcc must find")
+    numa_nodes: int = Field(default=1, description="NUMA nodes")
+
+
+def needs(
+    *,
+    sm: int | None = None,
+    targets: Sequence[str] = (),
+    gpus: int = 0,
+    memory_gib: float = 0.0,
+    host_memory_gib: float = 0.0,
+    cores: int = 1,
+    modules: Sequence[str] = (),
+    tools: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    numa_nodes: int = 1,
+) -> Requirements:
+    """Declare what a variant needs: `requires = needs(sm=90, memory_gib=40, modules=["liger_kernel"])`."""
+    for name, value in {"targets": targets, "modules": modules, "tools": tools, "headers": headers}.items():
+        if isinstance(value, str):  # which is a sequence of strings too: its letters
+            raise TypeError(f"needs({name}={value!r}) must be a list: {name}=[{value!r}]")
+    return Requirements(
+        sm=sm,
+        targets=tuple(targets),
+        gpus=gpus,
+        memory_gib=memory_gib,
+        host_memory_gib=host_memory_gib,
+        cores=cores,
+        modules=tuple(modules),
+        tools=tuple(tools),
+        headers=tuple(headers),
+        numa_nodes=numa_nodes,
+    )
+
+
+def unmet(required: Requirements, machine: Machine) -> list[str]:
+    """The needs this machine lacks, one phrase each, in the order a reader would check them; empty if it has all."""
+    reasons = []
+    gpus = machine.gpus
+    wants_gpu = required.gpus or required.sm or required.targets or required.memory_gib
+    if wants_gpu and len(gpus) < max(required.gpus, 1):
+        reasons.append(f"needs {_count(max(required.gpus, 1), 'GPU')}, found {len(gpus)}")
+    elif wants_gpu:
+        gpu = gpus[0]
+        if required.sm and gpu.sm < required.sm:
+            reasons.append(f"needs sm_{required.sm} or later, found sm_{gpu.sm}")
+        if required.targets and gpu.sm not in {_sm(target) for target in required.targets}:
+            reasons.append(f"is for {', '.join(required.targets)}, found sm_{gpu.sm}")
+        if gpu.memory_gib < required.memory_gib:
+            reasons.append(f"needs {required.memory_gib:g} GiB of GPU memory, found {gpu.memory_gib:.0f}")
+    if machine.memory_gib < required.host_memory_gib:
+        reasons.append(f"needs {required.host_memory_gib:g} GiB of host memory, found {machine.memory_gib:.0f}")
+    if machine.cores < required.cores:
+        reasons.append(f"needs {_count(required.cores, 'core')}, found {machine.cores}")
+    if machine.numa_nodes < required.numa_nodes:
+        reasons.append(f"needs {_count(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
+    reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
+    reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
+    reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
+    return reasons
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n > 1)}"
+
+
+def _sm(target: str) -> int:
+    digits = re.fullmatch(r"sm_(\d+)[af]?", target)
+    if digits is None:
+        raise ValueError(f"target {target!r} is not an architecture: write it as sm_90a")
+    return int(digits[1])
+
+
+def _importable(module: str) -> bool:
+    """Whether a module would be found, part by part: find_spec("a.b") would import the package a to look into it."""
+    top, *parts = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(part, spec.submodule_search_locations)
+    return spec is not None

@@ -1,0 +1,139 @@
+"""Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
+
+A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
+ratio. Device samples follow each other without a gap and are read once at the end of the block.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from common.python.clock import Clock, GpuClock, Pending, Reading
+from common.python.preparation import Preparation
+from common.python.proof import prove
+from common.python.results import WHILE, ClockName, Proof, Sample
+from common.python.workload import Output, Step
+
+WINDOW = 5  # samples of each variant between two looks at whether the times have settled
+STEADY = 0.01
+SHORT_US = 50.0  # a shorter step is timed several at a time
+MOST_STEPS = 64
+At = Callable[[str, str], None]  # hears which variant is at work, and on what
+MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
+SLACK_US = 20.0  # of the delay beyond the host's own time
+
+
+@dataclass
+class Sampler:
+    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is)."""
+
+    clock: Clock
+    headline: ClockName
+    delays: dict[str, float] = field(default_factory=dict)
+
+    def on_device(self) -> bool:
+        return self.headline == "device" and isinstance(self.clock, GpuClock)
+
+    def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
+        """Run the variants in turn until two windows agree within 1% or the limit passes; give the steps per sample.
+
+        `passes`, where it is given, fixes how often each variant runs instead.
+        """
+        started = time.perf_counter()
+        first = {}
+        for name in names:
+            at(name, "warm-up")
+            first[name] = [self._wall(prep, name, 1).wall_us or 0.0]
+        if passes is not None:
+            taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
+            return self._steps(prep, {name: taken[name] or first[name] for name in names})
+        earlier: dict[str, float] = {}
+        while True:
+            times: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(WINDOW):
+                for name in names:
+                    at(name, "warm-up")
+                    times[name].append(self._headline_us(prep, name))
+                if time.perf_counter() - started > limit_s:
+                    return self._steps(prep, times)
+            medians = {name: statistics.median(values) for name, values in times.items()}
+            if earlier and all(abs(medians[n] / earlier[n] - 1) < STEADY for n in names if earlier[n]):
+                return self._steps(prep, times)
+            earlier = medians
+
+    def _steps(self, prep: Preparation, times: dict[str, list[float]]) -> int:
+        shortest = min(statistics.median(values) for values in times.values() if values)
+        if shortest >= SHORT_US or prep.workload.mutates:  # several steps on end would not match the reference of one
+            return 1
+        return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
+
+    def _headline_us(self, prep: Preparation, name: str) -> float:
+        if self.on_device():
+            reading = self._device(prep, name, 1).read()
+            return reading.device_us or 0.0
+        return self._wall(prep, name, 1).wall_us or 0.0
+
+    def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
+        reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
+        self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
+        return reading
+
+    def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
+        assert isinstance(self.clock, GpuClock)
+        pending = self.clock.device(step or prep.variants[name].step, count, self.delays[name])
+        if pending.late and self.delays[name] < MOST_DELAYS * pending.host_us:
+            self.delays[name] *= 1.5
+        return pending
+
+    def block(
+        self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At
+    ) -> tuple[list[Sample], list[Sample], int, dict[str, list[Proof]]]:
+        """Samples in this order, wall companions of device samples, the count of late ones, proofs of the `probes`."""
+        taken: list[tuple[str, Pending | Reading]] = []
+        proofs: dict[str, list[Proof]] = {}
+        for index, name in enumerate(order):
+            at(name, "timing")
+            timed = self._device if self.on_device() else self._wall
+            if index not in probes:
+                taken.append((name, timed(prep, name, count)))
+                continue
+            self.clock.settle()
+
+            def call(step: Step, name: str = name, timed: Callable[..., Pending | Reading] = timed) -> Output:
+                outputs: list[Output] = []
+
+                def spied() -> Output:
+                    outputs.clear()  # given back before the next step, as where nobody looks at the output
+                    outputs.append(step())
+                    return outputs[0]
+
+                taken.append((name, timed(prep, name, count, spied)))
+                return outputs[0]
+
+            proofs.setdefault(name, []).extend(prove(prep, [name], WHILE, call=call)[name])
+        readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in taken]
+        late = sum(isinstance(item, Pending) and item.late for _, item in taken)
+        alone = dict.fromkeys(order) if self.on_device() else []
+        walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
+        return [_sample(name, reading, count) for name, reading in readings], walls, late, proofs
+
+    def floor_us(self) -> float:
+        """What an empty step reads on the headline clock."""
+
+        def empty() -> Output:  # never looked at
+            return ()
+
+        if self.on_device():
+            assert isinstance(self.clock, GpuClock)
+            return statistics.median(self.clock.device(empty, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
+        return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+
+
+def _sample(name: str, reading: Reading, count: int) -> Sample:
+    return Sample(
+        variant=name,
+        device_us=None if reading.device_us is None else reading.device_us / count,
+        wall_us=None if reading.wall_us is None else reading.wall_us / count,
+        host_us=reading.host_us / count,
+    )

@@ -1,0 +1,289 @@
+"""One pair from files to row: proven at `test` size, then rounds of prepare, warm up, sample and prove again."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.python.crew import Crew
+from common.python.discovery import Pair
+from common.python.judgement import judge
+from common.python.performance_targets import Peaks
+from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
+from common.python.roster import CONTROL, Roster
+from common.python.statistics import compare, half_width
+from common.python.telemetry import Monitor, harmful
+from common.python.worker import Worker, WorkerError
+
+ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
+SLOW_PREPARE_S = 1.0  # compilation: a variant so slow to prepare gets fewer rounds
+CLOSING = 2  # last rounds, which all take part in
+PRECISE = 0.005  # relative half-width of the interval at which sampling stops
+OVERHEAD = 3.0  # preparing, warming up and sampling together may take this many sampling budgets
+FIRST_WARM_S, LATER_WARM_S = 3.0, 0.25
+MOST_BLOCKS = 32  # in a round
+TRIALS = 3  # proofs before timing
+PROBES = 2  # samples of each variant that are proven while they are timed
+Progress = Callable[[str, PairResult], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
+
+    root: Path
+    folder: Path  # of this pair's artifacts
+    scratch: Path
+    size: str
+    seed: int
+    device: str
+    budget_s: float = 3.0
+    time_limit_s: float = 120.0
+    iterations: int | None = None
+    warmup: int | None = None
+    reproducible: bool = False
+    cold_start: bool = False
+    profile: bool = False
+    peaks: Peaks | None = None
+    monitor: Monitor | None = None
+    progress: Progress = lambda phase, result: None
+
+
+@dataclass
+class Session:
+    """The state of one session; `run` is the story."""
+
+    pair: Pair
+    roster: Roster
+    settings: Settings
+    result: PairResult
+    crew: Crew | None = None
+    dtypes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    probes: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    count: int = 1  # steps in a sample
+    slow: set[str] = field(default_factory=set)
+    rng: random.Random = field(default_factory=random.Random)
+
+    def run(self) -> PairResult:
+        """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception."""
+        self.deadline = time.monotonic() + self.settings.time_limit_s
+        self.rng.seed(self.settings.seed)
+        self.result.seed = self.settings.seed
+        try:
+            with self._phase("start"):
+                self._open()
+            self._prove_at_test_size()
+            if self.roster.timed and not self.roster.nothing_left():
+                self._measure()
+        except WorkerError as error:
+            self.roster.blame(error.who, error.reason)
+        finally:
+            if self.crew is not None:
+                self.result.log = self.crew.logs()
+                self.crew.dismiss()
+            self.roster.close()
+        return judge(self.result, self.settings.peaks)
+
+    def _open(self) -> None:
+        apart = self.pair.isolated or self.settings.cold_start
+        load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
+        self.crew = Crew(self._hire, self.roster.modules(), apart, self.deadline, load)
+        self.facts = self.crew.facts
+        self._drop(self.facts["failures"])
+        result, facts = self.result, self.facts
+        result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
+        if self.settings.device == "cpu":
+            result.clock = "end_to_end"  # the only clock there is
+        if facts["shape"] is not None:
+            result.size, result.shape = self.settings.size, facts["shape"]
+            result.cost = Cost(**facts["cost"])
+
+    def _hire(self, index: int, fresh: bool) -> Worker:
+        log = self.settings.folder / "logs" / f"worker{index}.log"
+        settings = {"seed": self.settings.seed, "reproducible": self.settings.reproducible}
+        return Worker(self.settings.root, self.settings.scratch / f"worker{index}", log, settings, fresh)
+
+    def _prove_at_test_size(self) -> None:
+        """The baseline first: its dtypes are everybody's, and its answer tests the tolerance."""
+        names = self.roster.everybody
+        for share in (names[:1], names[1:]):
+            share = self._living(share)
+            if share and not self.roster.nothing_left():
+                self._prepare(share, "test")
+                self._prove(self._living(share), BEFORE, TRIALS)
+                if names[0] in share:
+                    self.dtypes = self._crew.first("dtypes")
+                    with self._phase("proof"):
+                        accepted = self._crew.first("teeth")
+                    if accepted:
+                        self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
+
+    def _living(self, names: list[str]) -> list[str]:
+        return [name for name in names if self.roster.row(name).status != "failed"]
+
+    def _measure(self) -> None:
+        """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
+        if self.facts["shape"] is None:
+            self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
+            return
+        plan = self._fixed_plan()
+        rounds = len(plan) if plan else FEWEST_ROUNDS
+        self.probes = {
+            name: [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
+            for name in self.roster.active()
+        }
+        self.dtypes, index, closing = [], 0, 0
+        while index < (len(plan) if plan else MOST_ROUNDS):
+            everybody = plan is not None or index == 0 or closing > 0 or not self.slow
+            if not self._round(index, plan[index] if plan else None, everybody):
+                return
+            index += 1
+            self.settings.progress("round", judge(self.result, self.settings.peaks))
+            if closing == 1 or (plan is None and not self.slow and self._enough(index)):
+                break
+            closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
+        with self._phase("why"):
+            traces = str(self.settings.folder / "profiles") if self.settings.profile else None
+            for name, why in self._crew.each("why", self.roster.active(), traces=traces).items():
+                if name != CONTROL:
+                    self.roster.row(name).why = Why(**why)
+        if self.settings.reproducible:
+            refused = self._crew.refusals()
+            self.result.notes += [f"not deterministic: {text}" for text in refused]
+
+    def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
+        """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
+        self._prepare(self._partakers(everybody), self.settings.size, cold=index == 0)
+        if index == 0:
+            baseline, others = self.roster.active()[:1], self.roster.active()[1:]
+            self._prove(baseline, BEFORE, TRIALS)
+            self.dtypes = self._crew.first("dtypes")
+            self._prove(others, BEFORE, TRIALS)
+        if self.roster.nothing_left():
+            return False
+        names = self._partakers(everybody)
+        if index == 0:
+            self.result.floor_us = self._crew.start_clocks()
+        with self._phase("warm-up"):
+            limit_s = FIRST_WARM_S if index == 0 else LATER_WARM_S
+            count = self._crew.warm(names, limit_s, self._warm_passes())
+            self.count = count if index == 0 else self.count
+        with self._phase("samples"):
+            done, total = 0, blocks or 1
+            while done < total and not self.roster.nothing_left():
+                took = self._block(index, names, done, total)
+                done += 1
+                if blocks is None and done == 1:
+                    share_s = self.settings.budget_s / ROUNDS
+                    total = max(1, min(MOST_BLOCKS, int(share_s / max(took, 1e-6))))
+        self._prove(self._partakers(everybody), AFTER, 1)
+        return not self.roster.nothing_left()
+
+    def _block(self, index: int, names: list[str], done: int, total: int) -> float:
+        names = [name for name in names if name in self.roster.active()]
+        order = self.rng.sample(names, len(names))
+        order += reversed(order)
+        probes = []
+        for name in names:
+            due = [p for p in self.probes[name] if p[0] == index and int(p[1] * total) <= done]
+            self.probes[name] = [p for p in self.probes[name] if p not in due]
+            probes += [order.index(name)] if due else []
+        started = time.monotonic()
+        answer = self._crew.block(order, self.count, probes)
+        took = time.monotonic() - started
+        telemetry = self.settings.monitor.read(self._crew.pids()) if self.settings.monitor else None
+        self.result.blocks.append(
+            Block(
+                round=index,
+                steps=self.count,
+                samples=[Sample(**sample) for sample in answer["samples"]],
+                walls=[Sample(**sample) for sample in answer["walls"]],
+                late=answer["late"],
+                telemetry=telemetry,
+                discarded=harmful(telemetry) if telemetry else None,
+            )
+        )
+        self.roster.take_proofs(answer["proofs"])
+        return took
+
+    def _fixed_plan(self) -> list[int] | None:
+        """Blocks of each round for `--iterations`; a block holds two samples of each variant."""
+        if self.settings.iterations is None:
+            return None
+        blocks = (self.settings.iterations + 1) // 2
+        rounds = min(ROUNDS, blocks)
+        return [blocks // rounds + (index < blocks % rounds) for index in range(rounds)]
+
+    def _warm_passes(self) -> int | None:
+        """Each round's share of `--warmup`, rounded up."""
+        plan = self._fixed_plan()
+        return None if plan is None else math.ceil((self.settings.warmup or 0) / len(plan))
+
+    def _enough(self, rounds: int) -> bool:
+        """Eight rounds and a narrow interval, or as many (at least three) as the time budgets allow."""
+        seconds = self.result.seconds
+        sampled_s, spent_s = seconds["samples"], sum(seconds[phase] for phase in ("prepare", "warm-up", "samples"))
+        out_of_time = sampled_s >= self.settings.budget_s or spent_s >= OVERHEAD * self.settings.budget_s
+        if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not out_of_time):
+            return False
+        intervals = [
+            compare(self.result.blocks, self.roster.timed[0].name, name, self.result.clock or "device")
+            for name in self.roster.active()[1:]
+            if self.roster.row(name).role == "optimized" and name not in self.slow
+        ]
+        return out_of_time or all(found is not None and half_width(found) < PRECISE for found in intervals)
+
+    def _partakers(self, everybody: bool) -> list[str]:
+        """Who is timed in this round: what compiles anew for seconds takes part in the first and the last ones only."""
+        return [name for name in self.roster.active() if everybody or name not in self.slow]
+
+    def _prove(self, names: list[str], when: str, trials: int) -> None:
+        with self._phase("proof"):
+            self.roster.take_proofs(self._crew.each("prove", names, when=when, trials=trials, dtypes=self.dtypes))
+
+    def _prepare(self, names: list[str], size: str, cold: bool = False) -> None:
+        with self._phase("prepare"):
+            answer = self._prepared(names, size)
+        self._drop(answer["failures"])
+        spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
+        if cold and not self.settings.iterations:
+            timed = {name for name in spent if self.roster.row(name).role != "baseline"}
+            self.slow = {name for name in timed if spent[name] > SLOW_PREPARE_S}
+        for name in spent if cold else ():
+            if name != CONTROL:
+                self.roster.row(name).prepare_s = answer["prepare_s"][name]
+                self.roster.row(name).first_call_s = answer["first_call_s"][name]
+
+    def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
+        answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)
+        if answer["out_of_memory"] and len(names) > 1 and not self._crew.turns:
+            self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")
+            self.crew = self._crew.in_turn()
+            answer = self.crew.each("prepare", names, size=size, dtypes=self.dtypes)
+        return answer
+
+    def _drop(self, failures: dict[str, str]) -> None:
+        for name, reason in failures.items():
+            self.roster.exclude(name, reason)
+
+    @property
+    def _crew(self) -> Crew:
+        if self.crew is None:
+            raise RuntimeError("the session has no workers before it is opened")
+        return self.crew
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Add the wall time of what is inside to the phase's seconds."""
+        self.settings.progress(name, self.result)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - started
+            self.result.seconds[name] = self.result.seconds.get(name, 0.0) + spent

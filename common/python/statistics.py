@@ -1,0 +1,137 @@
+"""Samples to verdicts: mirrored blocks give log ratios, rounds are the unit, and an interval over rounds decides.
+
+Where buffers land moves a copy by 0.4%, and no number of samples of one allocation can see that. So the blocks of a
+round fold into one value, and only rounds, each with allocations of its own, count as independent.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from common.python.results import Block, ClockName, Interval, Sample, Spread, Verdict
+
+MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
+
+
+def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> Interval | None:
+    """Time of `numerator` over time of `denominator`, with its 95% interval; None with fewer than two rounds."""
+    return interval(round_log_ratios(blocks, numerator, denominator, clock))
+
+
+def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> list[float]:
+    """One log ratio a round, in order: the median over its blocks, which a spike in a few of them does not move."""
+    rounds = defaultdict(list)
+    for block in blocks:
+        ratio = block_log_ratio(block, numerator, denominator, clock)
+        if ratio is not None and block.discarded is None:
+            rounds[block.round].append(ratio)
+    return [float(np.median(rounds[index])) for index in sorted(rounds)]
+
+
+def block_log_ratio(block: Block, numerator: str, denominator: str, clock: ClockName) -> float | None:
+    """The log ratio of a mirrored block, in which linear drift cancels; None if it did not time both variants."""
+    above, below = (_mean_log(block, variant, clock) for variant in (numerator, denominator))
+    return None if above is None or below is None else above - below
+
+
+def _mean_log(block: Block, variant: str, clock: ClockName) -> float | None:
+    taken = [headline(sample, clock) for sample in block.samples if sample.variant == variant]
+    times = [time for time in taken if time is not None]
+    if not times or len(times) < len(taken):  # a block that lost one of a pair is no longer mirrored
+        return None
+    if min(times) <= 0:
+        raise ValueError(f"{variant} in round {block.round} took {min(times)} us: a time must be above zero")
+    return sum(map(math.log, times)) / len(times)
+
+
+def headline(sample: Sample, clock: ClockName) -> float | None:
+    """The time of a sample on the clock that a workload is judged by."""
+    return sample.device_us if clock == "device" else sample.wall_us
+
+
+def interval(round_values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+    """The ratio whose log is the mean of the rounds' log ratios, with its t interval; None for fewer than two."""
+    n = len(round_values)
+    if n < 2:
+        return None
+    mean = float(np.mean(round_values))
+    half = t_quantile(confidence, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
+    return Interval(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=n)
+
+
+@cache
+def t_quantile(confidence: float, df: int) -> float:
+    """The t that a Student variable of `df` degrees of freedom stays within, on both sides, with this confidence."""
+    if not 0.0 < confidence < 1.0 or df < 1:
+        raise ValueError(f"confidence {confidence} must be inside (0, 1) and df {df} at least 1")
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:  # until no float lies between them
+        low, high = (middle, high) if _t_within(middle, df) < confidence else (low, middle)
+    return math.sqrt(df) * math.tan(low)
+
+
+def _t_within(angle: float, df: int) -> float:
+    """P(|t| < sqrt(df) tan(angle)): finite sums for whole df, Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    cosine = math.cos(angle)
+    odd = df % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(2 + odd, df + 1, 2):
+        total += term
+        term *= cosine * cosine * (k - 1) / k
+    return (angle + math.sin(angle) * total) * 2 / math.pi if odd else math.sin(angle) * total
+
+
+def spread(times_us: Sequence[float]) -> Spread:
+    """How the times of one variant lie; the standard deviation is the sample's, 0 for a single time."""
+    if not len(times_us):
+        raise ValueError("a spread needs at least one time")
+    times = np.asarray(times_us, dtype=float)
+    q1, median, q3, p95, p99 = (float(value) for value in np.percentile(times, (25, 50, 75, 95, 99)))
+    reach = 3 * (q3 - q1)
+    return Spread(
+        n=times.size,
+        mean=float(times.mean()),
+        std=float(times.std(ddof=1)) if times.size > 1 else 0.0,
+        median=median,
+        q1=q1,
+        q3=q3,
+        p95=p95,
+        p99=p99,
+        outliers=int(np.count_nonzero((times < q1 - reach) | (times > q3 + reach))),
+    )
+
+
+def half_width(ratio: Interval) -> float:
+    """Half the interval's width, relative to its ratio: what sampling goes on to shrink."""
+    return (ratio.high - ratio.low) / (2 * ratio.ratio)
+
+
+def verdict(speedup: Interval | None, margin: float = MARGIN) -> Verdict:
+    """What an interval of baseline time over a variant's time allows to be said; nothing, if there is none."""
+    if speedup is None:
+        return "inconclusive"
+    if speedup.low > 1 + margin:
+        return "faster"
+    if speedup.high < 1 - margin:
+        return "slower"
+    return "same" if speedup.low >= 1 - margin and speedup.high <= 1 + margin else "inconclusive"
+
+
+def memory_verdict(ratio: float, margin: float = MARGIN) -> Verdict:
+    """The same for baseline peak memory over a variant's, which repeats exactly and has no interval."""
+    if ratio > 1 + margin:
+        return "smaller"
+    return "larger" if ratio < 1 - margin else "same"
+
+
+def control_ok(control: Interval, margin: float = MARGIN) -> bool:
+    """Whether the baseline against itself may be 1: only an interval wholly outside the margin says that it is not."""
+    return control.low <= 1 + margin and control.high >= 1 - margin
+
+
+def escaped_us(device_us: float, wall_us: float, host_us: float) -> float:
+    """Wall time that neither the host's enqueueing nor device time explains: the trace of work on another stream."""
+    return max(0.0, wall_us - host_us - device_us)

@@ -1,0 +1,180 @@
+"""Is this output the answer? One comparison, and the proof that the comparison has teeth.
+
+One number decides: the normwise relative error against a float64 reference. Beside it no element may be further off
+than 10 x tolerance x rms(reference), so that one wrong element in a million cannot hide in the norm.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from common.python.workload import Output
+
+ELEMENT_FACTOR = 10.0
+CHUNK = 1 << 24  # elements compared at a time: 128 MiB of float64
+
+
+class Rejected(Exception):
+    """An output (or a workload) that cannot be accepted; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    error: float  # normwise relative error, the largest over the leaves
+    reason: str | None  # None: accepted
+
+
+def leaves(output: Output) -> list[Tensor]:
+    """The tensors of an output, refused unless each is a plain, strided tensor that already holds its values."""
+    parts = list(output) if isinstance(output, tuple) else [output]
+    for part in parts:
+        if not isinstance(part, Tensor):
+            raise Rejected(f"output is a {type(part).__name__}, not a tensor or a tuple of tensors")
+        if type(part) not in (Tensor, torch.nn.Parameter):
+            raise Rejected(f"output is a {type(part).__name__}: a subclass may compute when it is read")
+        if part.layout is not torch.strided or part.device.type not in ("cpu", "cuda"):
+            raise Rejected(f"output is {part.layout} on {part.device}, not a strided tensor in memory")
+    return parts
+
+
+def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Comparison:
+    """Hold an output against the float64 reference, leaf by leaf; the first leaf refused gives the reason."""
+    if len(output) != len(reference):
+        return Comparison(float("inf"), f"{len(output)} outputs, the reference has {len(reference)}")
+    worst = 0.0
+    for index, (out, ref, dtype) in enumerate(zip(output, reference, dtypes)):
+        at = f"output {index}: " if len(output) > 1 else ""
+        if out.shape != ref.shape:
+            return Comparison(float("inf"), f"{at}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
+        if out.dtype != dtype:
+            return Comparison(float("inf"), f"{at}dtype {_name(out.dtype)}, should be {_name(dtype)}")
+        leaf = _compare_leaf(out.detach(), ref.to(out.device), tolerance)
+        worst = max(worst, leaf.error)
+        if leaf.reason:
+            return Comparison(worst, at + leaf.reason)
+    return Comparison(worst, None)
+
+
+def _compare_leaf(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
+    if ref.is_floating_point() and bool(torch.isnan(ref).any()):
+        raise Rejected("the reference itself holds NaN")
+    if tolerance == 0.0 or not out.dtype.is_floating_point:
+        return _compare_exact(out, ref)
+    squares = torch.zeros(3, dtype=torch.float64, device=out.device)  # of the error, of the reference, largest error
+    flat_out, flat_ref = out.reshape(-1), ref.reshape(-1)
+    for start in range(0, flat_out.numel(), CHUNK):
+        a, b = flat_out[start : start + CHUNK].double(), flat_ref[start : start + CHUNK].double()
+        same_infinity = torch.isinf(b) & (a == b)
+        error = torch.where(same_infinity, 0.0, a - b).abs()
+        squares[0] += error.square().sum()
+        squares[1] += torch.where(torch.isinf(b), 0.0, b).square().sum()
+        squares[2] = torch.maximum(squares[2], error.max())  # NaN stays NaN
+    error_squares, reference_squares, largest = squares.tolist()
+    if not torch.isfinite(squares).all():
+        return Comparison(float("inf"), "NaN or infinity where the reference is finite")
+    if reference_squares == 0.0:
+        return Comparison(0.0 if largest == 0.0 else float("inf"), None if largest == 0.0 else "should be all zeros")
+    relative = (error_squares / reference_squares) ** 0.5
+    allowed = ELEMENT_FACTOR * tolerance * (reference_squares / max(flat_out.numel(), 1)) ** 0.5
+    if relative > tolerance:
+        return Comparison(relative, f"relative error {relative:.2e}, the tolerance is {tolerance:.1e}")
+    if largest > allowed:
+        return Comparison(relative, f"one element is off by {largest:.2e}, at most {allowed:.2e} is allowed")
+    return Comparison(relative, None)
+
+
+def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
+    if out.dtype.is_floating_point or ref.dtype == out.dtype:
+        wrong = int((out != ref.to(out.dtype)).sum())
+    else:  # a narrowed reference would wrap round to the very value that overflowed
+        wide = torch.float64 if ref.dtype.is_floating_point else torch.int64
+        wrong = int((out.to(wide) != ref.to(wide)).sum())
+    if not wrong:
+        return Comparison(0.0, None)
+    return Comparison(wrong / out.numel(), f"{wrong} of {out.numel()} elements differ, and the answer is exact")
+
+
+def poison(output: Iterable[Tensor]) -> None:
+    """Make what an earlier step left behind unusable: NaN, or the least value of an integer type."""
+    with torch.no_grad():
+        for leaf in output:
+            if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+                leaf.detach().fill_(float("nan"))
+            elif leaf.dtype is torch.bool:
+                leaf.detach().logical_not_()
+            else:
+                leaf.detach().fill_(torch.iinfo(leaf.dtype).min if leaf.dtype.is_signed else 255)
+
+
+def teeth(reference: list[Tensor], stale: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> list[str]:
+    """The corruptions of a right output that this tolerance would accept; none, if the workload is sound.
+
+    `stale` is the reference of other inputs. A corruption that changes nothing (permuting equal rows) is passed over.
+    Raises Rejected when the tolerance refuses the rounded reference itself.
+    """
+    right = [ref.to(dtype).contiguous() for ref, dtype in zip(reference, dtypes)]
+    if reason := compare(right, reference, dtypes, tolerance).reason:
+        raise Rejected(f"the tolerance {tolerance:g} refuses even the rounded reference: {reason}")
+    accepted = []
+    old = [leaf.to(dtype) for leaf, dtype in zip(stale, dtypes)]
+    if _differs(old, right) and compare(old, reference, dtypes, tolerance).reason is None:
+        accepted.append("stale output")
+    for index, leaf in enumerate(right):
+        for name, corrupt in CORRUPTIONS.items() if leaf.numel() else ():
+            bad = corrupt(leaf.clone())
+            if bad is None or not _differs([bad], [leaf]):
+                continue
+            wrong = [*right[:index], bad, *right[index + 1 :]]
+            if compare(wrong, reference, dtypes, tolerance).reason is None:
+                accepted.append(f"{name} (output {index})" if len(right) > 1 else name)
+    return accepted
+
+
+def _differs(a: list[Tensor], b: list[Tensor]) -> bool:
+    return any(not torch.equal(x, y) for x, y in zip(a, b))
+
+
+def _one_element(leaf: Tensor) -> Tensor:
+    flat = leaf.view(-1)
+    if leaf.dtype.is_floating_point:
+        finite = torch.nan_to_num(flat.double(), nan=0.0, posinf=0.0, neginf=0.0)
+        flat[flat.numel() // 2] = (finite[flat.numel() // 2] + finite.square().mean().sqrt()).to(leaf.dtype)
+    else:
+        flat[flat.numel() // 2] = ~flat[flat.numel() // 2]  # of a bool the negation, of an integer -x - 1
+    return leaf
+
+
+def _last_tile(leaf: Tensor) -> Tensor:
+    leaf.view(-1)[-max(1, leaf.numel() // 64) :] = 0
+    return leaf
+
+
+def _rows_permuted(leaf: Tensor) -> Tensor | None:
+    return leaf.roll(1, 0) if leaf.dim() else None
+
+
+def _scaled(leaf: Tensor) -> Tensor | None:
+    return (leaf.double() * 1.05).to(leaf.dtype) if leaf.dtype.is_floating_point else None
+
+
+def _one_nan(leaf: Tensor) -> Tensor | None:
+    if not leaf.dtype.is_floating_point:
+        return None
+    leaf.view(-1)[-1] = float("nan")
+    return leaf
+
+
+CORRUPTIONS: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "zeros": torch.zeros_like,
+    "one wrong element": _one_element,
+    "last tile dropped": _last_tile,
+    "rows permuted": _rows_permuted,
+    "5% scale": _scaled,
+    "one NaN": _one_nan,
+}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

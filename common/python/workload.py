@@ -1,0 +1,108 @@
+"""All that a pair's author meets: the problem, stated once, and the shape of a solution.
+
+The unit is a function that returns a function: `prepare(**inputs)` does what may be done ahead and returns `step`,
+and only calls of `step` are timed. Inputs, reference, cost and tolerance belong to the problem, never to a solution.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.python.results import ClockName, Cost, Goal
+
+__all__ = ["Cost", "Draw", "Output", "Prepare", "Step", "Workload"]
+
+Output = Tensor | tuple[Tensor, ...]
+Step = Callable[[], Output]
+Prepare = Callable[..., Step]
+Inputs = dict[str, Any]  # tensors, paths, and lists or dicts of them
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A seeded source of inputs on the device under test: it carries device, generator and scratch folder."""
+
+    device: torch.device
+    seed: int
+    scratch: Path
+    generator: torch.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
+
+    @cached_property
+    def host(self) -> "Draw":
+        """The same source in pageable host memory, for inputs whose way to the device is the subject."""
+        return Draw(torch.device("cpu"), self.seed + 1, self.scratch)
+
+    def normal(self, *shape: int, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Normal noise of mean 0; zeros would not do: on an H200 the same bf16 GEMM runs 13% faster on zeros."""
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=dtype).mul_(std)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Uniform noise from low to high; low-precision types may round up to high itself."""
+        return torch.rand(shape, generator=self.generator, device=self.device, dtype=dtype).mul_(high - low).add_(low)
+
+    def integers(self, *shape: int, low: int = 0, high: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Uniform integers in [low, high)."""
+        return torch.randint(low, high, shape, generator=self.generator, device=self.device, dtype=dtype)
+
+    def permutation(self, n: int) -> Tensor:
+        """The numbers 0..n-1 in random order, int64."""
+        return torch.randperm(n, generator=self.generator, device=self.device)
+
+    def file(self, name: str, data: Tensor) -> Path:
+        """A scratch file holding the bytes of `data`; drawing again overwrites it, as refilling does a tensor."""
+        path = self.scratch / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+        return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A problem: what goes in, what must come out, the least that it costs, and at which sizes.
+
+    inputs: `(draw, **size)` to a dict of tensors (or lists, dicts, paths), passed by name to `prepare` and `reference`.
+    reference: the answer; it gets clones of the inputs with every floating tensor in float64.
+    cost: `(**size)` to the least that the problem needs, whatever a variant happens to do.
+    sizes: `bench` (timed, fits a 24 GB card), `test` (tiny and odd), and `cpu` where a CPU can time it.
+    tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.
+    frozen: inputs that `prepare` may digest ahead (weights); they are not refilled.
+    mutates: inputs that a step may write (parameters, a KV cache); each variant has its own copy.
+    isolated: each variant runs in a process of its own, for pairs about process-wide settings.
+    """
+
+    inputs: Callable[..., Inputs]
+    reference: Callable[..., Output]
+    cost: Callable[..., Cost]
+    sizes: Mapping[str, Mapping[str, Any]]
+    tolerance: float
+    frozen: Sequence[str] = ()
+    mutates: Sequence[str] = ()
+    gpus: int = 1
+    clock: ClockName = "device"
+    goal: Goal = "speed"
+    isolated: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("bench", "test"):
+            if name not in self.sizes:
+                raise ValueError(f"Workload.sizes has no {name!r}: give bench, test and, where a CPU can time it, cpu")
+        if unknown := set(self.sizes) - {"bench", "test", "cpu"}:
+            raise ValueError(f"Workload.sizes has {sorted(unknown)}: the sizes are bench, test and cpu")
+        if not 0.0 <= self.tolerance < 1.0:
+            raise ValueError(f"Workload.tolerance is {self.tolerance}: it must be in [0, 1), a relative error")
+        if self.clock not in ("device", "end_to_end"):
+            raise ValueError(f"Workload.clock is {self.clock!r}: it must be 'device' or 'end_to_end'")
+        if self.goal not in ("speed", "memory"):
+            raise ValueError(f"Workload.goal is {self.goal!r}: it must be 'speed' or 'memory'")
+        if self.gpus < 1:
+            raise ValueError(f"Workload.gpus is {self.gpus}: it must be at least 1")
+        if both := set(self.frozen) & set(self.mutates):
+            raise ValueError(f"Workload has {sorted(both)} both frozen and mutated; a step may not write the frozen")

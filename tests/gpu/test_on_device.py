@@ -1,0 +1,107 @@
+"""What only a GPU can show: the clocks read known times, escaped work is caught, memory and its lack are seen."""
+
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+import torch
+
+from common.python.clock import GpuClock
+from common.python.discovery import find_pairs
+from common.python.results import PairResult
+from common.python.runner import Options, open_suite
+
+ROOT = Path(__file__).resolve().parents[2]
+CHEATS = ROOT / "tests" / "cheats"
+HUGE = '''"""Holds {gib} GiB while it doubles a few numbers."""
+import torch
+{head}
+
+def prepare(a):
+    held = torch.empty({gib} << 30, dtype=torch.uint8, device=a.device)
+
+    def step():
+        held[:1].zero_()
+        return a * 2
+
+    return step
+'''
+WORKLOAD = """
+from common.python.workload import Cost, Workload
+
+workload = Workload(
+    inputs=lambda draw, n: {"a": draw.normal(n)},
+    reference=lambda a: a * 2,
+    cost=lambda n: Cost(hbm_bytes=8 * n),
+    sizes={"bench": {"n": 1 << 20}, "test": {"n": 67}},
+    tolerance=0.0,
+)
+"""
+
+
+def run(root: Path, key: str, folder: Path, **options: int) -> PairResult:
+    asked = Options([key], root=root, artifacts_dir=folder, seed=0, **options)  # type: ignore[arg-type]
+    [result] = open_suite(asked, lambda phase, result: None).run().pairs
+    return result
+
+
+@pytest.mark.parametrize("microseconds", [30, 300, 3000])
+def test_a_kernel_of_known_length_reads_its_length_whatever_the_host_does(microseconds: int) -> None:
+    clock = GpuClock()
+    cycles = int(microseconds * clock._cycles_per_us)
+
+    def step() -> torch.Tensor:
+        torch.cuda._sleep(cycles)
+        return torch.empty(0)
+
+    readings = [clock.device(step, 1, delay_us=100).read().device_us or 0 for _ in range(30)]
+    assert median(readings) == pytest.approx(microseconds, rel=0.02, abs=3)
+
+
+def test_an_empty_step_reads_a_floor_of_a_few_microseconds() -> None:
+    clock = GpuClock()
+    readings = [clock.device(lambda: (), 1, delay_us=100).read().device_us or 0 for _ in range(30)]
+    assert 0 < median(readings) < 5
+
+
+def test_a_delay_too_short_for_the_host_is_noticed() -> None:
+    clock = GpuClock()
+    x = torch.zeros(1, device="cuda")
+
+    def step() -> torch.Tensor:
+        for _ in range(200):
+            x.add_(1)
+        return x
+
+    step()
+    assert clock.device(step, 1, delay_us=1).late
+    assert not clock.device(step, 1, delay_us=20_000).late
+
+
+@pytest.mark.parametrize("pair", find_pairs(CHEATS), ids=lambda pair: pair.name)
+def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    result = run(CHEATS, pair.key, tmp_path, iterations=2, warmup=1)
+    rows = {row.label: row for row in result.variants}
+    cheat = rows["optimized"]
+    assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
+    assert cheat.reason
+    if "honest" in rows:
+        assert rows["honest"].status == "measured", rows["honest"].reason
+        assert rows["honest"].verdict != "invalid", rows["honest"].reason
+
+
+def test_variants_too_large_for_one_memory_run_in_turn(tmp_path: Path) -> None:
+    total = torch.cuda.get_device_properties(0).total_memory >> 30
+    chapter = tmp_path / "ch01"
+    chapter.mkdir()
+    (chapter / "__init__.py").touch()
+    gib = int(total * 0.6)
+    (chapter / "baseline_huge.py").write_text(HUGE.format(gib=gib, head=WORKLOAD))
+    head = "from ch01.baseline_huge import workload as workload"
+    (chapter / "optimized_huge.py").write_text(HUGE.format(gib=gib, head=head))
+    result = run(tmp_path, "ch01:huge", tmp_path / "artifacts", iterations=6, warmup=1)
+    assert result.status == "measured", result.reason
+    assert any(re.search("do not fit in memory together", note) for note in result.notes)
+    assert result.variants[1].why is not None
+    assert result.variants[1].why.peak_bytes == pytest.approx(gib << 30, rel=0.01)

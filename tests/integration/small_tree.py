@@ -1,0 +1,120 @@
+"""Trees of pairs so small that a step takes microseconds: what the tests write, run and read back."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+from common.python.judgement import judge
+from common.python.results import PairResult, Summary, VariantResult
+from common.python.runner import Options, Show, Suite, open_suite
+
+HONEST = """
+    def prepare(a):
+        def step():
+            return a * 2
+
+        return step
+"""
+WRONG = HONEST.replace("a * 2", "a * 2.01")
+BASELINE = '''"""Doubles every element."""
+import torch
+from common.python.workload import Cost, Workload
+
+workload = Workload(
+    inputs=lambda draw, n: {inputs},
+    reference={reference},
+    cost=lambda n: Cost(host_bytes=8 * n),
+    sizes={sizes},
+    tolerance={tolerance},
+    {fields}
+)
+'''
+SIZES = '{"bench": {"n": 8192}, "cpu": {"n": 4096}, "test": {"n": 67}}'
+
+
+@dataclass
+class Tree:
+    """A root with chapters; `run` runs a suite over it and remembers where its artifacts are."""
+
+    root: Path
+    folder: Path = field(init=False)
+
+    def pair(self, key: str, baseline: str = HONEST, fields: str = "", **rungs: str) -> None:
+        """Write `ch01:name`: the body of `prepare` for its baseline and for each rung, by the end of its file name.
+
+        `optimized` is the headline rung, `padded` becomes optimized_name__padded. `fields` are further arguments of
+        Workload, and `inputs=`, `reference=`, `sizes=` or `tolerance=` among the rungs replace those of the workload.
+        """
+        problem = {
+            "inputs": '{"a": draw.normal(n)}',
+            "reference": "lambda a: a * 2",
+            "sizes": SIZES,
+            "tolerance": "1e-6",
+        }
+        problem |= {name: rungs.pop(name) for name in list(problem) if name in rungs}
+        chapter, name = key.split(":")
+        head = BASELINE
+        for field_name, text in {**problem, "fields": fields}.items():
+            head = head.replace(f"{{{field_name}}}", text)
+        self.file(chapter, f"baseline_{name}", head + dedent(baseline))
+        for rung, body in (rungs or {"optimized": HONEST}).items():
+            stem = f"optimized_{name}" + ("" if rung == "optimized" else f"__{rung}")
+            self.file(chapter, stem, self.opening(chapter, name, rung) + dedent(body))
+
+    @staticmethod
+    def opening(chapter: str, name: str, rung: str) -> str:
+        imports = f"import torch\nfrom {chapter}.baseline_{name} import workload as workload\n"
+        return f'"""Doubles every element, {rung}."""\n{imports}'
+
+    def file(self, chapter: str, stem: str, text: str) -> Path:
+        folder = self.root / chapter
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+        path = folder / f"{stem}.py"
+        path.write_text(text)
+        return path
+
+    def open(self, *targets: str, show: Show = lambda phase, result: None, **options: Any) -> Suite:
+        asked = {"iterations": 6, "warmup": 0, "seed": 7, **options}
+        suite = open_suite(Options(targets=list(targets), root=self.root, artifacts_dir=self.artifacts, **asked), show)
+        self.folder = suite.folder
+        return suite
+
+    def run(self, *targets: str, **options: Any) -> Summary:
+        return self.open(*targets, **options).run()
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    def journal(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in (self.folder / "journal.jsonl").read_text().splitlines()]
+
+    def result(self, key: str) -> PairResult:
+        """What the last run wrote for a pair, with its blocks."""
+        folder = next(line["folder"] for line in self.journal() if line["pair"] == key)
+        return PairResult.model_validate_json(
+            (self.folder / folder / "results" / "benchmark_test_results.json").read_text()
+        )
+
+
+def row(result: PairResult, stem: str) -> VariantResult:
+    return next(variant for variant in result.variants if variant.name == stem)
+
+
+def judged_again(result: PairResult) -> PairResult:
+    """Every derived number thrown away and computed anew from the samples."""
+    bare = result.model_copy(deep=True, update={"control": None, "limit": None, "peer_ratio": None, "best_peer": None})
+    for variant in bare.variants:
+        variant.speedup = variant.wall = variant.device = variant.memory_ratio = variant.percent_of_limit = None
+        variant.rates = {}
+    return judge(bare, None)
+
+
+def doing(action: str) -> str:
+    """The body of a `prepare` whose step does something else before it returns the right answer."""
+    return HONEST.replace(
+        "            return a * 2", indent(dedent(action).strip(), " " * 12) + "\n            return a * 2"
+    )

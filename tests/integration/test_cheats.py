@@ -1,0 +1,76 @@
+"""Every cheat in tests/cheats is refused for the reason it deserves, and its honest twin is accepted."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from common.python.discovery import Pair, find_pairs
+from common.python.results import PairResult, VariantResult
+from common.python.runner import Options, open_suite
+
+ROOT = Path(__file__).resolve().parents[1] / "cheats"
+PAIRS = {pair.name: pair for pair in find_pairs(ROOT)}
+REFUSED = {  # what the reason must say; alternatives where memory or timing decides which check is first
+    "address_cache": "relative error",
+    "aliased_input": "shares memory with the input 'a'",
+    "constant_output": "relative error",
+    "early_result": "relative error",
+    "first_call_cache": "relative error",
+    "first_calls": "NaN",
+    "fitting_tolerance": "relative error",
+    "lazy_tensor": "may compute when it is read",
+    "leftover_buffer": "relative error",
+    "loose_tolerance": "the tolerance would accept: .*one wrong element",
+    "low_precision": "relative error .*e-03",
+    "one_element": "one element is off",
+    "one_shape": "wrong at test size",
+    "overwritten_input": "overwrote the input 'a'",
+    "patched_clock": "importing it replaced time.perf_counter",
+    "patched_event": "importing it replaced torch.cuda.Event",
+    "side_stream": "relative error|NaN|still being written|escaped",
+    "skipped_tile": "relative error",
+    "stale_checksum": "second call on the same inputs",
+    "thread": "relative error|NaN|still being written",
+    "timed_calls": "second call on the same inputs",
+    "uninitialised_memory": "relative error|NaN",
+    "watched_output": "second call on the same inputs",
+    "written_nan": "NaN",
+    "wrong_dtype": "dtype float16, should be float32",
+    "wrong_shape": "shape .*1\\), should be",
+}
+
+
+def test_every_cheat_is_expected_and_has_an_honest_twin() -> None:
+    assert PAIRS.keys() == REFUSED.keys()
+    alone = [pair.name for pair in PAIRS.values() if [v.label for v in pair.variants[1:]] != ["optimized", "honest"]]
+    assert alone == ["loose_tolerance"]  # a workload that is itself in error; its twin is fitting_tolerance
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_cheat_is_refused_and_its_honest_twin_accepted(pair: Pair, tmp_path: Path) -> None:
+    result = run(pair, tmp_path)
+    rows = {row.label: row for row in result.variants}
+    cheat, honest = rows["optimized"], rows.get("honest")
+    if cheat.status == "unsupported":
+        pytest.skip(f"{pair.name}: {cheat.reason}")
+    assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
+    assert cheat.speedup is None
+    assert re.search(REFUSED[pair.name], cheat.reason or ""), cheat.reason
+    if honest is not None:
+        assert accepted(rows["baseline"]), rows["baseline"]
+        assert accepted(honest), honest
+
+
+def accepted(row: VariantResult) -> bool:
+    """Proven before, while and after it was timed, and judged fit to be shown."""
+    moments = {proof.when for proof in row.proofs}
+    right = all(proof.reason is None for proof in row.proofs)
+    return right and len(moments) == 3 and row.status == "measured" and row.verdict != "invalid"
+
+
+def run(pair: Pair, folder: Path) -> PairResult:
+    """One round of one block, without warm-up: enough for every proof, too few samples for a verdict on noise."""
+    options = Options([pair.key], root=ROOT, artifacts_dir=folder, iterations=2, warmup=0, seed=0)
+    [result] = open_suite(options, lambda phase, result: None).run().pairs
+    return result

@@ -1,0 +1,217 @@
+"""The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_tree import HONEST, WRONG, Tree
+from typer.testing import CliRunner
+
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
+Done = subprocess.CompletedProcess[str]
+QUICK = ("--iterations", "2", "--warmup", "0")
+PARENT = """
+import json, sys
+from pathlib import Path
+from tools.cli.benchmark_cli import app
+
+code = app(sys.argv[1:], standalone_mode=False)
+foreign = [name for name in sys.modules if name.split(".")[0] in ("torch", "triton", "ch01")]
+peak_kib = int(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}))
+"""
+IDLE_COMMAND = """
+import typer
+from typing import Annotated
+from pydantic import BaseModel
+
+app = typer.Typer()
+
+@app.command("list")
+def list_pairs(words: Annotated[list[str] | None, typer.Argument()] = None): ...
+
+@app.command()
+def run(): ...
+
+app(["list"])
+"""
+
+
+def cli(*words: str | Path, cwd: Path = ROOT) -> Done:
+    command = [*CLI, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    tree = Tree(tmp_path_factory.mktemp("cli"))
+    tree.pair("ch01:doubles", optimized=HONEST, padded=HONEST)
+    tree.pair("ch01:wrong", optimized=WRONG)
+    tree.pair("ch02:transpose")
+    tree.pair("ch03:distant")
+    for path in sorted((tree.root / "ch03").glob("*_distant.py")):
+        wants = "from common.python.requirements import needs\nrequires = needs(gpus=100)\n"
+        path.write_text(path.read_text().replace("import torch\n", f"import torch\n{wants}"))
+    return tree
+
+
+def run(small: Tree, *words: str | Path) -> Done:
+    return cli("run", "--root", small.root, "--artifacts-dir", small.artifacts, *words)
+
+
+def assert_usage(done: Done, *words: str) -> None:
+    """Exit code 2 and one line that says what would be right."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("benchmark_cli: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_help_names_the_commands_from_any_folder(tmp_path: Path) -> None:
+    done = cli("--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in ("run", "list", "show"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_list_says_of_each_variant_what_it_does_and_whether_it_runs_here(small: Tree) -> None:
+    done = cli("list", "--root", small.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(lines) == 9
+    assert lines[2] == ["ch01:doubles", "padded", "PyTorch", "", "yes", "Doubles every element, padded."]
+    distant = [line for line in lines if line[0] == "ch03:distant"]
+    assert [line[3] for line in distant] == ["100 GPUs", "100 GPUs"]
+    assert distant[0][4].startswith("needs 100 GPUs, found ")
+    assert len(cli("list", "ch2", "--root", small.root).stdout.splitlines()) == 2
+
+
+def test_list_covers_the_corpus() -> None:
+    done = cli("list")
+    assert done.returncode == 0
+    assert {line.split("\t")[0] for line in done.stdout.splitlines()} >= {"ch07:transpose"}
+
+
+def test_show_puts_both_sources_side_by_side(small: Tree) -> None:
+    done = cli("show", "ch01:doubles", "--root", small.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Doubles every element, padded." in done.stdout
+    heads = [line for line in done.stdout.splitlines() if "baseline_doubles.py" in line]
+    assert any("optimized_doubles.py" in line for line in heads)
+    assert any("optimized_doubles__padded.py" in line for line in heads)
+
+
+@pytest.mark.parametrize("command", ["run", "list", "show"])
+@pytest.mark.parametrize(
+    ("target", "right"),
+    [
+        ("ch99", "chapters are ch01 to ch20"),
+        ("chapter7", "write ch07, ch07:transpose, ch07/optimized_transpose.py or all"),
+        ("ch19", "ch19 has no pairs; chapters with pairs: ch01, ch02, ch03"),
+        ("ch02:transposed", "did you mean ch02:transpose?"),
+        ("ch01:zzzzzz", "there are ch01:doubles, ch01:wrong"),
+        ("ch01/optimized_doubles__paded.py", "did you mean optimized_doubles__padded?"),
+    ],
+)
+def test_a_target_that_names_nothing(small: Tree, command: str, target: str, right: str) -> None:
+    assert_usage(cli(command, target, "--root", small.root), target.split("/")[-1].removesuffix(".py"), right)
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["--iterations", "0"], "1"),
+        (["--warmup", "-1"], "0"),
+        (["--timeout-multiplier", "0"], "0.01"),
+        (["--seed", "x"], "int"),
+        (["--size", "huge"], "bench, cpu or test"),
+        (["--bogus"], "`benchmark_cli.py run --help`"),
+        (["--resume", "nowhere"], "name the folder of an earlier run"),
+    ],
+)
+def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -> None:
+    assert_usage(run(small, "ch01:doubles", *words), words[0], right)
+
+
+def test_a_command_that_does_not_exist_and_none_at_all() -> None:
+    assert_usage(cli("rum"), "Did you mean 'run'?")
+    assert_usage(cli(), "Missing command", "--help")
+    assert_usage(cli("run"), "run --targets ch1")
+    assert_usage(cli("show"), "show ch07:transpose")
+
+
+def test_an_artifacts_folder_that_cannot_be_written(small: Tree, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = cli("run", "ch01:doubles", "--root", small.root, "--artifacts-dir", tmp_path / "taken")
+    assert_usage(done, str(tmp_path / "taken"), "Not a directory")
+
+
+def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"pair": "ch01:doubles", "folder": "ch01_doubles"}\n')
+    assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), str(tmp_path))
+    (tmp_path / "journal.jsonl").write_text("not JSON\n")
+    assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), "resume")
+
+
+def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(root: Path, folder: Path) -> dict[str, str]:
+        raise RuntimeError("no worker could be started: it exited with code 1")
+
+    monkeypatch.setattr("common.python.runner.describe", describe)
+    words = ["run", "ch01:doubles", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert done.stderr == "benchmark_cli: no worker could be started: it exited with code 1\n"
+
+
+def test_a_file_that_runs_ends_with_0_its_times_and_its_folder(small: Tree) -> None:
+    done = run(small, "ch01/baseline_doubles.py", *QUICK)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("ch01:doubles", "mean", "median", "std", "p95", "p99", "CPU"):
+        assert word in done.stdout
+    folder = Path(done.stdout.splitlines()[-1].removeprefix("results: "))
+    assert json.loads((folder / "journal.jsonl").read_text())["status"] == "measured"
+
+
+def test_a_wrong_pair_ends_with_1_and_nothing_that_can_run_with_4(small: Tree) -> None:
+    wrong = run(small, "ch01:wrong", *QUICK)
+    assert (wrong.returncode, wrong.stderr) == (1, "")
+    assert "wrong at test size" in wrong.stdout
+    nothing = run(small, "--targets", "ch3")
+    assert (nothing.returncode, nothing.stderr) == (4, "")
+    assert "needs 100 GPUs" in nothing.stdout
+
+
+def test_the_parent_imports_neither_torch_nor_a_pair_and_stays_under_120_mb(small: Tree) -> None:
+    words = ["run", "ch1", "--root", small.root, "--artifacts-dir", small.artifacts, *QUICK]
+    command = [sys.executable, "-c", PARENT, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["code"], found["foreign"]) == (1, [])
+    assert found["peak_mib"] < 120
+
+
+def test_help_and_list_answer_at_once(small: Tree) -> None:
+    """The design asks for 1.3 times; twice is allowed here, for a machine that does other things as well."""
+    imports = best_s([sys.executable, "-c", "import typer, rich, pydantic"])
+    assert best_s([*CLI, "--help"]) < 2 * imports
+    idle = best_s([sys.executable, "-c", IDLE_COMMAND])  # `import pydantic` alone loads next to nothing
+    assert best_s([*CLI, "list", "--root", str(small.root)]) < 2 * idle
+
+
+def best_s(command: list[str]) -> float:
+    """The shortest of five runs."""
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+        times.append(time.perf_counter() - started)
+    return min(times)

@@ -1,0 +1,219 @@
+"""A suite leaves a journal that can be gone on from, files that hold every number, and a row for whatever happened."""
+
+import csv
+import os
+import time
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from small_tree import HONEST, WRONG, Tree, doing, judged_again
+
+from common.python.results import Manifest, PairResult, Summary
+
+EXIT = doing("import os; os._exit(5)")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A suite in which the second of four pairs crashes, and the third needs what no machine has."""
+    tree = Tree(tmp_path_factory.mktemp("runner"))
+    tree.pair("ch01:first", optimized=HONEST, wrong=WRONG)
+    tree.pair("ch02:crash", optimized=EXIT)
+    tree.pair("ch03:huge", optimized=HONEST)
+    baseline = tree.root / "ch03" / "baseline_huge.py"
+    wants = "from common.python.requirements import needs\nrequires = needs(cores=100_000)\n"
+    baseline.write_text(baseline.read_text().replace("workload = ", wants + "workload = "))
+    tree.pair("ch04:last")
+    tree.run("ch1", "ch2", "ch3", "ch04:last")
+    return tree
+
+
+def summary(tree: Tree) -> Summary:
+    return Summary.model_validate_json((tree.folder / "summary.json").read_text())
+
+
+def test_a_crash_is_one_row_and_the_other_pairs_are_measured(done: Tree) -> None:
+    rows = {result.key: result for result in summary(done).pairs}
+    assert list(rows) == ["ch01:first", "ch02:crash", "ch03:huge", "ch04:last"]
+    assert [result.status for result in rows.values()] == ["measured", "failed", "unsupported", "measured"]
+    assert rows["ch02:crash"].reason == "optimized_crash: the worker exited with code 5 during prepare"
+    assert "needs 100000 cores, found" in (rows["ch03:huge"].reason or "")
+    assert summary(done).complete
+
+
+def test_the_journal_has_a_line_for_every_pair_that_names_its_folder(done: Tree) -> None:
+    lines = done.journal()
+    assert [line["pair"] for line in lines] == [result.key for result in summary(done).pairs]
+    assert [line["status"] for line in lines] == [result.status for result in summary(done).pairs]
+    for line in lines:
+        assert done.result(line["pair"]).verdict == line["verdict"]
+        assert (done.folder / line["folder"] / "config.json").is_file()
+
+
+def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
+    top = {path.name for path in done.folder.iterdir()}
+    assert {"manifest.json", "journal.jsonl", "summary.json", "summary.md", "summary.csv", "ch01_first"} <= top
+    results = done.folder / "ch01_first" / "results"
+    assert {path.name for path in results.iterdir()} == {
+        "benchmark_test_results.json",
+        "benchmark_test_results.md",
+    }
+    assert (done.folder / "ch01_first" / "logs" / "worker0.log").is_file()
+    assert "ch01:first" in (results / "benchmark_test_results.md").read_text()
+    assert not list(done.folder.rglob("*.partial"))
+
+
+def test_every_number_can_be_computed_again_from_the_pairs_own_file(done: Tree) -> None:
+    for stored in (done.result(line["pair"]) for line in done.journal()):
+        assert judged_again(stored) == stored
+    assert done.result("ch01:first").variants[0].wall is not None
+
+
+def test_the_summary_holds_the_same_rows_without_the_samples(done: Tree) -> None:
+    for shown in summary(done).pairs:
+        assert shown.blocks == []
+        assert shown == done.result(shown.key).model_copy(update={"blocks": []})
+    table = list(csv.DictReader(StringIO((done.folder / "summary.csv").read_text())))
+    assert [(line["chapter"], line["variant"]) for line in table][3:5] == [
+        ("ch02", "baseline_crash"),
+        ("ch02", "optimized_crash"),
+    ]
+    assert "ch02:crash" in (done.folder / "summary.md").read_text()
+
+
+def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> None:
+    manifest = Manifest.model_validate_json((done.folder / "manifest.json").read_text())
+    assert manifest == summary(done).manifest
+    assert manifest.targets == ["ch1", "ch2", "ch3", "ch04:last"]
+    assert (manifest.seed, manifest.options["iterations"], manifest.options["warmup"]) == (7, 6, 0)
+    assert manifest.machine.gpus == []
+    assert manifest.versions["torch"]
+    assert manifest.environment["TRITON_INTERPRET"] == "1"
+    source = done.root / "ch02" / "optimized_crash.py"
+    assert manifest.sources[str(source)] == sha256(source.read_bytes()).hexdigest()
+    assert len(manifest.sources) == 9
+
+
+def test_resume_measures_only_what_is_missing(done: Tree) -> None:
+    lines = (done.folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (done.folder / "journal.jsonl").write_text("".join(lines[:2]))
+    kept, before = done.folder, done.result("ch01:first")
+    shown: list[str] = []
+
+    def listen(phase: str, result: PairResult) -> None:
+        shown.append(result.key)
+
+    again = done.open("ch1", "ch2", "ch3", "ch04:last", resume=kept, show=listen)
+    finished = again.run()
+    assert again.folder == kept
+    assert set(shown) == {"ch03:huge", "ch04:last"}
+    assert [line["pair"] for line in done.journal()] == ["ch01:first", "ch02:crash", "ch03:huge", "ch04:last"]
+    assert [result.key for result in finished.pairs] == [line["pair"] for line in done.journal()]
+    assert done.result("ch01:first") == before
+
+
+def test_resume_does_not_measure_a_single_file_again(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    tree.run("ch01/optimized_x.py")
+    finished = tree.run("ch01/optimized_x.py", resume=tree.folder)
+    assert [result.key for result in finished.pairs] == ["ch01:x"]
+
+
+def test_two_files_of_one_pair_are_measured_against_each_other(tree: Tree) -> None:
+    tree.pair("ch01:x", optimized=HONEST, padded=HONEST)
+    finished = tree.run("ch01/optimized_x__padded.py", "ch01/baseline_x.py")
+    assert [variant.name for variant in finished.pairs[0].variants] == ["baseline_x", "optimized_x__padded"]
+    assert tree.result("ch01:x").control is not None
+
+
+def test_fail_fast_ends_the_suite_at_the_first_failure(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=WRONG)
+    tree.pair("ch01:c")
+    finished = tree.run("ch1", fail_fast=True, iterations=2)
+    assert [result.key for result in finished.pairs] in (["ch01:a", "ch01:b"], ["ch01:a"])  # a's control may be noisy
+    assert finished.pairs[-1].verdict == "invalid"
+    assert not finished.complete
+
+
+def test_the_suites_time_ends_a_pair_that_hangs_and_starts_no_other(tree: Tree) -> None:
+    tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
+    tree.pair("ch01:b")
+    started = time.monotonic()
+    finished = tree.run("ch1", suite_timeout=1.5)
+    assert time.monotonic() - started < 20
+    assert [result.key for result in finished.pairs] == ["ch01:a"]
+    assert "optimized_a: no answer within" in (finished.pairs[0].reason or "")
+    assert not finished.complete
+
+
+def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: Tree) -> None:
+    tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
+    tree.pair("ch01:b")
+    finished = tree.run("ch1", timeout_multiplier=0.0125)
+    assert [result.status for result in finished.pairs] == ["failed", "measured"]
+    assert "time.sleep" in finished.pairs[0].log or "in step" in finished.pairs[0].log
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_worker(tree: Tree) -> None:
+    workers = tree.root / "workers"
+    note = doing(f"""
+        import os
+        from pathlib import Path
+        Path({str(workers)!r}).write_text(str(os.getpid()))
+        """)
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=note)
+
+    def interrupt(phase: str, result: PairResult) -> None:
+        if (result.key, phase) == ("ch01:b", "samples"):
+            raise KeyboardInterrupt
+
+    finished = tree.open("ch1", show=interrupt).run()
+    assert [result.key for result in finished.pairs] == ["ch01:a"]
+    assert not finished.complete
+    assert [line["pair"] for line in tree.journal()] == ["ch01:a"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(workers.read_text()), 0)
+
+
+def test_a_pair_is_timed_at_the_size_that_was_asked_for(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.run("ch1", size="bench", iterations=2)
+    assert (tree.result("ch01:a").size, tree.result("ch01:a").shape) == ("bench", {"n": 8192})
+
+
+@pytest.mark.parametrize(("iterations", "rounds", "samples"), [(1, 1, 2), (6, 3, 6), (20, 8, 20)])
+def test_iterations_are_shared_out_over_the_rounds(tree: Tree, iterations: int, rounds: int, samples: int) -> None:
+    tree.pair("ch01:a")
+    tree.run("ch1", iterations=iterations)
+    blocks = tree.result("ch01:a").blocks
+    assert len({block.round for block in blocks}) == rounds
+    assert sum(sample.variant == "baseline_a" for block in blocks for sample in block.samples) == samples
+
+
+def test_a_pair_without_a_cpu_size_is_proven_and_not_timed_on_a_cpu(tree: Tree) -> None:
+    tree.pair("ch01:a", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
+    tree.run("ch1")
+    result = tree.result("ch01:a")
+    assert (result.status, result.blocks) == ("proven", [])
+    assert result.notes == ["no 'cpu' size: proven at test size only"]
+
+
+def test_scratch_files_are_gone_when_the_suite_ends(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tree.root / "temporary"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    tree.pair(
+        "ch01:a",
+        inputs='{"a": draw.normal(n), "path": draw.file("data", draw.normal(n))}',
+        reference="lambda a, path: a * 2",
+        baseline=HONEST.replace("(a)", "(a, path)"),
+        optimized=HONEST.replace("(a)", "(a, path)"),
+    )
+    tree.run("ch1", iterations=2)
+    assert tree.result("ch01:a").status == "measured"
+    assert [path.name for path in scratch.iterdir() if path.name.startswith("benchmark-")] == []
+    assert Path(tree.folder).is_dir()

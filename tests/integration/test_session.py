@@ -1,0 +1,433 @@
+"""One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
+
+from pathlib import Path
+
+import pytest
+from small_tree import HONEST, WRONG, Tree, doing, judged_again, row
+
+from common.python.cuda import find_nvcc
+from common.python.results import PairResult
+from common.python.roster import CONTROL
+
+TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
+NOTE_PROCESS = """
+    import os
+    from pathlib import Path
+
+    def prepare(a):
+        with Path({file!r}).open("a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+
+        def step():
+            return a * 2
+
+        return step
+"""
+# A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
+ONE_AT_A_TIME = """
+    import weakref
+
+    class Buffer:
+        pass
+
+    alive = workload.__dict__.setdefault("buffers", weakref.WeakSet())
+
+    def prepare(a):
+        if alive and a.numel() > 1000:
+            raise torch.OutOfMemoryError("no room beside another variant")
+        buffer = Buffer()
+        alive.add(buffer)
+
+        def step():
+            return a * 2 if buffer else None
+
+        return step
+"""
+FOREIGN = f"""
+    from ch01.baseline_honest import workload as workload
+    {HONEST}
+"""
+WRONG_LAST = """
+    rounds = []  # one of the test size, then three
+
+    def prepare(a):
+        rounds.append(a)
+
+        def step():
+            return a * (2 if len(rounds) < 4 else 3)
+
+        return step
+"""
+NEVER = """
+    def prepare(a):
+        raise torch.OutOfMemoryError("too large even alone")
+"""
+IN_PLACE = """
+    def prepare(a, b):
+        def step():
+            return a.mul_(0.5).add_(b)
+
+        return step
+"""
+READ = """
+    def prepare(path):
+        def step():
+            return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+        return step
+"""
+TRITON = '''"""One program per block of elements."""
+import torch
+import triton
+import triton.language as tl
+from ch01.baseline_triton import workload as workload
+
+@triton.jit
+def scale(a, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(a + at, mask=at < n) * 2, mask=at < n)
+
+def prepare(a):
+    out = torch.empty_like(a)
+    def step():
+        scale[(triton.cdiv(a.numel(), 64),)](a, out, a.numel(), BLOCK=64)
+        return out
+    return step
+'''
+CUDA = '''"""One thread per element."""
+from common.python.cuda import load_cuda
+from ch01.baseline_cuda import workload as workload
+
+def prepare(a):
+    twice, out = load_cuda(__file__, "twice"), a.new_empty(a.shape)
+    def step():
+        twice(a, out, a.numel())
+        return out
+    return step
+'''
+KERNEL = """#include "kernel.cuh"
+__global__ void kernel(const float* a, float* out, int64_t n) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) out[i] = 2 * a[i];
+}
+extern "C" int twice(const float* a, float* out, int64_t n, cudaStream_t stream) {
+  kernel<<<ceil_div(n, 256), 256, 0, stream>>>(a, out, n);
+  return cudaGetLastError();
+}
+"""
+
+
+def write_pairs(tree: Tree) -> None:
+    tree.pair("ch01:honest", optimized=doing("print('a word from the step')"), other=HONEST)
+    tree.pair("ch01:some_wrong", optimized=HONEST, wrong=WRONG, raises=doing("raise ValueError('no luck')"))
+    tree.pair("ch01:wrong", optimized=WRONG)
+    tree.pair("ch01:wrong_when_large", optimized=doing("if a.numel() > 1000: return a * 2.01"))
+    tree.pair("ch01:wrong_baseline", WRONG, optimized=HONEST)
+    tree.pair("ch01:wrong_later", optimized=doing("a.calls = getattr(a, 'calls', 0) + 1\nif a.calls > 9: return a * 3"))
+    tree.pair("ch01:wrong_last", optimized=WRONG_LAST)
+    tree.pair("ch01:loose", tolerance="0.9")
+    tree.pair("ch01:foreign", optimized=HONEST, own=FOREIGN)
+    tree.pair("ch01:syntax", optimized=HONEST, broken="\ndef prepare(a:\n    pass\n")
+    tree.pair("ch01:syntax_first", "\ndef prepare(a:\n    pass\n", optimized=HONEST)
+    tree.pair("ch01:no_prepare", optimized=HONEST, empty="")
+    tree.pair("ch01:isolated", fields="isolated=True,", **noting(tree, "isolated"))
+    tree.pair("ch01:together", **noting(tree, "together"))
+    tree.pair("ch01:crowded", ONE_AT_A_TIME, optimized=ONE_AT_A_TIME, other=ONE_AT_A_TIME)
+    tree.pair("ch01:too_large", optimized=HONEST, huge=NEVER)
+    state = {"inputs": '{"a": draw.normal(n), "b": draw.normal(n)}', "reference": "lambda a, b: a.mul_(0.5).add_(b)"}
+    tree.pair("ch01:mutates", IN_PLACE, fields='mutates=("a",),', optimized=IN_PLACE, **state)
+    file = {
+        "inputs": '{"path": draw.file("data", draw.integers(n, high=256).to(torch.uint8))}',
+        "reference": "lambda path: torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)",
+    }
+    tree.pair("ch01:file", READ, fields='clock="end_to_end",', optimized=READ, **file)
+    tree.pair("ch01:triton", optimized=HONEST)
+    tree.file("ch01", "optimized_triton", TRITON)
+    tree.file("ch01", "optimized_triton__wrong", TRITON.replace("* 2,", "* 3,"))
+    tree.pair("ch01:cuda")
+    tree.file("ch01", "optimized_cuda", CUDA).with_suffix(".cu").write_text(KERNEL)
+    tree.file("ch01", "optimized_cuda__broken", CUDA).with_suffix(".cu").write_text(KERNEL.replace("int64_t i", "in i"))
+    tree.file("ch01", "baseline_no_workload", f'"""No problem stated."""\n{HONEST}'.replace("\n    ", "\n"))
+    tree.file("ch01", "optimized_no_workload", Tree.opening("ch01", "no_workload", "optimized"))
+    tree.file("ch01", "optimized_orphan", Tree.opening("ch01", "orphan", "optimized"))
+    tree.file("ch01", "optimized_orphans", Tree.opening("ch01", "orphans", "optimized"))
+    tree.file("ch01", "optimized_orphans__second", Tree.opening("ch01", "orphans", "second"))
+
+
+def noting(tree: Tree, name: str) -> dict[str, str]:
+    return {who: NOTE_PROCESS.format(file=str(tree.root / f"{name}.{who}")) for who in ("baseline", "optimized")}
+
+
+def noted(tree: Tree, name: str, who: str) -> set[int]:
+    """The processes in which a variant was prepared."""
+    return {int(pid) for pid in (tree.root / f"{name}.{who}").read_text().split()}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    tree = Tree(tmp_path_factory.mktemp("session"))
+    write_pairs(tree)
+    tree.run("ch01")
+    return tree
+
+
+def assert_measured(result: PairResult, stem: str) -> None:
+    """It has times. That the control found the machine too noisy for a ratio, as it may, is no fault here."""
+    found = row(result, stem)
+    assert found.status == "measured", found.reason or result.reason
+    assert found.reason is None or found.reason.startswith("the control")
+    assert found.wall is not None
+    assert found.wall.n >= 2
+    assert {(proof.size, proof.when) for proof in found.proofs} == TIMES
+    assert all(proof.reason is None for proof in found.proofs)
+
+
+def assert_refused(result: PairResult, stem: str, *words: str) -> None:
+    found = row(result, stem)
+    assert found.status == "failed"
+    assert found.speedup is None
+    for word in words:
+        assert word in (found.reason or "")
+
+
+def test_an_honest_pair_is_proven_at_both_sizes_and_measured_with_a_control(done: Tree) -> None:
+    result = done.result("ch01:honest")
+    assert result.status == "measured"
+    assert (result.size, result.shape, result.clock, result.device) == ("cpu", {"n": 4096}, "end_to_end", "cpu")
+    for stem in ("baseline_honest", "optimized_honest", "optimized_honest__other"):
+        assert_measured(result, stem)
+    assert result.control is not None
+    assert result.control.rounds == 3
+    assert result.floor_us is not None
+    assert result.floor_us > 0
+    assert row(result, "optimized_honest").why is not None
+
+
+def test_every_block_holds_each_variant_twice_and_mirrored(done: Tree) -> None:
+    blocks = done.result("ch01:honest").blocks
+    assert [block.round for block in blocks] == [0, 1, 2]
+    everybody = {"baseline_honest", "optimized_honest", "optimized_honest__other", CONTROL}
+    orders = [[sample.variant for sample in block.samples] for block in blocks]
+    for order in orders:
+        assert order == order[::-1]
+        assert {name: order.count(name) for name in order} == dict.fromkeys(everybody, 2)
+
+
+def test_what_a_variant_prints_is_in_the_log(done: Tree) -> None:
+    result = done.result("ch01:honest")
+    assert "a word from the step" in (done.folder / "ch01_honest" / "logs" / "worker0.log").read_text()
+    assert "a word from the step" in result.log
+
+
+def test_a_wrong_rung_and_a_raising_one_fail_alone(done: Tree) -> None:
+    result = done.result("ch01:some_wrong")
+    assert result.status == "measured"
+    assert_measured(result, "baseline_some_wrong")
+    assert_measured(result, "optimized_some_wrong")
+    assert_refused(result, "optimized_some_wrong__wrong", "wrong at test size, before timing")
+    assert row(result, "optimized_some_wrong__wrong").verdict == "invalid"
+    assert_refused(result, "optimized_some_wrong__raises", "ValueError at optimized_some_wrong__raises.py", "no luck")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("wrong", "test size"), ("wrong_when_large", "cpu size")], ids=["always", "at cpu size"]
+)
+def test_a_wrong_headline_makes_the_pair_fail_with_its_reason(done: Tree, name: str, size: str) -> None:
+    result = done.result(f"ch01:{name}")
+    assert (result.status, result.verdict) == ("failed", "invalid")
+    assert f"wrong at {size}, before timing" in (result.reason or "")
+    assert result.blocks == []
+    assert_refused(result, f"optimized_{name}", size)
+
+
+def test_a_variant_that_turns_wrong_while_it_is_timed_is_invalid(done: Tree) -> None:
+    result = done.result("ch01:wrong_later")
+    assert (result.status, result.verdict) == ("failed", "invalid")
+    assert "timing" in (result.reason or "")
+    assert "before timing" not in (result.reason or "")
+    assert row(result, "optimized_wrong_later").speedup is None
+
+
+def test_a_variant_that_turns_wrong_in_the_last_round_has_times_and_no_ratio(done: Tree) -> None:
+    result = done.result("ch01:wrong_last")
+    assert len(result.blocks) == 3
+    assert_refused(result, "optimized_wrong_last", "wrong at cpu size, ")
+    assert (result.status, result.verdict) == ("failed", "invalid")
+
+
+def test_judging_again_from_the_samples_changes_nothing(done: Tree) -> None:
+    for stored in (done.result(line["pair"]) for line in done.journal()):
+        assert judged_again(stored) == stored, stored.key
+
+
+def test_a_wrong_baseline_speaks_for_the_pair(done: Tree) -> None:
+    result = done.result("ch01:wrong_baseline")
+    assert (result.status, result.verdict) == ("failed", "invalid")
+    assert_refused(result, "baseline_wrong_baseline", "wrong at test size")
+    assert result.reason == row(result, "baseline_wrong_baseline").reason
+    assert result.blocks == []
+
+
+def test_a_tolerance_without_teeth_fails_the_workload(done: Tree) -> None:
+    result = done.result("ch01:loose")
+    assert (result.status, result.verdict) == ("failed", "invalid")
+    assert "the tolerance would accept" in (result.reason or "")
+    assert "5% scale" in (result.reason or "")
+
+
+def test_a_rung_must_share_its_baselines_workload(done: Tree) -> None:
+    result = done.result("ch01:foreign")
+    assert_refused(result, "optimized_foreign__own", "its workload is not its baseline's: import it from there")
+    assert_measured(result, "optimized_foreign")
+
+
+def test_a_rung_without_prepare_is_told_what_it_lacks(done: Tree) -> None:
+    result = done.result("ch01:no_prepare")
+    assert_refused(result, "optimized_no_prepare__empty", "it has no `prepare`")
+    assert_measured(result, "optimized_no_prepare")
+
+
+def test_a_syntax_error_in_a_rung_fails_that_rung_only(done: Tree) -> None:
+    result = done.result("ch01:syntax")
+    assert_refused(result, "optimized_syntax__broken", "ch01/optimized_syntax__broken.py:5: ")
+    assert_measured(result, "optimized_syntax")
+    assert_measured(result, "baseline_syntax")
+
+
+def test_a_syntax_error_in_the_baseline_is_the_pairs_reason(done: Tree) -> None:
+    result = done.result("ch01:syntax_first")
+    assert result.status == "failed"
+    assert "ch01/baseline_syntax_first.py:" in (result.reason or "")
+    assert all(variant.status != "measured" for variant in result.variants)
+
+
+def test_a_baseline_without_workload_is_told_what_it_lacks(done: Tree) -> None:
+    result = done.result("ch01:no_workload")
+    assert result.status == "failed"
+    assert "the baseline has no `workload = Workload(...)`" in (result.reason or "")
+    assert row(result, "baseline_no_workload").status == "failed"
+    assert row(result, "optimized_no_workload").status != "measured"
+
+
+def test_a_rung_without_a_baseline_is_told_which_file_is_missing(done: Tree) -> None:
+    orphans = done.result("ch01:orphans")
+    assert (orphans.status, orphans.reason) == ("failed", "no baseline_orphans.py")
+    alone = done.result("ch01:orphan")
+    assert alone.status == "failed"
+    assert "baseline_orphan" in (alone.reason or "")
+    assert "<frozen" not in (alone.reason or "")
+
+
+@pytest.mark.parametrize("stem", ["baseline_no_workload", "optimized_no_workload", "optimized_syntax_first"])
+def test_nothing_is_called_proven_without_a_proof(done: Tree, stem: str) -> None:
+    result = done.result(f"ch01:{stem.split('_', 1)[1]}")
+    found = row(result, stem)
+    assert found.status != "proven" or found.proofs
+
+
+def test_variants_share_a_process_unless_the_workload_is_isolated(done: Tree) -> None:
+    assert_measured(done.result("ch01:together"), "optimized_together")
+    together = noted(done, "together", "baseline") | noted(done, "together", "optimized")
+    assert len(together) == 1
+    assert_measured(done.result("ch01:isolated"), "optimized_isolated")
+    baseline, optimized = noted(done, "isolated", "baseline"), noted(done, "isolated", "optimized")
+    assert len(baseline) == 2, "the baseline and its control each have a process"
+    assert len(optimized) == 1
+    assert not baseline & optimized
+
+
+def test_variants_that_do_not_fit_together_run_alone_and_the_note_says_so(done: Tree) -> None:
+    result = done.result("ch01:crowded")
+    assert any("do not fit in memory together" in note for note in result.notes)
+    for stem in ("baseline_crowded", "optimized_crowded", "optimized_crowded__other"):
+        found = row(result, stem)
+        assert found.status == "measured", found.reason
+        assert found.wall is not None
+        assert {("test", "before timing"), ("cpu", "before timing"), ("cpu", "after timing")} <= {
+            (proof.size, proof.when) for proof in found.proofs
+        }
+    assert result.control is not None
+    for block in result.blocks:
+        order = [sample.variant for sample in block.samples]
+        assert order == order[::-1]
+
+
+def test_a_variant_too_large_even_alone_fails_and_the_rest_is_measured(done: Tree) -> None:
+    result = done.result("ch01:too_large")
+    assert_refused(result, "optimized_too_large__huge", "OutOfMemoryError", "too large even alone")
+    assert row(result, "optimized_too_large").status == "measured"
+
+
+def test_a_step_that_writes_its_inputs_is_timed_one_at_a_time(done: Tree) -> None:
+    result = done.result("ch01:mutates")
+    assert_measured(result, "optimized_mutates")
+    assert {block.steps for block in result.blocks} == {1}
+    assert {block.steps for block in done.result("ch01:honest").blocks} != {1}
+
+
+def test_inputs_may_be_files(done: Tree) -> None:
+    assert_measured(done.result("ch01:file"), "optimized_file")
+
+
+def test_triton_is_proven_in_its_interpreter_and_not_timed(done: Tree) -> None:
+    result = done.result("ch01:triton")
+    assert result.status == "proven"
+    found = row(result, "optimized_triton")
+    assert (found.status, found.reason) == ("proven", "proven in Triton's interpreter at test size; not timed")
+    assert {(proof.size, proof.when) for proof in found.proofs} == {("test", "before timing")}
+    assert result.blocks == []
+    assert_refused(result, "optimized_triton__wrong", "wrong at test size")
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+def test_cuda_is_compiled_where_it_cannot_run(done: Tree) -> None:
+    result = done.result("ch01:cuda")
+    assert (result.status, row(result, "optimized_cuda").status) == ("built", "built")
+    assert row(result, "optimized_cuda").reason == "compiled for sm_80, not run: needs a GPU"
+    assert_refused(result, "optimized_cuda__broken", "optimized_cuda__broken.cu does not compile", "error")
+
+
+def test_a_single_file_runs_alone(done: Tree) -> None:
+    alone = Tree(done.root)
+    summary = alone.run("ch01/optimized_honest.py")
+    result = alone.result("ch01:honest")
+    assert [variant.name for variant in summary.pairs[0].variants] == ["optimized_honest"]
+    assert_measured(result, "optimized_honest")
+    assert row(result, "optimized_honest").speedup is None
+    assert result.control is None
+    assert {sample.variant for block in result.blocks for sample in block.samples} == {"optimized_honest"}
+
+
+def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
+    tree.pair("ch01:together", **noting(tree, "together"))
+    tree.run("ch01", cold_start=True, iterations=1)
+    assert row(tree.result("ch01:together"), "optimized_together").status == "measured"
+    assert len(noted(tree, "together", "baseline")) == 2
+    assert not noted(tree, "together", "baseline") & noted(tree, "together", "optimized")
+
+
+def test_reproducible_runs_draw_the_same_inputs_and_name_the_ops_that_refuse(tree: Tree) -> None:
+    drawn = tree.root / "drawn"
+    put = doing(f"""
+        from pathlib import Path
+        with Path({str(drawn)!r}).open("a") as file:
+            file.write(f"{{float(a.double().sum())!r}} ")
+        torch.zeros(3).put_(torch.tensor([1]), torch.tensor([2.0]))
+        """)
+    tree.pair("ch01:scatter", optimized=put)
+    seen = []
+    for _ in range(2):
+        drawn.write_text("")
+        tree.run("ch01", reproducible=True, seed=None)
+        seen.append(drawn.read_text().split())
+    assert len(seen[0]) > 3
+    assert set(seen[0]) == set(seen[1])
+    notes = [note for note in tree.result("ch01:scatter").notes if note.startswith("not deterministic: ")]
+    assert len(notes) == 1
+    assert "put_" in notes[0]
+
+
+def test_without_reproducible_every_run_draws_other_inputs(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    assert tree.open("ch01", seed=None).seed != tree.open("ch01", seed=None).seed
+    assert Path(tree.folder / "manifest.json").exists()

@@ -1,0 +1,158 @@
+"""A worker answers, and whatever user code does to it comes back as a reason within the time allowed."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tree import HONEST, Tree, doing
+
+from common.python.worker import Worker, WorkerError
+
+LIMIT_S = 60.0
+Hire = Callable[..., Worker]
+
+
+@pytest.fixture
+def hire(tree: Tree) -> Iterator[Hire]:
+    """A worker that has loaded `ch01:x` with this body of the optimized rung; the baseline is honest."""
+    workers: list[Worker] = []
+
+    def start(body: str = HONEST) -> Worker:
+        tree.pair("ch01:x", optimized=body)
+        settings = {"seed": 0, "reproducible": False}
+        workers.append(Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", settings))
+        load(workers[0])
+        return workers[0]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+def load(worker: Worker) -> dict[str, Any]:
+    modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
+    answer: dict[str, Any] = worker.call("load", LIMIT_S, baseline="ch01.baseline_x", modules=modules, size="cpu")
+    return answer
+
+
+def prepare(worker: Worker, limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """Prepare the rung; its step is called once."""
+    answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test", dtypes=[])
+    return answer
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid: int, within_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def test_it_answers_in_plain_values(hire: Hire) -> None:
+    worker = hire()
+    facts = load(worker)
+    assert facts["failures"] == {}
+    assert facts["shape"] == {"n": 4096}
+    assert facts["cost"]["host_bytes"] == 8 * 4096
+    assert worker.call("describe", LIMIT_S)["device"] == "cpu"
+    assert prepare(worker)["failures"] == {}
+    proofs = worker.call("prove", LIMIT_S, names=["optimized_x"], when="before timing", trials=2, dtypes=[])
+    assert [proof["reason"] for proof in proofs["optimized_x"]] == [None, None]
+    assert worker.pid != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (doing("raise ValueError('no luck')"), "optimized_x.py:7"),
+        ("\ndef prepare(a):\n    raise ValueError('no luck')\n", "optimized_x.py:6"),
+    ],
+    ids=["step", "prepare"],
+)
+def test_a_variant_that_raises_is_a_failure_with_its_place(hire: Hire, body: str, place: str) -> None:
+    worker = hire(body)
+    assert prepare(worker)["failures"] == {"optimized_x": f"ValueError at {place}: no luck"}
+    assert worker.call("describe", LIMIT_S)["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ("import sys; sys.exit(3)", "exited with code 3"),
+        ("import os; os._exit(4)", "exited with code 4"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
+    ],
+    ids=["sys.exit", "os._exit", "segfault", "kill -9"],
+)
+def test_a_variant_that_ends_the_process_is_named(hire: Hire, action: str, reason: str) -> None:
+    worker = hire(doing(action))
+    with pytest.raises(WorkerError) as caught:
+        prepare(worker)
+    error = caught.value
+    assert (error.kind, error.who, error.reason) == ("died", "optimized_x", f"the worker {reason} during prepare")
+    if "SIGSEGV" in reason:
+        assert "optimized_x.py" in worker.log_tail()
+    assert gone(worker.pid)
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["print('at work'); import time; time.sleep(600)", "print('at work')\nwhile True: pass"],
+    ids=["asleep", "busy"],
+)
+def test_a_hang_ends_at_the_limit_with_the_stack_in_the_log(hire: Hire, action: str) -> None:
+    worker = hire(doing(action))
+    started = time.monotonic()
+    with pytest.raises(WorkerError) as caught:
+        prepare(worker, limit_s=1.0)
+    assert 1.0 <= time.monotonic() - started < 4.0
+    assert (caught.value.kind, caught.value.who) == ("hung", "optimized_x")
+    assert "within 1 s during prepare" in caught.value.reason
+    for told in ("at work", "optimized_x.py", "in step"):
+        assert told in worker.log_tail()
+    assert gone(worker.pid)
+
+
+def test_what_a_variant_started_dies_with_its_worker(hire: Hire, tree: Tree) -> None:
+    child = tree.root / "child.pid"
+    worker = hire(
+        doing(f"""
+        import pathlib, subprocess
+        pathlib.Path({str(child)!r}).write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+        """)
+    )
+    prepare(worker)
+    pid = int(child.read_text())
+    assert alive(pid)
+    worker.kill()
+    assert gone(pid)
+
+
+def test_megabytes_on_stdout_block_nothing_and_go_to_the_log(hire: Hire, capfd: pytest.CaptureFixture[str]) -> None:
+    worker = hire(
+        doing("""
+        import os, sys
+        print("x" * 4_000_000)
+        sys.stderr.write("y" * 4_000_000)
+        os.write(1, b"from a library" * 100)
+        os.system("echo from a child")
+        """)
+    )
+    assert prepare(worker)["failures"] == {}
+    worker.call("describe", LIMIT_S)
+    assert worker.log.stat().st_size > 4_000_000
+    assert len(worker.log_tail(1000)) == 1000
+    text = worker.log.read_text()
+    assert "from a child" in text
+    assert text.count("from a library") == 100
+    assert "x" * 1000 in text
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,315 @@
+"""From a .cu file to a call: its declaration is read, it is built once, its calls are checked."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.python import cuda
+from common.python.cuda import (
+    CudaError,
+    Parameter,
+    build,
+    find_header,
+    find_nvcc,
+    include_dirs,
+    load_cuda,
+    nvcc_version,
+    signature,
+)
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+ARCH = "sm_80"
+RETURNS = 'extern "C" int f(int64_t a, float b, cudaStream_t stream) { return a + b == 5 ? 0 : 700; }\n'
+
+
+def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
+    (folder / "x.cu").write_text(declaration)
+    return signature(folder / "x.cu", function)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What nvcc was run for; it is replaced by one that copies the source, for what is tested is when it runs."""
+    ran: list[Path] = []
+
+    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> None:
+        ran.append(library)
+        library.write_text(f"{arch} {extra}")
+
+    monkeypatch.setattr(cuda, "find_nvcc", lambda: Path("/anywhere/nvcc"))
+    monkeypatch.setattr(cuda, "_version", lambda nvcc: "release 13.0")
+    monkeypatch.setattr(cuda, "_compile", compile)
+    return ran
+
+
+def test_a_declaration_is_read_parameter_by_parameter(tmp_path: Path) -> None:
+    found = parameters(
+        tmp_path,
+        """
+        __global__ void kernel(const float* a) {}
+        extern "C" int other(cudaStream_t s) { return 0; }
+        extern "C" int f(const float* __restrict__ a, __nv_bfloat16 *b, uint8_t* const c,
+                         int64_t n, float scale, bool flag, int width, double eps, cudaStream_t stream) { return 0; }
+        """,
+    )
+    assert [p.name for p in found] == ["a", "b", "c", "n", "scale", "flag", "width", "eps", "stream"]
+    assert [p.dtype for p in found[:4]] == ["float32", "bfloat16", "uint8", None]
+    assert [p.const for p in found[:2]] == [True, False]
+    assert [p.ctype.__name__ for p in found[3:]] == ["c_long", "c_float", "c_bool", "c_int", "c_double", "c_void_p"]
+
+
+@pytest.mark.parametrize("type_", cuda.POINTERS)
+def test_every_pointer_type_stands_for_a_dtype_of_torch(type_: str, tmp_path: Path) -> None:
+    (pointer, _) = parameters(tmp_path, f'extern "C" int f({type_}* a, cudaStream_t stream) {{')
+    assert isinstance(getattr(torch, pointer.dtype or ""), torch.dtype)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ('extern "C" int g(cudaStream_t s) {', r"x.cu exports \['g'\], not 'f'"),
+        ("int f(cudaStream_t s) {", "x.cu exports nothing, not 'f'"),
+        ('extern "C" void f(cudaStream_t s) {', "x.cu exports nothing, not 'f'"),
+        ('extern "C" int f() {', "the last parameter of f must be cudaStream_t"),
+        ('extern "C" int f(float* a) {', "the last parameter of f must be cudaStream_t"),
+        ('extern "C" int f(cudaStream_t s, int n) {', "the last parameter of f must be cudaStream_t"),
+        ('extern "C" int f(float4* a, cudaStream_t s) {', r"f has the parameter 'float4 \* a'; a parameter is one of"),
+        ('extern "C" int f(size_t n, cudaStream_t s) {', "f has the parameter 'size_t n'"),
+        ('extern "C" int f(bool* mask, cudaStream_t s) {', "f has the parameter 'bool"),
+    ],
+)
+def test_a_declaration_that_cannot_be_called_is_refused(declaration: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CudaError, match=message):
+        parameters(tmp_path, declaration)
+
+
+@pytest.mark.parametrize("text", ["const float* const* a", "float** a", "float* a[]", "int n[4]", "float*", "int& n"])
+def test_what_is_neither_one_pointer_nor_a_number_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CudaError, match=r"f has the parameter .*; a parameter is one of"):
+        parameters(tmp_path, f'extern "C" int f({text}, cudaStream_t s) {{')
+
+
+@pytest.mark.parametrize(
+    ("text", "const"), [("float const* a", True), ("float* const a", False), ("const float* __restrict a", True)]
+)
+def test_const_before_the_star_is_of_the_elements_and_after_it_of_the_pointer(
+    text: str, const: bool, tmp_path: Path
+) -> None:
+    (pointer, _) = parameters(tmp_path, f'extern "C" int f({text}, cudaStream_t s) {{')
+    assert (pointer.name, pointer.dtype, pointer.const) == ("a", "float32", const)
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        'extern "C" int f(float* a,  // rows, columns\n cudaStream_t s) {',
+        'extern "C" int f(float* a, cudaStream_t s) {}\n// extern "C" int f(int n, cudaStream_t s) was slower',
+        'extern "C" int f(float* /* rows (n, n) */ a, cudaStream_t s) {}\n/* before:\nextern "C" int f(int n) */',
+        """constexpr char A[] = "/*", Q = '"', E = '\\'', N = 1'000;\nextern "C" int f(float* a, cudaStream_t s) {}""",
+    ],
+)
+def test_comments_are_not_part_of_a_declaration(declaration: str, tmp_path: Path) -> None:
+    assert [p.name for p in parameters(tmp_path, declaration)] == ["a", "s"]
+
+
+def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled: list[Path]) -> None:
+    source, cache = tmp_path / "ch07" / "x.cu", tmp_path / "cache"
+    source.parent.mkdir()
+    source.write_text(RETURNS)
+    first = build(source, "sm_80", cache)
+    assert first.is_file()
+    assert build(source, "sm_80", cache) == first
+    assert len(compiled) == 1
+    assert first.name.startswith("ch07-x-sm_80-")
+
+
+def test_a_change_of_source_header_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
+    source, cache = tmp_path / "x.cu", tmp_path / "cache"
+    source.write_text(RETURNS)
+    built = [build(source, "sm_80", cache), build(source, "sm_90a", cache)]
+    (tmp_path / "tile.cuh").write_text("constexpr int TILE = 32;\n")
+    built.append(build(source, "sm_80", cache))
+    (tmp_path / "tile.cuh").write_text("constexpr int TILE = 64;\n")
+    built.append(build(source, "sm_80", cache))
+    source.write_text("// link: cublas, curand\n" + RETURNS)
+    built.append(build(source, "sm_80", cache))
+    assert len(set(built)) == 5
+    assert compiled == built
+    assert built[-1].read_text() == "sm_80 ['-lcublas', '-lcurand']"
+
+
+def test_another_compiler_or_other_flags_build_anew(
+    tmp_path: Path, compiled: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "x.cu"
+    source.write_text(RETURNS)
+    built = [build(source, ARCH, tmp_path)]
+    monkeypatch.setattr(cuda, "_version", lambda nvcc: "release 13.1")
+    built.append(build(source, ARCH, tmp_path))
+    monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
+    built.append(build(source, ARCH, tmp_path))
+    assert len(set(built)) == 3
+
+
+def test_a_change_of_the_common_header_builds_anew(
+    tmp_path: Path, compiled: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers, source = tmp_path / "headers", tmp_path / "ch07" / "x.cu"
+    for folder in (headers, source.parent):
+        folder.mkdir()
+    source.write_text(RETURNS)
+    monkeypatch.setattr(cuda, "HEADERS", headers)
+    (headers / "kernel.cuh").write_text("#pragma once\n")
+    before = build(source, ARCH, tmp_path)
+    (headers / "kernel.cuh").write_text("#pragma once\n#include <stdint.h>\n")
+    assert build(source, ARCH, tmp_path) != before
+
+
+def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "find_nvcc", lambda: None)
+    monkeypatch.delenv("NVCC", raising=False)
+    with pytest.raises(CudaError, match=r"no nvcc found: install the CUDA toolkit.*setup\.sh"):
+        build(tmp_path / "x.cu", ARCH, tmp_path)
+
+
+def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_the_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("named", "bin", "home/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "nvcc").touch(mode=0o755)
+    monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    order = [find_nvcc()]
+    monkeypatch.delenv("NVCC")
+    order.append(find_nvcc())
+    (tmp_path / "bin" / "nvcc").unlink()
+    order.append(find_nvcc())
+    assert order == [tmp_path / folder / "nvcc" for folder in ("named", "bin", "home/bin")]
+
+
+def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvcc").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
+    assert find_nvcc() is None
+    assert nvcc_version() is None
+    with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
+        build(tmp_path / "x.cu", ARCH, tmp_path)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_headers_of_the_compiler_come_before_those_of_wheels(
+    wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("toolkit/bin", "toolkit/include", "wheel/include/cccl"):
+        (tmp_path / folder).mkdir(parents=True)
+    nvcc = tmp_path / "nvcc" if wrapped else tmp_path / "toolkit" / "bin" / "nvcc"
+    says = f"echo '#$ INCLUDES=\"-I{tmp_path}/toolkit/bin/../include\"' >&2" if wrapped else "exit 1"
+    nvcc.write_text(f"#!/bin/sh\n{says}\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("NVCC", str(nvcc))
+    monkeypatch.setattr(cuda, "_wheel_roots", lambda: (tmp_path / "wheel",))
+    wheel = tmp_path / "wheel" / "include"
+    assert include_dirs() == [cuda.HEADERS, tmp_path / "toolkit" / "include", wheel, wheel / "cccl"]
+
+
+def test_our_header_is_found_and_an_unknown_one_is_not() -> None:
+    assert find_header("kernel.cuh") == cuda.HEADERS / "kernel.cuh"
+    assert find_header("no_such_header.h") is None
+
+
+@needs_nvcc
+def test_the_release_of_the_compiler_is_a_number() -> None:
+    assert float(nvcc_version() or "") >= 11
+
+
+@needs_nvcc
+def test_a_compile_error_names_file_and_line_and_leaves_no_library(tmp_path: Path) -> None:
+    source = tmp_path / "broken.cu"
+    source.write_text("// Nothing is copied.\n\nint x = missing;\n")
+    with pytest.raises(
+        CudaError, match=r"^broken\.cu does not compile for sm_80: .*broken\.cu\(3\): error: identifier"
+    ):
+        build(source, ARCH, tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+@pytest.fixture
+def built_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pair's Python file beside its .cu file, on a machine that claims a GPU of sm_80."""
+    (tmp_path / "x.cu").write_text('#include "kernel.cuh"\n' + RETURNS)
+    (tmp_path / "build").mkdir()
+    monkeypatch.setattr(cuda, "build", lambda source, arch: build(source, arch, tmp_path / "build"))
+    monkeypatch.setattr(cuda, "_error_name", lambda code: "an illegal memory access was encountered")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    return tmp_path / "x.py"
+
+
+@needs_nvcc
+def test_a_built_function_is_called_and_its_error_code_raises(built_here: Path) -> None:
+    call = load_cuda(str(built_here), "f")
+    call(3, 2.0)
+    with pytest.raises(CudaError, match=r"f failed with CUDA error 700 \(an illegal memory access"):
+        call(3, 3.0)
+    with pytest.raises(TypeError, match="f takes 2 arguments, got 3"):
+        call(3, 2.0, 1)
+    assert len(list((built_here.parent / "build").glob("*-sm_80-*.so"))) == 1
+
+
+@needs_nvcc
+def test_an_integer_too_large_for_its_parameter_is_refused(built_here: Path) -> None:
+    (built_here.parent / "x.cu").write_text(
+        '#include "kernel.cuh"\nextern "C" int f(int n, cudaStream_t stream) { return n == 1 ? 0 : 700; }\n'
+    )
+    call = load_cuda(str(built_here), "f")
+    call(1)
+    with pytest.raises(OverflowError, match="f: n must be from -2147483648 to 2147483647, got 4294967297"):
+        call((1 << 32) + 1)
+
+
+@pytest.mark.parametrize(("type_", "bits"), [("int", 32), ("int32_t", 32), ("int64_t", 64)])
+def test_an_integer_is_passed_up_to_the_ends_of_its_type(type_: str, bits: int) -> None:
+    parameter = Parameter("n", ctype=cuda.SCALARS[type_])
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    assert [cuda._number(n, parameter, "f") for n in (low, 0, True, high)] == [low, 0, 1, high]
+    for n in (low - 1, high + 1):
+        with pytest.raises(OverflowError, match=f"f: n must be from {low} to {high}, got {n}"):
+            cuda._number(n, parameter, "f")
+    with pytest.raises(TypeError, match=r"f: n must be an int, got 2\.0"):
+        cuda._number(2.0, parameter, "f")
+
+
+class OnGpu(SimpleNamespace):
+    """As much of a CUDA tensor as a call looks at."""
+
+    is_cuda, device = True, "cuda:0"
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(dtype=tensor.dtype, is_contiguous=tensor.is_contiguous, stride=tensor.stride)
+        self.data_ptr = tensor.data_ptr
+
+
+def test_a_tensor_that_fits_its_parameter_is_passed_by_address() -> None:
+    tensor = torch.zeros(4, 3)
+    assert cuda._pointer(OnGpu(tensor), Parameter("a", "float32"), "f") == tensor.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (OnGpu(torch.zeros(4, dtype=torch.float64)), "f: a must be float32, got torch.float64"),
+        (OnGpu(torch.zeros(4, 3).T), r"f: a must be contiguous, its strides are \(1, 3\)"),
+        (torch.zeros(4), "f: a must be on the GPU or page-locked, got cpu"),
+    ],
+)
+def test_a_tensor_of_other_dtype_place_or_strides_is_refused(tensor: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        cuda._pointer(tensor, Parameter("a", "float32"), "f")

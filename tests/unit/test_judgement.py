@@ -1,0 +1,438 @@
+"""From hand-made samples to a row: verdicts, what makes a pair invalid, and that all of it can be computed again."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from common.python.judgement import headline_row, judge, times
+from common.python.performance_targets import Peaks
+from common.python.results import Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
+from common.python.roster import CONTROL
+
+BASE, OPT = "baseline_x", "optimized_x"
+PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
+ROUNDS = 4
+# Factors of each round on every variant's time but the baseline's: about 0.1% of noise, and nought in the mean.
+WOBBLE = (1.001, 0.999, 1.001, 0.999)
+
+Us = float | Sequence[float]
+
+
+def variant(name: str, **facts: Any) -> VariantResult:
+    role, rest = name.split("_", 1)
+    label = rest.split("__", 1)[1] if "__" in rest else role
+    stated: dict[str, Any] = {"status": "proven", "kinds": ["PyTorch"], "sentence": "Rows are copied."}
+    return VariantResult(name=name, role=role, label=label, file=f"{name}.py", **{**stated, **facts})  # type: ignore[arg-type]
+
+
+def sample(name: str, us: float, clock: str = "device") -> Sample:
+    return Sample(
+        variant=name,
+        device_us=us if clock == "device" else None,
+        wall_us=us if clock == "end_to_end" else None,
+        host_us=5.0,
+    )
+
+
+def blocks(us: Mapping[str, Us], clock: str = "device", rounds: int = ROUNDS, **facts: Any) -> list[Block]:
+    """Two mirrored blocks a round; a variant has one time, or one for each round."""
+    names = list(us)
+    made = []
+    for index in range(rounds):
+        of = {name: (t if isinstance(t, float | int) else t[index]) for name, t in us.items()}
+        of = {name: t * (1 if name == BASE else WOBBLE[index]) for name, t in of.items()}
+        taken = [sample(name, of[name], clock) for name in [*names, *reversed(names)]]
+        made += [Block(round=index, steps=1, samples=taken, **facts) for _ in range(2)]
+    return made
+
+
+def pair(us: Mapping[str, Us], clock: str = "device", rounds: int = ROUNDS, **facts: Any) -> PairResult:
+    """A pair whose variants took these microseconds; its control takes the baseline's time, if none is given."""
+    us = {**us, CONTROL: us.get(CONTROL, us[BASE])} if BASE in us else us
+    stated: dict[str, Any] = {
+        "status": "proven",
+        "clock": clock,
+        "goal": "speed",
+        "cost": Cost(hbm_bytes=20e6),  # at 1 TB/s: 20 us
+        "variants": [variant(name) for name in us if name != CONTROL],
+        "blocks": blocks(us, clock, rounds),
+    }
+    return PairResult(chapter="ch07", name="x", **{**stated, **facts})
+
+
+def row(result: PairResult, name: str = OPT) -> VariantResult:
+    return next(variant for variant in result.variants if variant.name == name)
+
+
+def with_row(result: PairResult, name: str, **facts: Any) -> PairResult:
+    rows = [v.model_copy(update=facts) if v.name == name else v for v in result.variants]
+    return result.model_copy(update={"variants": rows})
+
+
+@pytest.mark.parametrize(
+    ("optimized", "verdict"),
+    [
+        (50.0, "faster"),
+        (98.0, "faster"),
+        (99.5, "same"),
+        (100.5, "same"),
+        (102.0, "slower"),
+        ((99.0, 101.0, 95.0, 105.0), "inconclusive"),
+        ((98.0, 99.7, 98.0, 99.7), "inconclusive"),
+    ],
+)
+def test_the_interval_of_the_speedup_decides(optimized: Us, verdict: str) -> None:
+    judged = judge(pair({BASE: 100.0, OPT: optimized}), PEAKS)
+    assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", verdict, verdict)
+    assert (row(judged, BASE).verdict, row(judged, BASE).speedup) == (None, None)
+
+
+def test_the_speedup_is_the_mean_over_rounds_with_its_interval() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0}), PEAKS)
+    speedup = row(judged).speedup
+    assert speedup is not None
+    assert speedup.ratio == pytest.approx(2.0, rel=1e-5)
+    assert speedup.rounds == ROUNDS
+    deviation = math.log(1.001 / 0.999) / 2 * math.sqrt(4 / 3)
+    assert math.log(speedup.high / speedup.ratio) == pytest.approx(3.18245 * deviation / 2, rel=1e-4)
+    assert judged.control is not None
+    assert judged.control.ratio == pytest.approx(1.0, abs=1e-5)
+
+
+def test_fewer_than_three_rounds_conclude_nothing() -> None:
+    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=2), PEAKS).verdict == "inconclusive"
+    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=3), PEAKS).verdict == "faster"
+
+
+def test_one_round_is_inconclusive_too() -> None:
+    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=1), PEAKS).verdict == "inconclusive"
+
+
+def test_the_headline_clock_decides() -> None:
+    on_wall = judge(pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end"), PEAKS)
+    assert on_wall.verdict == "faster"
+    main = row(on_wall).wall
+    assert main is not None
+    assert main.median == pytest.approx(50.0)
+    assert row(on_wall).device is None
+
+
+def invalid_by_control() -> tuple[PairResult, Peaks | None]:
+    return pair({BASE: 100.0, OPT: 50.0, CONTROL: 90.0}), PEAKS
+
+
+def invalid_by_rate() -> tuple[PairResult, Peaks | None]:
+    return pair({BASE: 100.0, OPT: 10.0}), PEAKS  # 20 MB in 10 us, where 20 are the least
+
+
+def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    walls = [Sample(variant=OPT, device_us=50.0, wall_us=200.0, host_us=5.0)]
+    walls += [Sample(variant=BASE, device_us=100.0, wall_us=110.0, host_us=5.0)]
+    return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
+
+
+def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
+    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=110.0, peak_bytes=1.0)), PEAKS
+
+
+def invalid_by_proof() -> tuple[PairResult, Peaks | None]:
+    """As a session leaves a variant that was wrong after the last round."""
+    wrong = Proof(size="bench", when="after timing", reason="relative error")
+    facts = {"proofs": [wrong], "verdict": "invalid", "status": "failed", "reason": "wrong at bench size"}
+    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, **facts), PEAKS
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (invalid_by_control, "the control, baseline against itself, reads [1.109, 1.113]"),
+        (invalid_by_rate, "hbm: 10 us would be 2.00 times the peak of 1 TB/s"),
+        (invalid_by_escape, "145 us of work went on after the step's own stream was done: it escaped the clock"),
+        (invalid_by_busy_time, "the device worked 110 us for a step that reads 50 us: work escaped the clock"),
+        (invalid_by_proof, "wrong at bench size"),
+    ],
+)
+def test_what_cannot_be_the_time_of_the_work_is_invalid_with_its_reason(made: Any, reason: str) -> None:
+    judged = judge(*made())
+    assert judged.verdict == row(judged).verdict == "invalid"
+    assert reason in (judged.reason or "")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [invalid_by_control, invalid_by_rate, invalid_by_escape, invalid_by_busy_time, invalid_by_proof],
+)
+def test_an_invalid_pair_shows_no_ratio(made: Any) -> None:
+    judged = judge(*made())
+    assert row(judged).speedup is None
+    assert row(judged).memory_ratio is None
+
+
+def test_an_invalid_rung_leaves_the_others_as_they_are() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0, f"{OPT}__wild": 5.0}), PEAKS)
+    assert row(judged, f"{OPT}__wild").verdict == "invalid"
+    assert (judged.verdict, judged.reason) == ("faster", None)
+
+
+def test_an_impossible_baseline_makes_the_pair_invalid() -> None:
+    judged = judge(pair({BASE: 10.0, OPT: 50.0}), PEAKS)
+    assert judged.verdict == "invalid"
+    assert "hbm: 10 us" in (judged.reason or "")
+
+
+def test_a_failed_baseline_speaks_for_the_pair() -> None:
+    failed = with_row(pair({BASE: 100.0, OPT: 50.0}), BASE, status="failed", verdict="invalid", reason="it is wrong")
+    judged = judge(failed, PEAKS)
+    assert (judged.status, judged.verdict, judged.reason) == ("failed", "invalid", "it is wrong")
+
+
+def test_who_is_to_blame_for_the_end_of_a_session_stays_the_reason() -> None:
+    ended = pair({BASE: 100.0, OPT: 50.0}, status="failed", reason="optimized_x: the worker was killed")
+    judged = judge(ended, PEAKS)
+    assert (judged.status, judged.reason) == ("failed", "optimized_x: the worker was killed")
+
+
+@pytest.mark.parametrize(
+    ("wall_us", "host_us", "verdict"),
+    [(84.0, 0.0, "faster"), (86.0, 0.0, "invalid"), (184.0, 100.0, "faster"), (186.0, 100.0, "invalid")],
+)
+def test_wall_time_escapes_beyond_30_us_and_a_tenth_of_the_device_time(
+    wall_us: float, host_us: float, verdict: str
+) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})  # 50 + 30 + 5 us
+    walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall_us, host_us=host_us)]
+    result.blocks = [block.model_copy(update={"walls": walls}) for block in result.blocks]
+    assert judge(result, PEAKS).verdict == verdict
+
+
+def test_one_slow_companion_is_no_escape() -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    for index, block in enumerate(result.blocks):
+        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=999.0 if index < 3 else 60.0, host_us=5.0)]
+    assert judge(result, PEAKS).verdict == "faster"
+
+
+@pytest.mark.parametrize(("busy_us", "verdict"), [(None, "faster"), (104.0, "faster"), (106.0, "invalid")])
+def test_a_device_may_be_busy_for_half_as_long_again_and_30_us(busy_us: float | None, verdict: str) -> None:
+    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us))
+    assert judge(result, PEAKS).verdict == verdict
+
+
+def test_work_outside_the_stream_is_what_an_end_to_end_clock_measures() -> None:
+    result = pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end")
+    result = with_row(result, OPT, why=Why(busy_us=500.0))
+    assert judge(result, PEAKS).verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    ("peaks", "cost"), [(None, Cost(hbm_bytes=20e6)), (PEAKS, None), (PEAKS, Cost(flops=1e9)), (PEAKS, Cost())]
+)
+def test_without_a_peak_or_a_cost_there_is_no_limit_and_nothing_is_impossible(
+    peaks: Peaks | None, cost: Cost | None
+) -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 1.0}, cost=cost), peaks)
+    assert (judged.limit, row(judged).percent_of_limit, judged.verdict) == (None, None, "faster")
+
+
+def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
+    judged = judge(pair({BASE: (100.0, 100.0, 100.0, 900.0), OPT: 40.0}), PEAKS)
+    assert judged.limit is not None
+    assert judged.limit.us == pytest.approx(20.0)
+    assert row(judged, BASE).percent_of_limit == pytest.approx(20.0)
+    assert row(judged).percent_of_limit == pytest.approx(50.0, rel=1e-3)
+    assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
+
+
+def peaks_of(**peak_bytes: float) -> PairResult:
+    result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
+    for role, size in peak_bytes.items():
+        result = with_row(result, f"{role}_x", why=Why(peak_bytes=size))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "verdict", "ratio"),
+    [
+        ({"baseline": 2e9, "optimized": 1e9}, "smaller", 2.0),
+        ({"baseline": 1e9, "optimized": 1e9}, "same", 1.0),
+        ({"baseline": 1e9, "optimized": 2e9}, "larger", 0.5),
+        ({"baseline": 1e9}, "inconclusive", None),
+        ({}, "inconclusive", None),
+    ],
+)
+def test_a_memory_pair_is_judged_by_its_peaks_and_not_by_its_times(
+    peak_bytes: dict[str, float], verdict: str, ratio: float | None
+) -> None:
+    judged = judge(peaks_of(**peak_bytes), PEAKS)
+    assert (judged.verdict, row(judged).memory_ratio) == (verdict, ratio)
+
+
+def test_the_fastest_peer_is_the_one_compared_with() -> None:
+    us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 40.0, "peer_x__slow": 80.0, "peer_x__quick": 45.0}
+    judged = judge(pair(us), PEAKS)
+    assert judged.best_peer == "quick"
+    assert judged.peer_ratio is not None
+    assert judged.peer_ratio.ratio == pytest.approx(0.9, rel=1e-5)
+    assert row(judged, "peer_x__quick").verdict == "faster"
+
+
+@pytest.mark.parametrize("facts", [{"status": "failed"}, {"status": "unsupported"}])
+def test_a_peer_that_failed_is_no_yardstick(facts: dict[str, Any]) -> None:
+    result = with_row(pair({BASE: 100.0, OPT: 50.0, "peer_x__quick": 45.0}), "peer_x__quick", **facts)
+    judged = judge(result, PEAKS)
+    assert (judged.best_peer, judged.peer_ratio) == (None, None)
+
+
+def test_a_peer_that_is_impossibly_fast_is_no_yardstick() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0, "peer_x__honest": 45.0, "peer_x__wild": 5.0}), PEAKS)
+    assert row(judged, "peer_x__wild").verdict == "invalid"
+    assert judged.best_peer == "honest"
+
+
+def test_an_invalid_pair_is_not_compared_with_its_peer() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 5.0, "peer_x__quick": 45.0}), PEAKS)
+    assert judged.verdict == "invalid"
+    assert judged.peer_ratio is None
+
+
+def test_the_rung_named_as_the_pair_speaks_for_it_else_the_last() -> None:
+    def speaks(*names: str) -> str | None:
+        own = headline_row(PairResult(chapter="ch07", name="x", status="proven", variants=[variant(n) for n in names]))
+        return own and own.name
+
+    assert speaks(BASE, OPT, f"{OPT}__wide", "peer_x__lib") == OPT
+    assert speaks(BASE, f"{OPT}__a", f"{OPT}__b", "peer_x__lib") == f"{OPT}__b"
+    assert speaks(BASE) == BASE
+    assert speaks() is None
+
+
+def test_a_rung_that_cannot_run_here_leaves_the_word_to_the_last_that_can() -> None:
+    rungs = [variant(OPT, status="unsupported"), variant(f"{OPT}__a"), variant(f"{OPT}__b", status="built")]
+
+    def speaks(*variants: VariantResult) -> str | None:
+        own = headline_row(PairResult(chapter="ch07", name="x", status="proven", variants=[variant(BASE), *variants]))
+        return own and own.name
+
+    assert speaks(*rungs) == f"{OPT}__a"
+    assert speaks(*rungs[::2]) == OPT
+    assert speaks(variant(OPT, status="failed"), *rungs[1:]) == OPT
+
+
+def test_a_variant_alone_is_measured_without_a_verdict() -> None:
+    judged = judge(pair({OPT: 50.0}), PEAKS)
+    assert (judged.status, judged.verdict, row(judged).speedup) == ("measured", None, None)
+    assert row(judged).percent_of_limit == pytest.approx(40.0, rel=1e-3)
+
+
+def test_a_pair_that_was_only_proven_has_no_numbers() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0}, blocks=[]), PEAKS)
+    assert (judged.status, judged.verdict, judged.control) == ("proven", None, None)
+    assert row(judged).device is None
+
+
+@pytest.mark.parametrize(("floor_us", "noted"), [(4.9, False), (5.1, True), (None, False)])
+def test_times_within_ten_times_the_floor_say_so(floor_us: float | None, noted: bool) -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0}, floor_us=floor_us), PEAKS)
+    assert judged.notes == (["within 10x of the floor: an empty step reads 5.1 us"] if noted else [])
+
+
+@pytest.mark.parametrize(("late", "noted"), [(2, False), (3, True)])
+def test_more_than_a_twentieth_of_late_samples_is_noted(late: int, noted: bool) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})  # 8 blocks of 6 samples
+    result.blocks[3].late = late
+    text = "in 3 of 48 device samples the host was late: its time is in them"
+    assert judge(result, PEAKS).notes == ([text] if noted else [])
+
+
+def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    spoilt = blocks({BASE: 100.0, OPT: 900.0, CONTROL: 100.0}, discarded="thermal slowdown")
+    result.blocks = [block for both in zip(result.blocks, spoilt[:3]) for block in both] + result.blocks[3:]
+    judged = judge(result, PEAKS)
+    assert judged.discarded_blocks == 3
+    assert judged.notes == ["3 of 11 blocks discarded: thermal slowdown"]
+    assert judged.verdict == "faster"
+    device = row(judged).device
+    assert device is not None
+    assert (device.n, device.outliers) == (2 * 8, 0)
+
+
+def test_a_power_cap_is_noted_and_discards_nothing() -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks[0].telemetry = Telemetry(throttle=["sw_power_cap"])
+    judged = judge(result, PEAKS)
+    assert judged.notes == ["the power cap held the clocks down during some blocks"]
+    assert judged.discarded_blocks == 0
+
+
+def test_times_come_in_the_order_taken_with_the_companions_on_the_wall_alone() -> None:
+    taken = [sample(BASE, us) for us in (3.0, 1.0)]
+    walls = [Sample(variant=BASE, device_us=2.0, wall_us=40.0, host_us=5.0)]
+    made = [Block(round=0, steps=1, samples=taken, walls=walls), Block(round=0, steps=1, samples=[sample(BASE, 2.0)])]
+    made += [Block(round=1, steps=1, samples=taken, walls=walls, discarded="heat")]
+    assert times(made, BASE, "device") == [3.0, 1.0, 2.0]
+    assert times(made, BASE, "end_to_end") == [40.0]
+    assert times(made, OPT, "device") == []
+
+
+def everything() -> PairResult:
+    """A pair in which every derived number has something to be derived from."""
+    us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 45.0, "peer_x__quick": 40.0}
+    result = pair(us, floor_us=9.0)
+    result = with_row(result, BASE, why=Why(busy_us=90.0, peak_bytes=3e9))
+    result = with_row(result, OPT, why=Why(busy_us=45.0, peak_bytes=1e9))
+    result.blocks[0].late = 9
+    result.blocks += blocks({BASE: 100.0, OPT: 70.0}, discarded="thermal slowdown")[:1]
+    for block in result.blocks:
+        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=60.0, host_us=5.0)]
+    return result
+
+
+def test_judging_changes_nothing_of_what_it_is_given() -> None:
+    result = everything()
+    before = result.model_dump_json()
+    judge(result, PEAKS)
+    assert result.model_dump_json() == before
+
+
+@pytest.mark.parametrize(
+    "made",
+    [everything, invalid_by_proof, invalid_by_control, invalid_by_rate, invalid_by_escape, invalid_by_busy_time],
+)
+def test_judging_twice_gives_what_judging_once_gives(made: Any) -> None:
+    result = made() if made is everything else made()[0]
+    once = judge(result, PEAKS)
+    assert judge(once, PEAKS) == once
+
+
+def test_every_number_can_be_computed_again_from_the_samples_in_a_file() -> None:
+    judged = judge(everything(), PEAKS)
+    read = PairResult.model_validate_json(judged.model_dump_json())
+    assert read == judged
+    forgotten = {"device": None, "wall": None, "speedup": None, "memory_ratio": None, "percent_of_limit": None}
+    for name in (variant.name for variant in read.variants):
+        read = with_row(read, name, **forgotten, verdict=None, rates={})
+    bare = {"limit": None, "control": None, "peer_ratio": None, "best_peer": None, "notes": [], "discarded_blocks": 0}
+    read = read.model_copy(update={**bare, "verdict": None, "status": "proven"})
+    assert judge(read, PEAKS) == judged
+
+
+def test_a_number_that_was_tampered_with_is_put_right_from_the_samples() -> None:
+    judged = judge(everything(), PEAKS)
+    device, speedup = row(judged).device, row(judged).speedup
+    assert device is not None
+    assert speedup is not None
+    tampered = with_row(
+        judged,
+        OPT,
+        device=device.model_copy(update={"median": 1.0}),
+        speedup=speedup.model_copy(update={"ratio": 99.0}),
+        percent_of_limit=100.0,
+        rates={"GB/s": 1e6},
+        memory_ratio=99.0,
+        verdict="slower",
+    )
+    assert judge(tampered.model_copy(update={"verdict": "slower", "best_peer": "nobody"}), PEAKS) == judged

@@ -1,0 +1,236 @@
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.python import manifest
+from common.python.manifest import collect, git_state, host_memory, machine, relevant_environment, usable_cores, visible
+from common.python.results import Manifest
+
+UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
+
+
+class Refused(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+def refuse(*arguments: object) -> None:
+    raise Refused
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    fake = SimpleNamespace(
+        NVMLError=Refused,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(UUIDS),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda gpu: UUIDS[gpu],
+        nvmlDeviceGetName=lambda gpu: f"NVIDIA H{gpu}00",
+        nvmlDeviceGetCudaComputeCapability=lambda gpu: (12, 1),
+        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=141 * 2**30),
+        nvmlDeviceGetPowerManagementLimit=lambda gpu: 700_000,
+        nvmlDeviceGetMaxClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
+        nvmlSystemGetCudaDriverVersion=lambda: 13010,
+        nvmlSystemGetDriverVersion=lambda: "580.95.05",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return fake
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    return root
+
+
+def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
+    found = machine()
+    assert [gpu.uuid for gpu in found.gpus] == UUIDS
+    gpu = found.gpus[2]
+    assert (gpu.name, gpu.sm, gpu.memory_gib, gpu.power_limit_w) == ("NVIDIA H200", 121, 141.0, 700.0)
+    assert (gpu.max_sm_mhz, gpu.max_memory_mhz) == (1980, 3201)
+    assert (found.driver, found.cuda_driver) == ("580.95.05", "13.1")
+
+
+def test_the_environment_hides_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    assert [gpu.name for gpu in machine().gpus] == ["NVIDIA H200", "NVIDIA H000"]
+
+
+def test_what_nvml_refuses_is_null_and_unified_memory_is_the_hosts(nvml: SimpleNamespace) -> None:
+    for name in ("MemoryInfo", "PowerManagementLimit", "MaxClockInfo"):
+        setattr(nvml, f"nvmlDeviceGet{name}", refuse)
+    nvml.nvmlSystemGetCudaDriverVersion = refuse
+    found = machine()
+    gpu = found.gpus[0]
+    assert (gpu.power_limit_w, gpu.max_sm_mhz, gpu.max_memory_mhz, found.cuda_driver) == (None, None, None, None)
+    assert gpu.memory_gib == found.memory_gib
+
+
+def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
+    nvml.nvmlInit = refuse
+    found = machine()
+    assert (found.gpus, found.driver, found.cuda_driver) == ([], None, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        (None, UUIDS),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1", ["GPU-aa22"]),
+        ("2, 0", ["GPU-bb33", "GPU-aa11"]),
+        ("0,9,1", ["GPU-aa11"]),  # the first entry that is no GPU ends the list
+        ("0,-1,1", ["GPU-aa11"]),
+        ("GPU-bb33", ["GPU-bb33"]),
+        ("GPU-b,0", ["GPU-bb33", "GPU-aa11"]),
+        ("GPU-aa", []),  # the start of two
+        ("bb33", []),
+        ("0,0", []),
+    ],
+)
+def test_visible_devices_are_read_as_cuda_reads_them(setting: str | None, shown: list[str]) -> None:
+    assert visible(UUIDS, setting) == shown
+
+
+def test_an_empty_setting_hides_an_only_gpu() -> None:
+    assert visible(UUIDS[:1], "") == []
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, 8),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "300000 100000"}, 3),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "9900000 100000"}, 8),
+        (
+            {
+                "proc/self/cgroup": "0::/user/job",
+                "sys/fs/cgroup/user/job/cpu.max": "max 100000",
+                "sys/fs/cgroup/user/cpu.max": "200000 100000",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/job\n0::/",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "400000",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+            },
+            4,
+        ),
+    ],
+)
+def test_cores_are_those_of_the_affinity_within_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert usable_cores(write(tmp_path, files)) == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "kib"),
+    [
+        ({}, 1000),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"}, 1000),
+        ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/memory.max": str(700 * 1024)}, 700),
+        ({"proc/self/cgroup": "4:memory:/a", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(600 * 1024)}, 600),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(5000 * 1024)}, 1000),
+    ],
+)
+def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[str, str], kib: int) -> None:
+    root = write(tmp_path, {"proc/meminfo": "MemTotal:        1000 kB\nMemFree: 10 kB", **files})
+    assert host_memory(root) == kib * 1024
+
+
+def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: SimpleNamespace) -> None:
+    node = "sys/devices/system/node"
+    root = write(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 2097152 kB",
+            "proc/cpuinfo": "processor : 0\nmodel name : A Fine CPU @ 3 GHz\nprocessor : 1\nmodel name : other",
+            f"{node}/node0/cpulist": "0-3",
+            f"{node}/node1/cpulist": "4-7",
+            f"{node}/node2/cpulist": "",
+        },
+    )
+    found = machine(root)
+    assert (found.cpu, found.memory_gib, found.numa_nodes) == ("A Fine CPU @ 3 GHz", 2.0, 2)
+
+
+def test_only_variables_that_change_results_are_kept() -> None:
+    kept = {"CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_X": "1", "PYTORCH_ALLOC_CONF": "a", "LD_PRELOAD": "x.so"}
+    kept |= {"CUBLAS_WORKSPACE_CONFIG": ":8", "GLIBC_TUNABLES": "t", "MALLOC_ARENA_MAX": "1", "NCCL_ALGO": "Ring"}
+    assert relevant_environment({**kept, "HOME": "/root", "API_TOKEN": "secret", "MY_CUDA_": "no"}) == kept
+
+
+def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "PACKAGES", ("pydantic", "no-such-package"))
+    source = tmp_path / "baseline_x.py"
+    source.write_text("x = 1\n")
+    inside = Path(manifest.__file__)
+    made = collect(["ch07"], {"size": "test", "warmup": None}, [source, inside], seed=3, nvcc="13.0")
+    assert made.sources[str(source)] == hashlib.sha256(b"x = 1\n").hexdigest()
+    assert "common/python/manifest.py" in made.sources
+    assert made.started.endswith("+00:00")
+    assert made.versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert made.versions["nvcc"] == "13.0"
+    assert made.versions["pydantic"] is not None
+    assert made.versions["no-such-package"] is None
+    assert (made.targets, made.options["warmup"], made.seed, len(made.machine.gpus)) == (["ch07"], None, 3, 3)
+    assert Manifest.model_validate_json(made.model_dump_json()) == made
+
+
+def test_a_known_machine_is_not_asked_again(nvml: SimpleNamespace) -> None:
+    known = machine().model_copy(update={"hostname": "elsewhere"})
+    assert collect([], {}, [], None, host=known).machine.hostname == "elsewhere"
+
+
+def git(root: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(root), *identity, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_git_tells_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+    git(tmp_path, "init")
+    write(tmp_path, {"a": "1", "inner/b": "2"})
+    assert git_state(tmp_path) == (None, True)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    assert git_state(tmp_path) == (head, False)
+    assert git_state(tmp_path / "inner") == (None, None)  # somebody else's repository
+    write(tmp_path, {"a": "changed"})
+    assert git_state(tmp_path) == (head, True)
+
+
+def test_there_is_no_commit_outside_a_repository_or_without_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert git_state(tmp_path) == (None, None)
+    git(tmp_path, "init")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state(tmp_path) == (None, None)
+
+
+def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
+    modules = "hardware, performance_targets, manifest, telemetry"
+    code = f"import sys; from common.python import {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=manifest.ROOT, check=False).returncode == 0

@@ -1,0 +1,161 @@
+import pytest
+
+from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
+from common.python.results import Cost
+
+# Round peaks, so that every expectation below can be worked out by hand.
+PEAKS = Peaks(
+    values={
+        "hbm": 4e12,
+        "bf16": 800e12,
+        "int8": 1600e12,
+        "pcie": 50e9,
+        "nvlink": 400e9,
+        "disk": 5e9,
+        "host": 200e9,
+        "launch": 5e-6,
+    },
+    source="measured by hand",
+)
+
+
+@pytest.mark.parametrize(("n", "us"), [(1000, 2.0), (2000, 8.0), (4000, 32.0)])
+def test_limit_of_a_copy_is_its_bytes_over_the_bandwidth(n: int, us: float) -> None:
+    bound = limit(Cost(hbm_bytes=2 * 4 * n * n), PEAKS)
+    assert bound is not None
+    assert bound.us == pytest.approx(us)
+    assert (bound.resource, bound.peak, bound.unit, bound.source) == ("hbm", 4e12, "B/s", "measured by hand")
+
+
+# A square bf16 GEMM: 2 n^3 / 800e12 against 6 n^2 / 4e12 seconds; they meet at n = 600.
+@pytest.mark.parametrize(("n", "us", "resource"), [(200, 0.06, "hbm"), (1000, 2.5, "bf16"), (4000, 160.0, "bf16")])
+def test_limit_of_a_matrix_product_changes_from_memory_to_arithmetic(n: int, us: float, resource: str) -> None:
+    bound = limit(Cost(hbm_bytes=3 * 2 * n * n, flops=2 * n**3, dtype="bf16"), PEAKS)
+    assert bound is not None
+    assert bound.resource == resource
+    assert bound.us == pytest.approx(us)
+
+
+@pytest.mark.parametrize(
+    ("cost", "resource", "us", "unit"),
+    [
+        (Cost(pcie_bytes=1e6), "pcie", 20.0, "B/s"),
+        (Cost(nvlink_bytes=1e6), "nvlink", 2.5, "B/s"),
+        (Cost(disk_bytes=1e6), "disk", 200.0, "B/s"),
+        (Cost(host_bytes=1e6), "host", 5.0, "B/s"),
+        (Cost(flops=8e9, dtype="int8"), "int8", 5.0, "OP/s"),
+        (Cost(launches=3), "launch", 15.0, "s"),
+        (Cost(launches=1, hbm_bytes=4e6), "launch", 5.0, "s"),
+        (Cost(launches=1, hbm_bytes=4e7), "hbm", 10.0, "B/s"),
+    ],
+)
+def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str) -> None:
+    bound = limit(cost, PEAKS)
+    assert bound is not None
+    assert (bound.resource, bound.unit) == (resource, unit)
+    assert bound.us == pytest.approx(us)
+
+
+def test_no_limit_without_a_peak_for_the_cost() -> None:
+    assert limit(Cost(flops=1e9, dtype="fp4"), PEAKS) is None
+    assert limit(Cost(items=5, unit="tokens"), PEAKS) is None
+    assert limit(Cost(hbm_bytes=1e9), None) is None
+
+
+def test_resources_without_a_peak_are_passed_over() -> None:
+    bound = limit(Cost(flops=1e18, dtype="fp4", hbm_bytes=4e6), PEAKS)
+    assert bound is not None
+    assert bound.resource == "hbm"
+    assert bound.us == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scale", [1, 10, 1000])
+def test_rates_are_in_the_units_of_the_field(scale: int) -> None:
+    cost = Cost(
+        hbm_bytes=3e6 * scale,
+        flops=5e9 * scale,
+        dtype="bf16",
+        pcie_bytes=2e5 * scale,
+        nvlink_bytes=1e6 * scale,
+        disk_bytes=1e4 * scale,
+        host_bytes=4e5 * scale,
+        launches=scale,
+        items=100 * scale,
+        unit="tokens",
+    )
+    assert rates(cost, 10.0 * scale) == pytest.approx(
+        {
+            "GB/s": 300.0,
+            "TFLOP/s": 500.0,
+            "PCIe GB/s": 20.0,
+            "NVLink GB/s": 100.0,
+            "disk GB/s": 1.0,
+            "host GB/s": 40.0,
+            "tokens/s": 1e7,
+        }
+    )
+
+
+def test_rates_name_integer_operations_and_unnamed_items() -> None:
+    assert rates(Cost(flops=2e9, dtype="int8", items=3), 1000.0) == pytest.approx({"TOP/s": 2.0, "items/s": 3000.0})
+
+
+# 4e9 bytes at 4e12 bytes/s are 1000 us; 5% faster is 952.4 us.
+@pytest.mark.parametrize(("us", "caught"), [(1100.0, False), (960.0, False), (940.0, True)])
+def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
+    sentence = impossible(Cost(hbm_bytes=4e9, launches=1), us, PEAKS)
+    assert (sentence is not None) == caught
+    if sentence:
+        assert sentence == "hbm: 940 us would be 1.06 times the peak of 4 TB/s (measured by hand)"
+
+
+def test_the_worst_resource_is_named() -> None:
+    cost = Cost(hbm_bytes=4e9, flops=8e12, dtype="bf16", launches=100)  # 10, 100 and 5 times too fast
+    assert "bf16: 100 us would be 100.00 times the peak of 800 TFLOP/s" in (impossible(cost, 100.0, PEAKS) or "")
+    assert "5 us a launch" in (impossible(Cost(launches=10), 10.0, PEAKS) or "")
+
+
+def test_the_margin_is_the_callers() -> None:
+    assert impossible(Cost(hbm_bytes=4e9), 980.0, PEAKS, margin=0.01) is not None
+    assert impossible(Cost(hbm_bytes=4e9), 900.0, PEAKS, margin=0.2) is None
+
+
+def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
+    cached = PEAKS.model_copy(update={"l2_bytes": 40e6})
+    assert impossible(Cost(hbm_bytes=40e6), 5.0, PEAKS) is not None
+    assert impossible(Cost(hbm_bytes=40e6), 5.0, cached) is None
+    assert impossible(Cost(hbm_bytes=80e6), 10.0, cached) is None  # 40 MB must move, which takes these 10 us
+    assert impossible(Cost(hbm_bytes=80e6), 9.0, cached) is not None
+
+
+def test_nothing_is_impossible_without_a_peak() -> None:
+    assert impossible(Cost(flops=1e30, dtype="fp4"), 1.0, PEAKS) is None
+    assert impossible(Cost(hbm_bytes=1e30), 1.0, None) is None
+
+
+def test_datasheet_peaks_know_the_gpu_and_nothing_of_its_host() -> None:
+    peaks = datasheet_peaks("NVIDIA H200")
+    assert peaks is not None
+    assert peaks.values["hbm"] == 4.8e12
+    assert peaks.values["bf16"] == 989.4e12
+    assert peaks.values["nvlink"] == 450e9
+    assert peaks.source == "datasheet of H200"
+    assert peaks.l2_bytes == 50 * 2**20
+    assert not {"disk", "host", "launch"} & set(peaks.values)
+    assert "nvlink" not in (datasheet_peaks("NVIDIA L4") or PEAKS).values
+    assert datasheet_peaks("NVIDIA A10") is None
+
+
+def test_a_datasheet_rate_may_be_beaten_by_the_clock_but_its_bandwidth_may_not() -> None:
+    peaks = datasheet_peaks("NVIDIA GeForce RTX 4090")
+    second = 1e6
+    assert impossible(Cost(flops=1.2 * 165.2e12, dtype="bf16"), second, peaks) is None
+    assert impossible(Cost(flops=1.4 * 165.2e12, dtype="bf16"), second, peaks) is not None
+    assert impossible(Cost(hbm_bytes=1.2 * 1.008e12), second, peaks) is not None
+
+
+def test_peaks_are_frozen_and_refuse_unknown_fields() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        PEAKS.source = "elsewhere"
+    with pytest.raises(ValueError, match="watts"):
+        Peaks.model_validate({"values": {}, "source": "x", "watts": 1})

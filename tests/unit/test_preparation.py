@@ -1,0 +1,354 @@
+"""Inputs are refilled in place, every variant gets what it may have, and errors say whose they are and where."""
+
+import gc
+import importlib
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.python.preparation import Preparation, Prepared, VariantError, clone, free
+from common.python.verification import Rejected
+from common.python.workload import Cost, Prepare, Step, Workload
+
+CPU = torch.device("cpu")
+
+
+def workload(**changes: Any) -> Workload:
+    """out = x @ w, where w may be digested ahead and x may not."""
+    arguments: dict[str, Any] = {
+        "inputs": lambda draw, n: {"x": draw.normal(n, n), "w": draw.normal(n, n)},
+        "reference": lambda x, w: x @ w,
+        "cost": lambda n: Cost(),
+        "sizes": {"bench": {"n": 9}, "test": {"n": 9}},
+        "tolerance": 1e-5,
+        "frozen": ["w"],
+    }
+    return Workload(**{**arguments, **changes})
+
+
+def honest(x: Tensor, w: Tensor) -> Step:
+    return lambda: x @ w
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Callable[..., Preparation]:
+    """Prepare the variants named in the call, on one workload at one size; none of them may fail."""
+
+    def prepare(problem: Workload, **prepares: Prepare) -> Preparation:
+        prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+        assert prep.prepare_all(prepares, lambda who, what: None) == {}
+        return prep
+
+    return prepare
+
+
+Prepares = Callable[..., Preparation]
+
+
+def output_of(prep: Preparation, name: str) -> Tensor:
+    output = prep.variants[name].step()
+    assert isinstance(output, Tensor)
+    return output
+
+
+def fail(error: Exception) -> Any:
+    raise error
+
+
+def test_a_refill_overwrites_the_inputs_in_place_with_fresh_data(prepared: Prepares) -> None:
+    prep = prepared(workload(frozen=[]), a=honest)
+    tensors, before = list(prep.inputs.values()), clone(prep.inputs)
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    prep.refill()
+    assert [id(tensor) for tensor in prep.inputs.values()] == [id(tensor) for tensor in tensors]
+    assert [tensor.data_ptr() for tensor in prep.inputs.values()] == addresses
+    assert not any(torch.equal(prep.inputs[key], before[key]) for key in before)
+    assert prep.variants["a"].inputs["x"] is prep.inputs["x"]
+
+
+def test_frozen_inputs_stay_as_they_were_drawn(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest)
+    before = clone(prep.inputs)
+    prep.refill()
+    assert torch.equal(prep.inputs["w"], before["w"])
+    assert not torch.equal(prep.inputs["x"], before["x"])
+
+
+def test_inputs_in_lists_and_dicts_are_refilled_too(prepared: Prepares) -> None:
+    problem = workload(
+        inputs=lambda draw, n: {"layers": [draw.normal(n), {"bias": draw.normal(n)}], "eps": 1e-6},
+        reference=lambda layers, eps: layers[0] + layers[1]["bias"] + eps,
+        frozen=[],
+    )
+    prep = prepared(problem, a=lambda layers, eps: lambda: layers[0] + layers[1]["bias"] + eps)
+    before = clone(prep.inputs["layers"])
+    prep.refill()
+    assert not torch.equal(prep.inputs["layers"][0], before[0])
+    assert not torch.equal(prep.inputs["layers"][1]["bias"], before[1]["bias"])
+    assert torch.allclose(output_of(prep, "a").double(), prep.reference(prep.inputs)[0])
+
+
+def cache_workload(**changes: Any) -> Workload:
+    """One token is appended to a cache that the step may write."""
+
+    def reference(token: Tensor, cache: Tensor) -> Tensor:
+        cache[0] = token
+        return cache.cumsum(0)
+
+    stated = {
+        "inputs": lambda draw, n: {"token": draw.normal(n), "cache": draw.normal(n, n)},
+        "reference": reference,
+        "frozen": [],
+        "mutates": ["cache"],
+    }
+    return workload(**{**stated, **changes})
+
+
+def append(token: Tensor, cache: Tensor) -> Step:
+    def step() -> Tensor:
+        cache[0] = token
+        return cache.cumsum(0)
+
+    return step
+
+
+def test_each_variant_has_a_copy_of_its_own_of_what_it_may_write(prepared: Prepares) -> None:
+    prep = prepared(cache_workload(), a=append, b=append)
+    caches = [prep.inputs["cache"], *(prep.variants[name].inputs["cache"] for name in "ab")]
+    assert len({cache.data_ptr() for cache in caches}) == 3
+    assert prep.variants["a"].inputs["token"] is prep.variants["b"].inputs["token"]
+    prep.refill()
+    assert all(torch.equal(cache, caches[0]) for cache in caches)
+    assert [cache.data_ptr() for cache in caches[1:]] == [prep.variants[n].inputs["cache"].data_ptr() for n in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (lambda draw, drawn: draw.normal(drawn), "input 'x' changes from torch.float32 (1,) to torch.float32 (2,)"),
+        (
+            lambda draw, drawn: draw.normal(3, dtype=[torch.float32, torch.float64][drawn - 1]),
+            "input 'x' changes from torch.float32 (3,) to torch.float64 (3,)",
+        ),
+        (lambda draw, drawn: [draw.normal(3)] * drawn, "input 'x' has 2 parts in one draw and 1 in another"),
+        (lambda draw, drawn: drawn, "input 'x' is 1 in one draw and 2 in another: only tensors and files may vary"),
+        (lambda draw, drawn: draw.file(f"{drawn}", draw.normal(3)), "only tensors and files may vary"),
+    ],
+)
+def test_inputs_that_change_their_form_between_draws_are_rejected(
+    inputs: Callable[..., Any], message: str, prepared: Prepares
+) -> None:
+    drawn = iter(range(1, 100))
+    problem = workload(
+        inputs=lambda draw, n: {"x": inputs(draw, next(drawn))}, reference=lambda x: torch.zeros(1), frozen=[]
+    )
+    prep = prepared(problem, a=lambda x: lambda: torch.zeros(1))
+    with pytest.raises(Rejected) as rejected:
+        prep.refill()
+    assert message in str(rejected.value)
+
+
+def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(tmp_path: Path) -> None:
+    prep = Preparation(workload(frozen=["weights"]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=r"frozen or mutates names \['weights'\], the inputs are \['w', 'x'\]"):
+        prep.prepare_all({"a": honest}, lambda who, what: None)
+
+
+def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared: Prepares) -> None:
+    seen: dict[str, Tensor] = {}
+
+    def reference(x: Tensor, rows: Tensor) -> Tensor:
+        seen.update(x=x, rows=rows)
+        return x[rows].mul_(1)
+
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, n, dtype=torch.bfloat16), "rows": draw.permutation(n)},
+        reference=reference,
+        tolerance=0.0,
+        frozen=[],
+    )
+    prep = prepared(problem, a=lambda x, rows: lambda: x[rows])
+    (answer,) = prep.reference(prep.inputs)
+    assert torch.equal(answer, output_of(prep, "a").double())
+    assert (seen["x"].dtype, seen["rows"].dtype) == (torch.float64, torch.int64)
+    assert {tensor.data_ptr() for tensor in seen.values()}.isdisjoint(t.data_ptr() for t in prep.inputs.values())
+    assert torch.equal(seen["x"], prep.inputs["x"].double())
+
+
+def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_path: Path) -> None:
+    user = tmp_path / "optimized_x.py"
+    user.write_text("def prepare(x, w):\n    rows = len(x)\n    return x.view(rows + 1)\n")
+    namespace: dict[str, Any] = {}
+    exec(compile(user.read_text(), str(user), "exec"), namespace)
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    at: list[tuple[str, str]] = []
+    failures = prep.prepare_all({"a": honest, "b": namespace["prepare"]}, lambda *work: at.append(work))
+    assert list(failures) == ["b"]
+    assert failures["b"].who == "b"
+    assert str(failures["b"]).startswith("RuntimeError at optimized_x.py:3: shape '[10]' is invalid")
+    assert list(prep.variants) == ["a"]
+    assert sorted(at) == [("a", "prepare"), ("b", "prepare"), ("workload", "inputs")]
+
+
+def test_running_out_of_memory_is_told_from_other_errors() -> None:
+    assert VariantError("a", torch.OutOfMemoryError("too much")).out_of_memory
+    assert not VariantError("a", RuntimeError("too much")).out_of_memory
+
+
+def test_an_error_deep_in_a_library_names_the_line_of_the_user_who_called_it() -> None:
+    def shape_error() -> Tensor:
+        return torch.nn.functional.layer_norm(torch.zeros(3), [4])
+
+    with pytest.raises(RuntimeError) as error:
+        shape_error()
+    line = shape_error.__code__.co_firstlineno + 1
+    assert str(VariantError("a", error.value)).startswith(f"RuntimeError at test_preparation.py:{line}: ")
+
+
+def test_a_module_that_does_not_exist_has_no_place_in_the_import_machinery() -> None:
+    with pytest.raises(ModuleNotFoundError) as missing:
+        importlib.import_module("no_such_module")
+    assert "frozen" not in str(VariantError("a", missing.value))
+
+
+def test_errors_of_inputs_and_reference_are_the_workloads(tmp_path: Path, prepared: Prepares) -> None:
+    broken = workload(inputs=lambda draw, n: fail(ValueError("no inputs")))
+    prep = Preparation(broken, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match="no inputs") as error:
+        prep.prepare_all({"a": honest}, lambda who, what: None)
+    assert error.value.who == "workload"
+    prep = prepared(workload(reference=lambda x, w: fail(ValueError("no reference"))), a=honest)
+    with pytest.raises(VariantError, match="no reference") as error:
+        prep.reference(prep.inputs)
+    assert error.value.who == "workload"
+
+
+def test_a_pair_that_replaces_a_clock_is_named_and_the_clock_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    def patching(x: Tensor, w: Tensor) -> Step:
+        time.perf_counter = lambda: 0.0
+        return lambda: x @ w
+
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    failures = prep.prepare_all({"a": patching}, lambda who, what: None)
+    assert "prepare or step replaced time.perf_counter" in str(failures["a"])
+    assert time.perf_counter is clock
+
+
+def file_workload() -> Workload:
+    return workload(
+        inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))},
+        reference=lambda path: torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32).double(),
+        tolerance=0.0,
+        frozen=[],
+    )
+
+
+def read(path: Path) -> Step:
+    return lambda: torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32)
+
+
+def test_a_refill_overwrites_files_under_the_same_path(prepared: Prepares, tmp_path: Path) -> None:
+    prep = prepared(file_workload(), a=read)
+    before = prep.inputs["path"].read_bytes()
+    prep.refill()
+    assert prep.inputs["path"] == tmp_path / "data" / "x.bin"
+    assert prep.inputs["path"].read_bytes() != before
+    assert prep.files == [prep.inputs["path"]]
+    assert torch.equal(output_of(prep, "a").double(), prep.reference(prep.inputs)[0])
+
+
+def test_files_are_evicted_from_the_page_cache_and_left_whole(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prep = prepared(file_workload(), a=read)
+    before = prep.inputs["path"].read_bytes()
+    evicted: list[tuple[str, int, int, int]] = []
+
+    def advise(descriptor: int, start: int, length: int, advice: int) -> None:
+        evicted.append((os.readlink(f"/proc/self/fd/{descriptor}"), start, length, advice))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    prep.evict_files()
+    assert evicted == [(str(prep.inputs["path"]), 0, 0, os.POSIX_FADV_DONTNEED)]
+    assert prep.inputs["path"].read_bytes() == before
+
+
+def test_the_order_and_the_place_differ_from_round_to_round(tmp_path: Path) -> None:
+    orders, pads, seeds = set(), set(), random.Random(5)
+    for _ in range(8):
+        prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, seeds)
+        prep.prepare_all(dict.fromkeys("abc", honest), lambda who, what: None)
+        orders.add(tuple(prep.variants))
+        pads.add(prep.pad.numel() if prep.pad is not None else None)
+    assert len(orders) > 1
+    assert len(pads) == 8
+
+
+def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:
+    def slow(x: Tensor, w: Tensor) -> Step:
+        time.sleep(0.02)
+        calls: list[int] = []
+
+        def step() -> Tensor:
+            time.sleep(0.0 if calls else 0.01)
+            calls.append(1)
+            return x @ w
+
+        return step
+
+    variant: Prepared = prepared(workload(), a=slow).variants["a"]
+    assert 0.02 <= variant.prepare_s < 1.0
+    assert 0.01 <= variant.first_call_s < 1.0
+
+
+def test_freeing_gives_back_what_only_a_cycle_holds() -> None:
+    cycle: dict[str, Any] = {"tensor": torch.zeros(3)}
+    cycle["self"] = cycle
+    tensor = weakref.ref(cycle["tensor"])
+    del cycle
+    free()
+    assert tensor() is None
+
+
+def test_files_are_on_the_disk_before_they_are_evicted_and_a_pair_without_any_does_not_wait(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(True))
+    prepared(workload(), a=honest).refill()
+    assert synced == []
+    prepared(file_workload(), a=read).refill()
+    assert synced == [True, True]
+
+
+def test_a_preparation_that_is_dropped_holds_nothing(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest)
+    input_, pad = weakref.ref(prep.inputs["x"]), weakref.ref(prep.pad)
+    del prep
+    gc.collect()
+    assert input_() is None
+    assert pad() is None
+
+
+def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: Path) -> None:
+    def prepare(x: Tensor, w: Tensor) -> Step:
+        w.zero_()
+        return lambda: torch.zeros(9, 9)
+
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    failures = prep.prepare_all({"a": prepare}, lambda who, what: None)
+    assert "overwrote the input 'w', which is frozen" in str(failures["a"])
+    assert prep.inputs["w"].any()

@@ -1,0 +1,501 @@
+"""What people read of hand-made results: on a terminal (`report`), and in files (`markdown`)."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from common.python.markdown import (
+    chapter_table,
+    escaped,
+    pair_markdown,
+    replace_between_markers,
+    summary_csv,
+    summary_markdown,
+)
+from common.python.report import (
+    Running,
+    bytes_text,
+    clean,
+    footers,
+    memory_text,
+    pair_line,
+    ratio_text,
+    rows,
+    suite_table,
+    time_text,
+    variant_table,
+    why_text,
+)
+from common.python.results import (
+    Gpu,
+    Interval,
+    Limit,
+    Machine,
+    Manifest,
+    PairResult,
+    Proof,
+    Spread,
+    Summary,
+    VariantResult,
+    Why,
+)
+
+
+def spread(median: float) -> Spread:
+    return Spread(
+        n=64,
+        mean=median * 1.01,
+        std=median / 50,
+        median=median,
+        q1=median * 0.99,
+        q3=median * 1.02,
+        p95=median * 1.05,
+        p99=median * 1.1,
+        outliers=2,
+    )
+
+
+def variant(label: str, role: str, **changes: Any) -> VariantResult:
+    known: dict[str, Any] = {
+        "name": f"{role}_transpose" + f"__{label}" * (label != role),
+        "file": f"ch07/{role}_transpose.py",
+        "sentence": "A padded tile.",
+        "kinds": ["CUDA"],
+        "status": "measured",
+        "proofs": [Proof(size="bench", when="before timing", error=1e-7)],
+    }
+    return VariantResult.model_validate({"label": label, "role": role} | known | changes)
+
+
+def baseline(**changes: Any) -> VariantResult:
+    why = Why(kernels=12, syncs=3, copied_bytes=1e9, peak_bytes=5.4e9)
+    known = {"device": spread(1234.0), "wall": spread(1300.0), "percent_of_limit": 27.4, "why": why}
+    return variant("baseline", "baseline", **known | changes)
+
+
+def optimized(label: str = "optimized", **changes: Any) -> VariantResult:
+    known = {
+        "device": spread(361.0),
+        "wall": spread(400.0),
+        "percent_of_limit": 93.6,
+        "why": Why(kernels=1, copied_bytes=1e9, peak_bytes=2.1e9),
+        "verdict": "faster",
+        "speedup": Interval(ratio=3.418, low=3.398, high=3.438, rounds=8),
+        "memory_ratio": 5.4 / 2.1,
+    }
+    return variant(label, "optimized", **known | changes)
+
+
+def pair(*variants: VariantResult, **changes: Any) -> PairResult:
+    known: dict[str, Any] = {
+        "chapter": "ch07",
+        "name": "transpose",
+        "status": "measured",
+        "verdict": "faster",
+        "size": "bench",
+        "shape": {"n": 16384},
+        "device": "NVIDIA H200",
+        "clock": "device",
+        "goal": "speed",
+        "tolerance": 0.0,
+        "limit": Limit(us=338.0, resource="HBM", peak=4250.0, unit="GB/s", source="this machine's measurement"),
+        "control": Interval(ratio=1.0004, low=0.999, high=1.002, rounds=8),
+        "peer_ratio": Interval(ratio=1.05, low=1.04, high=1.06, rounds=8),
+        "best_peer": "cublas",
+        "floor_us": 2.1,
+        "seed": 7,
+    }
+    return PairResult.model_validate(known | {"variants": list(variants) or [baseline(), optimized()]} | changes)
+
+
+def refused(status: str, reason: str, hint: str | None = None) -> PairResult:
+    return PairResult.model_validate(
+        {"chapter": "ch08", "name": "gemm", "status": status, "reason": reason, "hint": hint}
+    )
+
+
+def invalid(**changes: Any) -> PairResult:
+    return pair(verdict="invalid", reason="the control lies outside the margin", **changes)
+
+
+def summary(*pairs: PairResult, **changes: Any) -> Summary:
+    gpu = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=139)
+    machine = Machine(hostname="box", system="Linux", cpu="a CPU", cores=16, memory_gib=128, numa_nodes=1, gpus=[gpu])
+    manifest = Manifest(
+        started="2025-01-01T00:00:00Z",
+        command=["benchmark_cli", "run"],
+        options={},
+        targets=["all"],
+        machine=machine,
+        versions={"torch": "2.11", "nvcc": None},
+        git_commit="abc123",
+        git_dirty=True,
+        sources={},
+        environment={},
+        seed=1,
+    )
+    known: dict[str, Any] = {"finished": "2025-01-01T00:01:00Z", "seconds": 60.0, "complete": True}
+    return Summary.model_validate({"manifest": manifest, "pairs": list(pairs)} | known | changes)
+
+
+def drawn(table: Table) -> str:
+    out = io.StringIO()
+    Console(file=out, width=240).print(table)
+    return out.getvalue()
+
+
+def test_a_pair_is_one_line_with_interval_times_limit_peer_and_why() -> None:
+    assert pair_line(pair()) == (
+        "ch07:transpose  faster  3.42x [3.40, 3.44]  1.23 ms -> 361 us  27% -> 94% of limit  peer: 1.050x cublas  "
+        "12 kernels -> 1, 3 syncs -> 0, 5.4 GB -> 2.1 GB"
+    )
+
+
+def test_a_pair_that_was_not_measured_is_a_line_with_its_reason_and_hint() -> None:
+    line = pair_line(refused("failed", "Traceback:\n  no such file", "check the path"))
+    assert line == "ch08:gemm  failed  Traceback: no such file; check the path"
+
+
+@pytest.mark.parametrize("status", ["failed", "unsupported", "proven", "built"])
+def test_every_status_is_a_row_with_its_reason(status: str) -> None:
+    text = drawn(suite_table([pair(), refused(status, "needs sm_100 or later")]))
+    line = next(line for line in text.splitlines() if "ch08:gemm" in line)
+    assert status in line
+    assert "needs sm_100 or later" in line
+
+
+def test_the_table_shows_the_same_words_as_the_line() -> None:
+    text = drawn(suite_table([pair()]))
+    for cell in rows(pair())[0].cells():
+        assert cell in text
+
+
+NUMBERS = ("3.42", "3.40", "1.23 ms", "361", "94%", "1.050x", "3.418")
+
+
+def test_an_invalid_pair_shows_no_ratio_and_no_number_of_unproven_work_anywhere() -> None:
+    result = invalid()
+    run = summary(result)
+    texts = [
+        pair_line(result),
+        drawn(suite_table([result])),
+        drawn(variant_table(result)),
+        pair_markdown(result),
+        summary_markdown(run),
+        summary_csv(run),
+        chapter_table([result]),
+    ]
+    for text in texts:
+        assert "invalid" in text
+        assert "the control lies outside the margin" in text
+        assert not [number for number in NUMBERS if number in text]
+        assert "faster" not in text
+
+
+def test_an_invalid_pair_leaves_its_cells_empty_but_in_place() -> None:
+    (line, _) = csv.DictReader(io.StringIO(summary_csv(summary(invalid()))))
+    assert (line["peer_ratio"], line["speedup"], line["verdict"]) == ("", "", "invalid")
+    header, _, row, *_ = [line for line in pair_markdown(invalid()).splitlines() if line.startswith("|")]
+    assert row.count("|") == header.count("|")
+
+
+def test_an_invalid_rung_hides_its_own_numbers_only() -> None:
+    wrong = optimized("vectorised", verdict="invalid", reason="wrong by 3%")
+    result = pair(baseline(), optimized(), wrong, hint="about the pair")
+    lead, rung = rows(result)
+    assert lead.speedup == "3.42x [3.40, 3.44]"
+    assert rung.cells() == ("vectorised", "invalid", "", "", "", "", "wrong by 3%")
+
+
+def test_what_became_of_a_rung_outranks_its_verdict() -> None:
+    lost = optimized("vectorised", status="failed", reason="segfault")
+    assert rows(pair(baseline(), optimized(), lost))[1].cells() == ("vectorised", "failed", "", "", "", "", "segfault")
+    assert rows(invalid(variants=[baseline(), optimized(), lost]))[1].verdict == "failed"
+
+
+def test_an_untrusted_baseline_lends_no_time() -> None:
+    result = pair(baseline(verdict="invalid"), optimized())
+    assert rows(result)[0].time == "361 us"
+    assert rows(result)[0].why == ""
+
+
+def test_rungs_are_indented_rows_under_their_pair() -> None:
+    rung = optimized("swizzled", device=spread(355.0), speedup=Interval(ratio=3.47, low=3.45, high=3.49, rounds=8))
+    text = drawn(suite_table([pair(baseline(), rung, optimized())]))
+    lines = [line for line in text.splitlines() if "ch07:transpose" in line or "swizzled" in line]
+    assert lines[0].startswith("│ ch07:transpose")
+    assert lines[1].startswith("│   swizzled")
+    assert "3.47x [3.45, 3.49]" in lines[1]
+    assert "cublas" not in lines[1]
+
+
+def test_a_file_that_ran_alone_is_its_pairs_row_with_nothing_to_compare() -> None:
+    alone = pair(baseline(), verdict=None, peer_ratio=None)
+    assert [row.cells() for row in rows(alone)] == [("ch07:transpose", "measured", "", "1.23 ms", "27%", "", "")]
+
+
+def test_a_rung_of_an_invalid_pair_says_whose_fault_it_is() -> None:
+    wrong = optimized(verdict="invalid", reason="wrong by 3%")
+    rung = rows(invalid(variants=[baseline(), wrong, optimized("swizzled")]))[1]
+    assert rung.cells() == ("swizzled", "invalid", "", "", "", "", "the pair is invalid")
+
+
+def test_memory_is_the_headline_of_a_memory_pair() -> None:
+    result = pair(baseline(), optimized(memory_ratio=2.1, verdict="smaller"), goal="memory", verdict="smaller")
+    assert "smaller  2.1x less memory  1.23 ms -> 361 us" in pair_line(result)
+    assert "3.42x" not in pair_line(result)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (2.1, "2.1x less memory"),
+        (0.5, "2x more memory"),
+        (1.005, "same memory"),
+        (1.04, "1.04x less memory"),
+        (1024.3, "1024x less memory"),
+    ],
+)
+def test_a_memory_ratio_says_less_or_more(ratio: float, text: str) -> None:
+    assert memory_text(ratio) == text
+
+
+def test_the_end_to_end_clock_shows_wall_times() -> None:
+    assert rows(pair(clock="end_to_end"))[0].time == "1.30 ms -> 400 us"
+
+
+def test_the_cpu_is_said_loudly() -> None:
+    on_cpu, on_gpu = pair(device="CPU: a small one"), pair()
+    assert "ON THE CPU" in pair_line(on_cpu)
+    assert "MEASURED ON THE CPU, NOT ON A GPU" in drawn(suite_table([on_gpu, on_cpu]))
+    assert "ON THE CPU" in drawn(variant_table(on_cpu))
+    assert "not on a GPU" in pair_markdown(on_cpu)
+    assert "not of a GPU" in chapter_table([on_cpu])
+    texts = (pair_line(on_gpu), drawn(suite_table([on_gpu])), pair_markdown(on_gpu), chapter_table([on_gpu]))
+    assert not [text for text in texts if "CPU" in text]
+
+
+HOSTILE = "[red]bad[/red] [/] [link=x] \x1b[31m | <b>\n\ta\\"
+
+
+def test_foreign_text_is_shown_and_never_read_as_markup() -> None:
+    result = pair(baseline(), optimized(), optimized(HOSTILE), name=HOSTILE, reason=HOSTILE, hint=HOSTILE,
+                  device=HOSTILE, best_peer=HOSTILE, notes=[HOSTILE])  # fmt: skip
+    text = drawn(suite_table([result], Running(pair=HOSTILE, doing=HOSTILE))) + drawn(variant_table(result))
+    assert text.count("[red]bad[/red] [/] [link=x]") >= 8
+    assert "\x1b" not in text + pair_line(result)
+    assert "\n" not in pair_line(result)
+
+
+def test_foreign_text_breaks_no_markdown_table() -> None:
+    result = pair(baseline(), optimized(HOSTILE), reason=HOSTILE, notes=[HOSTILE])
+    plain = pair(baseline(), optimized())
+    for text, expected in (
+        (chapter_table([result]), chapter_table([plain])),
+        (pair_markdown(result), pair_markdown(plain)),
+    ):
+        assert "<b>" not in text
+        bars = [line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")]
+        assert bars == [line.count("|") for line in expected.splitlines() if line.startswith("|")]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("x__idea", "x__idea"),
+        ("in __init__", r"in \_\_init\_\_"),
+        ("<!-- results:end -->", "&lt;!-- results:end -->"),
+        ("a*b [c](d) `e`", r"a\*b \[c\](d) \`e\`"),
+        ("back\\slash", r"back\\slash"),
+    ],
+)
+def test_markdown_shows_foreign_text_as_it_is(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_what_moves_a_cursor_becomes_a_space() -> None:
+    assert clean("a\r\n\x1b[2Jb\x07\u202ec") == "a [2Jb c"
+
+
+def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> None:
+    found = Interval(ratio=2.0, low=1.9, high=2.1, rounds=3)
+    text = drawn(suite_table([], Running(pair="ch09:scan", doing="round 4 of 8", interval=found, left_s=12.4)))
+    line = next(line for line in text.splitlines() if "ch09:scan" in line)
+    assert "running" in line
+    assert "2.00x [1.90, 2.10]" in line
+    assert "round 4 of 8, 12 s left" in line
+
+
+def test_a_running_pair_of_which_nothing_is_known_is_a_row_too() -> None:
+    assert "ch09:scan" in drawn(suite_table([pair()], Running(pair="ch09:scan", doing="warm-up", interval=None)))
+
+
+def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_and_each_note_once() -> None:
+    measured = pair(notes=["power cap reached"])
+    named = [pair(name=f"p{i}", notes=["power cap reached"]) for i in range(4)]
+    from_sheet = pair(limit=Limit(us=1, resource="HBM", peak=1, unit="GB/s", source="datasheet"), verdict="slower")
+    text = drawn(suite_table([measured, *named, from_sheet, refused("failed", "no")]))
+    assert "NVIDIA H200: 7 pairs, 5 faster, 1 slower, 1 failed" in text
+    assert "limits come from: datasheet, this machine's measurement" in text
+    assert text.count("power cap reached") == 1
+    assert "ch07:transpose, ch07:p0, ch07:p1 and 2 more: power cap reached" in text
+    assert footers([]) == []
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0.5234, "0.523 us"),
+        (9.994, "9.99 us"),
+        (9.996, "10.0 us"),
+        (999.4, "999 us"),
+        (999.6, "1.00 ms"),
+        (999_600.0, "1.00 s"),
+        (123_456_789.0, "123 s"),
+        (0.0, "0 us"),
+    ],
+)
+def test_times_have_three_digits_in_the_unit_that_suits(us: float, text: str) -> None:
+    assert time_text(us) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (994, "994 B"),
+        (2_100_000_000, "2.1 GB"),
+        (12_300_000, "12 MB"),
+        (9.96e9, "10 GB"),
+        (999.6e6, "1.0 GB"),
+    ],
+)
+def test_bytes_have_two_digits_in_decimal_units(count: float, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(3.418, "3.42x"), (12.345, "12.3x"), (123.4, "123x"), (1.0042, "1.004x"), (0.98, "0.980x"), (0.01234, "0.0123x")],
+)
+def test_ratios_have_three_digits_and_four_near_one(ratio: float, text: str) -> None:
+    assert ratio_text(ratio) == text
+
+
+def test_why_shows_only_what_differs() -> None:
+    same = Why(kernels=2, syncs=1, copied_bytes=5e6, peak_bytes=1e9)
+    assert why_text(same, same.model_copy(update={"operators": 9, "peak_bytes": 1.001e9})) == ""
+    fewer = same.model_copy(update={"kernels": 1, "copied_bytes": 0.0})
+    assert why_text(same, fewer) == "2 kernels -> 1, 5.0 MB copied -> 0 B"
+    assert why_text(fewer, same) == "1 kernel -> 2, 0 B copied -> 5.0 MB"
+    assert why_text(None, same) == why_text(same, None) == ""
+
+
+def test_why_counts_operators_where_there_are_no_kernels_and_leaves_out_what_is_unknown() -> None:
+    assert why_text(Why(operators=12), Why(operators=3, peak_bytes=1e9)) == "12 operators -> 3"
+
+
+def test_the_variant_table_has_a_row_for_each_clock_and_all_statistics() -> None:
+    text = drawn(variant_table(pair(baseline())))
+    lines = [line for line in text.splitlines() if "baseline" in line]
+    assert "device" in lines[0]
+    assert "end to end" in lines[1]
+    for time in ("1.25 ms", "1.23 ms", "24.7 us", "1.22 ms", "1.26 ms", "1.30 ms", "1.36 ms", " 64 ", " 2 "):
+        assert time in lines[0]
+    assert "an empty step takes 2.10 us" in text
+
+
+def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> None:
+    proofs = [
+        Proof(size="bench", when="before timing", error=2e-7),
+        Proof(size="test", when="after timing", error=0.5, reason="0.5 > 1e-6"),
+    ]
+    text = pair_markdown(
+        pair(baseline(), optimized(proofs=proofs, rates={"GB/s": 3978.0}), log="  one\n```\x1b[0m two")
+    )
+    for part in (
+        "# ch07:transpose\n\n**faster**, 3.42x \\[3.40, 3.44\\], 12 kernels -> 1",
+        "| optimized | A padded tile. | faster | 3.42x \\[3.40, 3.44\\] | 361 us | 357 us | 368 us | 397 us | 64 |"
+        " 93.6% | 3978 GB/s |  |",
+        "| optimized | 2 | 5.00e-01 | 0.5 > 1e-6 (test, after timing) |",
+        "- limit: 338 us by HBM, 4250 GB/s (this machine's measurement)",
+        "- control, the baseline against itself: 1.000x \\[0.999, 1.002\\]",
+        "- size: bench n=16384\n",
+        "- tolerance: 0 normwise against float64",
+        "- peer cublas: 1.050x",
+        "    ``` [0m two\n",
+        "      one\n",
+    ):
+        assert part in text
+
+
+def test_the_markdown_of_a_pair_that_failed_early_has_its_reason_and_no_empty_sections() -> None:
+    assert pair_markdown(refused("failed", "out of memory", "close other programs")) == (
+        "# ch08:gemm\n\n**failed**, out of memory; close other programs\n"
+    )
+
+
+def test_the_markdown_of_a_run_names_machine_commit_and_command() -> None:
+    text = summary_markdown(summary(pair(), refused("unsupported", "needs 2 GPUs, found 1")))
+    for part in (
+        "- GPU: NVIDIA H200\n",
+        "- commit: abc123 with uncommitted changes",
+        "- command: benchmark_cli run",
+        "- versions: torch 2.11\n",
+        "| ch07:transpose | faster | 3.42x",
+        "| ch08:gemm | unsupported |  |  |  |  | needs 2 GPUs, found 1 |",
+        "NVIDIA H200: 2 pairs, 1 faster, 1 unsupported",
+    ):
+        assert part in text
+    assert "Incomplete" not in text
+    assert "**Incomplete" in summary_markdown(summary(complete=False))
+
+
+def test_the_csv_has_a_line_for_each_variant_and_for_each_pair_without() -> None:
+    run = summary(pair(reason='a "quoted", one\nin two lines'), refused("failed", "segfault"))
+    lines = list(csv.DictReader(io.StringIO(summary_csv(run))))
+    assert [(line["pair"], line["variant"], line["verdict"]) for line in lines] == [
+        ("transpose", "baseline_transpose", "measured"),
+        ("transpose", "optimized_transpose", "faster"),
+        ("gemm", "", "failed"),
+    ]
+    assert lines[0]["reason"] == 'a "quoted", one in two lines'
+    found = lines[1]
+    assert (found["speedup"], found["speedup_low"], found["rounds"]) == ("3.418", "3.398", "8")
+    assert (found["device_median"], found["wall_median"], found["device_n"]) == ("361.0", "400.0", "64")
+    assert (found["kernels"], found["peak_bytes"], found["limit_us"]) == ("1", "2100000000.0", "338.0")
+    assert (found["peer"], found["peer_ratio"]) == ("cublas", "1.05")
+
+
+def test_a_chapter_table_names_its_gpu_and_commit_and_indents_rungs() -> None:
+    text = chapter_table([pair(baseline(), optimized(), optimized("swizzled"))], commit="abc123")
+    assert text.startswith("| pair | verdict | speedup | time | % of limit | peer | why |\n| --- |")
+    assert "\n| &nbsp;&nbsp;swizzled | faster |" in text
+    assert text.endswith("Measured on NVIDIA H200, commit abc123.")
+    assert "commit" not in chapter_table([pair()])
+    assert "Not measured yet." in chapter_table([])
+
+
+README = "# Chapter\n<!-- results:begin -->\nold\n<!-- results:end -->\nprose\n"
+
+
+def test_only_what_stands_between_the_markers_is_replaced_and_doing_it_again_changes_nothing() -> None:
+    once = replace_between_markers(README, "| new |\n")
+    assert once == "# Chapter\n<!-- results:begin -->\n| new |\n<!-- results:end -->\nprose\n"
+    assert replace_between_markers(once, "| new |") == once
+    hostile = chapter_table([refused("failed", "<!-- results:end -->")])
+    assert replace_between_markers(replace_between_markers(README, hostile), "| new |") == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "<!-- results:begin -->", "<!-- results:end --><!-- results:begin -->", README + README],
+)
+def test_markers_that_are_not_one_pair_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="results:begin"):
+        replace_between_markers(text, "| new |")

@@ -1,0 +1,122 @@
+"""Each need that a machine lacks is a phrase with what was needed and what was found; one that it has is silence."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from common.python.requirements import Requirements, needs, unmet
+from common.python.results import Gpu, Machine
+
+
+def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
+    gpu = Gpu(name="Testing 1000", uuid="GPU-1", sm=sm, memory_gib=23.6)
+    return Machine(
+        hostname="test",
+        system="Linux",
+        cpu="any",
+        cores=cores,
+        memory_gib=31.2,
+        numa_nodes=numa_nodes,
+        gpus=[gpu] * gpus,
+    )
+
+
+def test_a_variant_without_needs_runs_anywhere() -> None:
+    assert unmet(needs(), machine(gpus=0, cores=1)) == []
+    assert Requirements() == needs()
+
+
+@pytest.mark.parametrize(
+    ("required", "reason"),
+    [
+        (needs(gpus=2), "needs 2 GPUs, found 1"),
+        (needs(sm=100), "needs sm_100 or later, found sm_90"),
+        (needs(targets=["sm_100a", "sm_103a"]), "is for sm_100a, sm_103a, found sm_90"),
+        (needs(memory_gib=40), "needs 40 GiB of GPU memory, found 24"),
+        (needs(host_memory_gib=64.5), "needs 64.5 GiB of host memory, found 31"),
+        (needs(cores=16), "needs 16 cores, found 8"),
+        (needs(numa_nodes=2), "needs 2 NUMA nodes, found 1"),
+        (needs(modules=["json", "no_such_module"]), "needs the module no_such_module"),
+        (needs(modules=["no_such_package.part"]), "needs the module no_such_package.part"),
+        (needs(modules=["json.no_such_part"]), "needs the module json.no_such_part"),
+        (needs(modules=["bisect.json"]), "needs the module bisect.json"),
+        (needs(tools=["no-such-tool"]), "needs no-such-tool on the PATH"),
+        (needs(headers=["no_such_header.h"]), "needs the header no_such_header.h"),
+    ],
+)
+def test_an_unmet_need_is_named_with_what_was_found(required: Requirements, reason: str) -> None:
+    assert unmet(required, machine()) == [reason]
+
+
+@pytest.mark.parametrize(
+    "required",
+    [needs(gpus=1), needs(sm=80), needs(targets=["sm_90a"]), needs(memory_gib=16), needs(gpus=1, sm=80, memory_gib=16)],
+)
+def test_whatever_needs_a_gpu_says_so_once_where_there_is_none(required: Requirements) -> None:
+    assert unmet(required, machine()) == []
+    assert unmet(required, machine(gpus=0)) == ["needs 1 GPU, found 0"]
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90f"])
+def test_a_target_is_met_by_its_compute_capability_with_any_suffix(target: str) -> None:
+    assert unmet(needs(targets=["sm_75", target]), machine(sm=90)) == []
+    assert unmet(needs(targets=["sm_75", target]), machine(sm=100)) != []
+
+
+def test_a_misspelt_target_is_an_error_and_no_reason_to_skip() -> None:
+    with pytest.raises(ValueError, match="'hopper' is not an architecture: write it as sm_90a"):
+        unmet(needs(targets=["hopper"]), machine())
+
+
+def test_all_unmet_needs_are_listed_in_the_order_a_reader_checks_them() -> None:
+    required = needs(modules=["no_such_module"], numa_nodes=4, cores=99, memory_gib=80, sm=100, tools=["no-such-tool"])
+    assert [reason.rsplit(",", 1)[0] for reason in unmet(required, machine())] == [
+        "needs sm_100 or later",
+        "needs 80 GiB of GPU memory",
+        "needs 99 cores",
+        "needs 4 NUMA nodes",
+        "needs the module no_such_module",
+        "needs no-such-tool on the PATH",
+    ]
+
+
+def test_modules_tools_and_headers_that_exist_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "a-tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert unmet(needs(modules=["json", "json.decoder"], tools=["a-tool"], headers=["kernel.cuh"]), machine()) == []
+
+
+def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_module_to_find.py").write_text("raise RuntimeError")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert unmet(needs(modules=["a_module_to_find"]), machine()) == []
+    assert "a_module_to_find" not in sys.modules
+
+
+def test_looking_for_a_part_of_a_package_does_not_import_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_package_to_find").mkdir()
+    (tmp_path / "a_package_to_find" / "__init__.py").write_text("raise RuntimeError")
+    (tmp_path / "a_package_to_find" / "part.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "a_package_to_find" / "deep").mkdir()
+    (tmp_path / "a_package_to_find" / "deep" / "part.py").touch()
+    wanted = ["a_package_to_find.part", "a_package_to_find.deep.part", "a_package_to_find.json"]
+    assert unmet(needs(modules=wanted), machine()) == ["needs the module a_package_to_find.json"]
+    assert "a_package_to_find" not in sys.modules
+
+
+@pytest.mark.parametrize("field", ["targets", "modules", "tools", "headers"])
+def test_a_string_where_a_list_belongs_is_refused(field: str) -> None:
+    with pytest.raises(TypeError, match=rf"^needs\({field}='abc'\) must be a list: {field}=\['abc'\]$"):
+        needs(**{field: "abc"})  # type: ignore[arg-type]
+
+
+def test_needs_are_of_the_declared_types() -> None:
+    with pytest.raises(ValidationError, match="sm"):
+        needs(sm="hopper")  # type: ignore[arg-type]

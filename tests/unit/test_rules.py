@@ -1,0 +1,396 @@
+"""The rules of the house, each a function from a tree to its breaches: here are none, and a bad tree is caught."""
+
+import ast
+import re
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Rule = Callable[[Path], list[str]]
+
+# From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
+LAYERS = {
+    "facts": "results text statistics hardware targets performance_targets manifest",
+    "contract": "workload requirements cuda clock",
+    "mechanism": "discovery worker crew bench preparation proof verification sampling distributed profiling telemetry "
+    "peaks",
+    "story": "runner session roster judgement expectations benchmark_comparison report markdown display listing "
+    "sources",
+}
+RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
+LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
+# What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
+WORKERS = {
+    *("workload", "clock", "bench", "preparation", "proof"),
+    *("verification", "sampling", "distributed", "profiling", "peaks"),
+}
+MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
+
+
+def library(root: Path) -> dict[str, Path]:
+    return {file.stem: file for file in sorted(root.glob("common/python/*.py")) if file.stem != "__init__"}
+
+
+def tools(root: Path) -> list[Path]:
+    return sorted(root.glob("tools/**/*.py"))
+
+
+def pair_files(root: Path) -> list[Path]:
+    return [file for file in sorted(root.glob("ch[0-9][0-9]/*.py")) if file.stem != "__init__"]
+
+
+def cuda_files(root: Path) -> list[Path]:
+    return sorted(root.glob("ch[0-9][0-9]/*.cu"))
+
+
+def python_files(root: Path) -> list[Path]:
+    return [*library(root).values(), *tools(root), *pair_files(root)]
+
+
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(), str(file))
+
+
+def at(root: Path, file: Path, line: int, message: str) -> str:
+    return f"{file.relative_to(root)}:{line}: {message}"
+
+
+def imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything imported; `from a import b` counts as a.b, for b may be a module."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def on_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run at import: not the bodies of functions, nor what is for type checkers only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from on_import(node)
+
+
+def siblings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Line and name of the modules of common/python among what is imported."""
+    for line, name in imported(nodes):
+        if match := re.match(r"common\.python\.(\w+)", name):
+            yield line, match[1]
+
+
+def imports_go_downwards(root: Path) -> list[str]:
+    found = []
+    for module, file in library(root).items():
+        if module not in RANK:
+            found.append(at(root, file, 1, f"{module} is in no layer: name it in LAYERS"))
+            continue
+        for line, other in siblings(ast.walk(parse(file))):
+            if RANK.get(other, 0) > RANK[module]:
+                found.append(at(root, file, line, f"{LAYER[module]} imports {other}, which is {LAYER[other]}"))
+    return found
+
+
+def imports_have_no_circle(root: Path) -> list[str]:
+    files = library(root)
+    uses = {module: [other for _, other in siblings(on_import(parse(file)))] for module, file in files.items()}
+
+    def circle(module: str, trail: tuple[str, ...]) -> str | None:
+        if module in trail:
+            return " -> ".join([*trail[trail.index(module) :], module])
+        return next((path for other in uses.get(module, []) if (path := circle(other, (*trail, module)))), None)
+
+    return [at(root, files[module], 1, f"a circle: {path}") for module in uses if (path := circle(module, ()))]
+
+
+def parent_imports_no_torch(root: Path) -> list[str]:
+    """Neither the modules of the parent process nor anything that they import in turn."""
+    files, found = library(root), []
+    pending, seen = (
+        [*root.glob("tools/cli/*.py"), *(file for module, file in files.items() if module not in WORKERS)],
+        set(),
+    )
+    while pending:
+        if (file := pending.pop()) in seen:
+            continue
+        seen.add(file)
+        nodes = list(on_import(parse(file)))
+        pending += [files[other] for _, other in siblings(nodes) if other in files]
+        heavy = [(line, name) for line, name in imported(nodes) if re.match(r"(torch|triton|ch\d\d)(\.|$)", name)]
+        found += [at(root, file, line, f"the parent process would import {name}") for line, name in heavy]
+    return found
+
+
+def chapters_import_the_library_and_their_baseline(root: Path) -> list[str]:
+    ours = re.compile(r"common|tools|tests|scripts|ch\d\d")
+    found = []
+    for file in pair_files(root):
+        own = (f"{file.parent.name}.{baseline_of(file).stem}.", "common.python.")
+        for line, name in imported(ast.walk(parse(file))):
+            if name.startswith(".") or (ours.fullmatch(name.split(".")[0]) and not f"{name}.".startswith(own)):
+                found.append(at(root, file, line, f"imports {name}: common.python and its own baseline are all it may"))
+    for file in cuda_files(root):
+        for line, text in enumerate(file.read_text().splitlines(), 1):
+            if (match := re.match(r'\s*#include\s+"(.+)"', text)) and match[1] != "kernel.cuh":
+                found.append(at(root, file, line, f"includes {match[1]}: kernel.cuh is the one header of this project"))
+    return found
+
+
+def baseline_of(file: Path) -> Path:
+    pair = re.sub(r"^(baseline|optimized|peer)_", "", file.stem).split("__")[0]
+    return file.with_name(f"baseline_{pair}.py")
+
+
+def files_keep_to_their_budget(root: Path) -> list[str]:
+    budgets = dict.fromkeys([*library(root).values(), *tools(root)], MODULE_LINES)
+    budgets |= dict.fromkeys(pair_files(root), PAIR_LINES) | dict.fromkeys(cuda_files(root), CUDA_LINES)
+    counts = {file: len(file.read_text().splitlines()) for file in budgets}
+    found = [at(root, f, n, f"{n} lines, {budgets[f]} allowed") for f, n in counts.items() if n > budgets[f]]
+    for file in python_files(root):
+        for node in ast.walk(parse(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES:
+                    found.append(
+                        at(root, file, node.lineno, f"{node.name} has {length} lines, {FUNCTION_LINES} allowed")
+                    )
+    return found
+
+
+def median_pair_file_is_short(root: Path) -> list[str]:
+    counts = [len(file.read_text().splitlines()) for file in pair_files(root)]
+    if counts and (middle := median(counts)) >= MEDIAN_PAIR_LINES:
+        return [f"the median pair file has {middle:g} lines, fewer than {MEDIAN_PAIR_LINES} allowed"]
+    return []
+
+
+def pair_files_open_with_their_mechanism(root: Path) -> list[str]:
+    found = []
+    for file in pair_files(root):
+        text = file.read_text()
+        tree = parse(file)
+        docstring = ast.get_docstring(tree, clean=False) or ""
+        if not docstring or tree.body[0].lineno != 1 or not docstring.split("\n")[0]:
+            found.append(at(root, file, 1, "line 1 must be a docstring that says the mechanism"))
+            continue
+        first = docstring.split("\n")[0]
+        if not first.endswith("."):
+            found.append(at(root, file, 1, "the docstring's first line must be one sentence, ending with a period"))
+        if len(text.split("\n")[0]) > 120:
+            found.append(at(root, file, 1, "the docstring's first line has over 120 characters"))
+        if (
+            len(first.split()) < 5
+            or file.stem in first
+            or baseline_of(file).stem.removeprefix("baseline_") in words(first)
+        ):
+            found.append(at(root, file, 1, f"{first!r} names the file: say what happens"))
+    for file in cuda_files(root):
+        if not re.match(r"// \S.*", file.read_text()):
+            found.append(at(root, file, 1, "line 1 must be a comment that says the mechanism"))
+    return found
+
+
+def words(sentence: str) -> list[str]:
+    """Identifiers with an underscore in them: a plain word like `transpose` may well stand in the sentence."""
+    return [word for word in re.findall(r"\w+", sentence) if "_" in word]
+
+
+FORBIDDEN = {
+    r"sys\.path": "sys.path: imports work from the root",
+    r"(\w+\.)*(manual_seed|manual_seed_all)": "seeds come from draw",
+    r"(time|timeit)(\.\w+)?|(\w+\.)*(perf_counter|perf_counter_ns|elapsed_time)": "timing belongs to the harness",
+    r"torch\.device|(\w+\.)*set_device": "devices come from the inputs",
+    r"main|teardown|__name__": "a pair has no main and no teardown",
+}
+
+
+def pair_files_stay_within_the_protocol(root: Path) -> list[str]:
+    found = []
+    for file in pair_files(root):
+        for node in ast.walk(parse(file)):
+            line = getattr(node, "lineno", 1)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if re.fullmatch(r"cuda(:\d+)?|(cpu|mps|xpu):\d+", node.value):
+                    found.append(at(root, file, line, f"{node.value!r}: devices come from the inputs"))
+            elif name := spelled(node):
+                reasons = (reason for pattern, reason in FORBIDDEN.items() if re.fullmatch(pattern, name))
+                found += [at(root, file, line, f"{name}: {reason}") for reason in reasons]
+    return found
+
+
+def spelled(node: ast.AST) -> str:
+    """The name that a node reads, imports or defines, as it is spelled; empty for other nodes."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    if isinstance(node, ast.alias):
+        return node.name
+    if isinstance(node, ast.ImportFrom):
+        return node.module or ""
+    if isinstance(node, ast.Attribute | ast.Name):
+        return ast.unparse(node)
+    return ""
+
+
+def every_variant_has_its_baseline(root: Path) -> list[str]:
+    found = []
+    for file in pair_files(root):
+        if not re.match(r"(baseline|optimized|peer)_\w", file.stem):
+            found.append(
+                at(root, file, 1, "a chapter's files are baseline_x, optimized_x, optimized_x__idea, peer_x__lib")
+            )
+        elif file.stem.startswith("peer_") and "__" not in file.stem:
+            found.append(at(root, file, 1, f"a peer names its library: {file.stem}__lib.py"))
+        elif not baseline_of(file).is_file():
+            found.append(at(root, file, 1, f"has no baseline: write {baseline_of(file).name}"))
+    for file in cuda_files(root):
+        if not file.with_suffix(".py").is_file():
+            found.append(at(root, file, 1, f"nothing loads it: {file.stem}.py is missing"))
+    return found
+
+
+def imports_are_not_tried(root: Path) -> list[str]:
+    found = []
+    for file in python_files(root):
+        for node in ast.walk(parse(file)):
+            if isinstance(node, ast.Try) and any(isinstance(line, ast.Import | ast.ImportFrom) for line in node.body):
+                found.append(
+                    at(root, file, node.lineno, "a try around an import: declare requires = needs(modules=...)")
+                )
+    return found
+
+
+def nothing_is_left_lying(root: Path) -> list[str]:
+    """No reminders, and no comment line that is a statement of code."""
+    found = []
+    for file in python_files(root):
+        with file.open("rb") as stream:
+            comments = [token for token in tokenize.tokenize(stream.readline) if token.type == tokenize.COMMENT]
+        for token in comments:
+            text = token.string.lstrip("# ")
+            alone = token.line.lstrip().startswith("#")
+            if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text) or (alone and is_code(text)):
+                found.append(at(root, file, token.start[0], f"left lying: {token.string}"))
+    for file in cuda_files(root):
+        for line, text in enumerate(file.read_text().splitlines(), 1):
+            if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text) or re.match(r"\s*//.*[;{}]\s*$", text):
+                found.append(at(root, file, line, f"left lying: {text.strip()}"))
+    return found
+
+
+def is_code(text: str) -> bool:
+    """Whether a comment parses as an import, a call, an assigned call or the head of a block; a formula is no code."""
+    for candidate in (text, f"{text} pass"):
+        try:
+            (statement,) = ast.parse(candidate).body
+        except (SyntaxError, ValueError):
+            continue
+        if isinstance(statement, ast.Import | ast.ImportFrom | ast.If | ast.For | ast.With | ast.FunctionDef):
+            return True
+        return isinstance(getattr(statement, "value", None), ast.Call)
+    return False
+
+
+SENTENCE = '"""Each thread copies one element, and neighbours stand apart."""\n'
+BASELINE, OPTIMIZED = "ch07/baseline_x.py", "ch07/optimized_x.py"
+BREACHES: list[tuple[Rule, dict[str, str], str]] = [
+    (imports_go_downwards, {"common/python/results.py": "from common.python.session import run"}, "results.py:1"),
+    (imports_go_downwards, {"common/python/cuda.py": "def f():\n    from common.python import worker"}, "cuda.py:2"),
+    (imports_go_downwards, {"common/python/helper.py": ""}, "helper is in no layer"),
+    (
+        imports_have_no_circle,
+        {"common/python/cuda.py": "import common.python.clock", "common/python/clock.py": "import common.python.cuda"},
+        "clock -> cuda -> clock",
+    ),
+    (parent_imports_no_torch, {"common/python/results.py": "import torch"}, "results.py:1"),
+    (
+        parent_imports_no_torch,
+        {"tools/cli/benchmark_cli.py": "if 1:\n    from triton import jit"},
+        "benchmark_cli.py:2",
+    ),
+    (parent_imports_no_torch, {"common/python/runner.py": "import ch07.baseline_x"}, "runner.py:1"),
+    (
+        parent_imports_no_torch,
+        {"common/python/session.py": "import common.python.workload", "common/python/workload.py": "import torch.nn"},
+        "workload.py:1",
+    ),
+    (chapters_import_the_library_and_their_baseline, {BASELINE: "from ch08.baseline_x import f"}, "ch08.baseline_x"),
+    (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "from ch07.baseline_y import f"}, "ch07.baseline_y"),
+    (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "def f():\n    import tools.cli"}, "x.py:2"),
+    (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "from .baseline_x import f"}, ".baseline_x"),
+    (chapters_import_the_library_and_their_baseline, {"ch07/baseline_x.cu": '#include "mine.h"'}, "mine.h"),
+    (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
+    (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {"common/python/cuda.py": "def f():\n" + "    x = 1\n" * 50}, "f has 51 lines"),
+    (median_pair_file_is_short, {BASELINE: "x = 1\n" * 50}, "50 lines"),
+    (pair_files_open_with_their_mechanism, {BASELINE: "x = 1"}, "line 1 must be a docstring"),
+    (pair_files_open_with_their_mechanism, {BASELINE: "\n" + SENTENCE}, "line 1 must be a docstring"),
+    (pair_files_open_with_their_mechanism, {BASELINE: SENTENCE.replace("apart.", "apart")}, "a period"),
+    (pair_files_open_with_their_mechanism, {BASELINE: SENTENCE.replace("copies", "copies and " * 9)}, "120 characters"),
+    (pair_files_open_with_their_mechanism, {BASELINE: '"""Baseline of the transpose."""'}, "say what happens"),
+    (
+        pair_files_open_with_their_mechanism,
+        {BASELINE: '"""This is what baseline_x does at first."""'},
+        "say what happens",
+    ),
+    (pair_files_open_with_their_mechanism, {"ch07/baseline_x.cu": "#pragma once"}, "line 1 must be a comment"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "import sys\nsys.path.append(0)"}, "x.py:2: sys.path"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "torch.manual_seed(0)"}, "seeds come from draw"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "import time"}, "timing"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "from time import perf_counter"}, "timing"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "x.to('cuda:0')"}, "devices come from the inputs"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "torch.device(name)"}, "devices come from the inputs"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "def main(): ..."}, "no main"),
+    (every_variant_has_its_baseline, {OPTIMIZED: SENTENCE}, "write baseline_x.py"),
+    (every_variant_has_its_baseline, {"ch07/peer_x__lib.py": SENTENCE}, "write baseline_x.py"),
+    (every_variant_has_its_baseline, {BASELINE: SENTENCE, "ch07/peer_x.py": SENTENCE}, "a peer names its library"),
+    (every_variant_has_its_baseline, {"ch07/transpose.py": SENTENCE}, "a chapter's files are"),
+    (every_variant_has_its_baseline, {"ch07/baseline_x.cu": "// It copies."}, "baseline_x.py is missing"),
+    (
+        imports_are_not_tried,
+        {BASELINE: "try:\n    import liger_kernel\nexcept ImportError: pass"},
+        "needs(modules=...)",
+    ),
+    (nothing_is_left_lying, {"common/python/cuda.py": "x = 1  # TODO: later"}, "cuda.py:1"),
+    (nothing_is_left_lying, {"common/python/cuda.py": "x = 1\n# y = f(x)"}, "cuda.py:2"),
+    (nothing_is_left_lying, {"common/python/cuda.py": "# if x:\n# return\nx = 1"}, "cuda.py:1"),
+    (nothing_is_left_lying, {"ch07/baseline_x.cu": "// It copies.\n// out[i] = in[i];"}, "baseline_x.cu:2"),
+]
+RULES = list(dict.fromkeys(rule for rule, _, _ in BREACHES))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_this_tree_keeps_the_rule(rule: Rule) -> None:
+    assert rule(ROOT) == []
+
+
+@pytest.mark.parametrize(("rule", "files", "message"), BREACHES, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_breach_is_caught(rule: Rule, files: dict[str, str], message: str, tmp_path: Path) -> None:
+    write(tmp_path, files)
+    found = rule(tmp_path)
+    assert any(message in breach for breach in found), found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_an_honest_pair_passes_every_rule(rule: Rule, tmp_path: Path) -> None:
+    honest = SENTENCE + "from torch import Tensor\n# exp(x) is cut off at 88\nwidth = 4\nsizes = {'cpu': width}\n"
+    shared = SENTENCE + "from ch07.baseline_x import workload as workload\nfrom common.python.cuda import load_cuda\n"
+    write(tmp_path, {BASELINE: honest, OPTIMIZED: shared, "ch07/optimized_x__tile.py": shared})
+    write(tmp_path, {"ch07/optimized_x.cu": '// Rows are copied.\n#include "kernel.cuh"\n// n is even; m is odd\n'})
+    write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/results.py": ""})
+    assert rule(tmp_path) == []
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)

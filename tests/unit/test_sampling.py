@@ -1,0 +1,391 @@
+"""Warm-up ends when the times have settled, blocks keep their order, and probed samples are proven while they count."""
+
+import random
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.python import sampling
+from common.python.clock import CpuClock, GpuClock, Pending, Reading
+from common.python.preparation import Preparation
+from common.python.proof import prove
+from common.python.sampling import MOST_STEPS, SLACK_US, WINDOW, Sampler
+from common.python.workload import Cost, Output, Prepare, Step, Workload
+
+Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
+
+
+@dataclass
+class Script:
+    """Time that passes as it is told to. Steps say who they are by appending their name to `called`."""
+
+    times: Times
+    called: list[str] = field(default_factory=list)
+    seen: list[tuple[str, int]] = field(default_factory=list)  # name and count of every sample
+    now_us: float = 0.0
+
+    def run(self, step: Step, count: int) -> float:
+        """Microseconds that `count` calls take; an empty step, which leaves no name, takes 1."""
+        before = len(self.called)
+        for _ in range(count):
+            step()
+        name = self.called[-1] if len(self.called) > before else "empty"
+        took = count * self.times(name, sum(other == name for other, _ in self.seen))
+        self.seen.append((name, count))
+        self.now_us += took
+        return took
+
+
+class ScriptedCpu(CpuClock):
+    def __init__(self, times: Times) -> None:
+        self.script = Script(times)
+
+    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
+        before()
+        took = self.script.run(step, count)
+        return Reading(None, took, took)
+
+
+@dataclass
+class ScriptedPending(Pending):
+    reading: Reading
+
+    def read(self) -> Reading:
+        return self.reading
+
+
+class ScriptedGpu(GpuClock):
+    """Device time by the script; the host takes 4 us a step, and the wall adds 30 us. `late` samples are late."""
+
+    def __init__(self, times: Times, late: Callable[[int], bool] = lambda index: False) -> None:
+        self.script, self.late = Script(times), late
+        self.delays: list[float] = []
+        self.settled = 0
+
+    def device(self, step: Step, count: int, delay_us: float) -> Pending:
+        self.delays.append(delay_us)
+        took = self.script.run(step, count)
+        late = self.late(len(self.delays) - 1)
+        none: Any = None
+        return ScriptedPending(none, none, 4.0 * count, late, Reading(took, None, 4.0 * count))
+
+    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
+        before()
+        took = self.script.run(step, count)
+        return Reading(took, took + 30.0, 4.0 * count)
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+def workload(**changes: Any) -> Workload:
+    stated: dict[str, Any] = {
+        "inputs": lambda draw: {"x": draw.normal(64)},
+        "reference": lambda x: x + 1,
+        "cost": Cost,
+        "sizes": {"bench": {}, "test": {}},
+        "tolerance": 1e-5,
+    }
+    return Workload(**{**stated, **changes})
+
+
+def prepare(folder: Path, problem: Workload | None = None, **prepares: Prepare) -> Preparation:
+    prep = Preparation(problem or workload(), {}, "bench", torch.device("cpu"), folder, random.Random(5))
+    assert prep.prepare_all(prepares, lambda who, what: None) == {}
+    return prep
+
+
+def named(script: Script, *names: str) -> dict[str, Prepare]:
+    """Variants that give the right answer and leave their name with the script."""
+
+    def of(name: str) -> Prepare:
+        def prepare(x: Tensor) -> Step:
+            def step() -> Tensor:
+                script.called.append(name)
+                return x + 1
+
+            return step
+
+        return prepare
+
+    return {name: of(name) for name in names}
+
+
+@pytest.fixture
+def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, int]]:
+    """Warm up variants a and b by a script; the steps per sample and the samples that each variant took."""
+
+    def run(times: Times, limit_s: float = 3.0, problem: Workload | None = None) -> tuple[int, int]:
+        clock = ScriptedCpu(times)
+        monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=lambda: clock.script.now_us / 1e6))
+        prep = prepare(tmp_path, problem, **named(clock.script, "a", "b"))
+        clock.script.called.clear()
+        steps = Sampler(clock, "end_to_end").warm(prep, ["a", "b"], limit_s, lambda who, what: None)
+        seen = [name for name, _ in clock.script.seen]
+        assert seen == ["a", "b"] * (len(seen) // 2), "the variants come in turn"
+        return steps, len(seen) // 2
+
+    return run
+
+
+Warm = Callable[..., tuple[int, int]]
+
+
+def test_warm_up_ends_when_two_windows_agree(warm: Warm) -> None:
+    assert warm(lambda name, nth: 200.0) == (1, 1 + 2 * WINDOW)
+
+
+def test_warm_up_goes_on_while_the_times_still_fall(warm: Warm) -> None:
+    assert warm(lambda name, nth: 200.0 if nth > 3 * WINDOW else 900.0 - 10 * nth) == (1, 1 + 5 * WINDOW)
+
+
+def test_warm_up_goes_on_while_one_variant_still_falls(warm: Warm) -> None:
+    falling = {"a": lambda nth: 200.0, "b": lambda nth: 200.0 if nth > 2 * WINDOW else 400.0 - 10 * nth}
+    assert warm(lambda name, nth: falling[name](nth)) == (1, 1 + 4 * WINDOW)
+
+
+@pytest.mark.parametrize(("change", "windows"), [(1.009, 2), (0.991, 2), (1.011, 3), (0.989, 3)])
+def test_windows_agree_within_one_percent(change: float, windows: int, warm: Warm) -> None:
+    assert warm(lambda name, nth: 200.0 * (change if nth > WINDOW else 1.0)) == (1, 1 + windows * WINDOW)
+
+
+def test_a_spike_in_a_window_does_not_prolong_the_warm_up(warm: Warm) -> None:
+    assert warm(lambda name, nth: 9000.0 if nth in (2, 7, 8) else 200.0) == (1, 1 + 2 * WINDOW)
+
+
+def test_warm_up_ends_at_the_limit_within_a_window(warm: Warm) -> None:
+    steps, samples = warm(lambda name, nth: 50_000.0 + 5_000 * nth, limit_s=0.74)
+    assert steps == 1
+    assert samples == 6  # 2 x (50 + 55 + 60 + 65 + 70 + 75) = 750 ms
+
+
+def test_without_time_to_warm_up_every_variant_runs_all_the_same(warm: Warm) -> None:
+    assert warm(lambda name, nth: 12.0, limit_s=0.0) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("us", "steps"), [(1e6, 1), (50.0, 1), (49.0, 2), (25.5, 2), (24.5, 3), (10.0, 6), (0.7, MOST_STEPS), (0.0, 64)]
+)
+def test_short_steps_are_timed_several_at_a_time(us: float, steps: int, warm: Warm) -> None:
+    assert warm(lambda name, nth: us, limit_s=0.0 if us == 1e6 else 3.0)[0] == steps
+
+
+def test_the_shortest_variant_decides_how_many_steps_a_sample_holds(warm: Warm) -> None:
+    assert warm(lambda name, nth: {"a": 500.0, "b": 12.0}[name])[0] == 5
+
+
+def test_steps_that_write_their_inputs_are_timed_one_by_one(warm: Warm) -> None:
+    assert warm(lambda name, nth: 12.0, problem=workload(mutates=["x"]))[0] == 1
+
+
+def test_on_the_device_clock_the_device_decides(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 12.0)
+    prep = prepare(tmp_path, **named(clock.script, "a"))
+    for headline, steps in (("device", 5), ("end_to_end", 2)):  # on the wall 42 us
+        assert Sampler(clock, headline).warm(prep, ["a"], 3.0, lambda who, what: None) == steps  # type: ignore[arg-type]
+    assert len(clock.delays) == 2 * WINDOW
+
+
+def block(
+    clock: CpuClock | GpuClock,
+    prep: Preparation,
+    order: str,
+    count: int = 1,
+    probes: tuple[int, ...] = (),
+    headline: Any = "device",
+) -> tuple[list[Any], list[Any], int, dict[str, Any]]:
+    sampler = Sampler(clock, headline, delays=dict.fromkeys(order, 100.0))
+    return sampler.block(prep, list(order), count, list(probes), lambda who, what: None)
+
+
+@pytest.mark.parametrize("order", ["abba", "baab", "abccba"])
+def test_the_samples_of_a_block_come_in_its_order_divided_by_their_steps(order: str, tmp_path: Path) -> None:
+    clock = ScriptedCpu(lambda name, nth: {"a": 10.0, "b": 20.0, "c": 30.0}[name] + nth)
+    samples, walls, late, proofs = block(clock, prepare(tmp_path, **named(clock.script, *"abc")), order, count=3)
+    assert clock.script.seen == [(name, 3) for name in order]
+    assert "".join(sample.variant for sample in samples) == order
+    first = {name: order.index(name) for name in order}
+    expected = [{"a": 10, "b": 20, "c": 30}[name] + (index > first[name]) for index, name in enumerate(order)]
+    assert [sample.wall_us for sample in samples] == pytest.approx(expected)
+    assert [sample.host_us for sample in samples] == pytest.approx(expected)
+    assert [sample.device_us for sample in samples] == [None] * len(order)
+    assert (walls, late, proofs) == ([], 0, {})
+
+
+def test_device_samples_have_a_wall_companion_for_every_variant(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": 10.0, "b": 20.0}[name])
+    samples, walls, _, _ = block(clock, prepare(tmp_path, **named(clock.script, "a", "b")), "abba", count=2)
+    assert [(s.variant, s.device_us, s.wall_us, s.host_us) for s in samples] == [
+        (name, us, None, 4.0) for name, us in zip("abba", (10.0, 20.0, 20.0, 10.0))
+    ]
+    assert [(s.variant, s.device_us, s.wall_us, s.host_us) for s in walls] == [
+        ("a", 10.0, 25.0, 4.0),
+        ("b", 20.0, 35.0, 4.0),
+    ]
+    assert clock.script.seen == [(name, 2) for name in "abba" + "ab"]
+
+
+def test_end_to_end_samples_carry_both_clocks_and_need_no_companions(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0)
+    prep = prepare(tmp_path, **named(clock.script, "a"))
+    samples, walls, _, _ = block(clock, prep, "aa", headline="end_to_end")
+    assert [(sample.device_us, sample.wall_us) for sample in samples] == [(10.0, 40.0)] * 2
+    assert (walls, clock.delays) == ([], [])
+
+
+def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index not in (1, 2))
+    sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 11.0})
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    _, _, late, _ = sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None)
+    assert late == 3
+    assert clock.delays == [10.0, 11.0, 11.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
+
+
+def test_the_delay_covers_the_longest_host_time_that_was_seen(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0)
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")
+    sampler.warm(prep, ["a"], 0.0, lambda who, what: None)
+    assert sampler.delays == {"a": 1.5 * 4.0 + SLACK_US}
+    sampler.block(prep, ["a", "a"], 8, [], lambda who, what: None)
+    assert sampler.delays == {"a": 1.5 * 32.0 + SLACK_US}
+
+
+@pytest.mark.parametrize("headline", ["device", "end_to_end"])
+def test_probed_samples_are_proven_and_stay_in_their_place(headline: Any, tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": 10.0, "b": 20.0}[name])
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    samples, _, _, proofs = block(clock, prep, "abba", count=3, probes=(1, 3), headline=headline)
+    assert [(sample.variant, sample.device_us) for sample in samples] == list(zip("abba", (10.0, 20.0, 20.0, 10.0)))
+    assert clock.script.seen[:4] == [(name, 3) for name in "abba"]
+    assert {name: [(p.when, p.size, p.reason) for p in found] for name, found in proofs.items()} == {
+        "b": [("while timing", "bench", None)],
+        "a": [("while timing", "bench", None)],
+    }
+    assert clock.settled == 2, "what was enqueued must be done before the inputs are refilled"
+
+
+def test_a_variant_that_is_right_only_when_it_is_not_timed_is_caught(tmp_path: Path) -> None:
+    clock = ScriptedCpu(lambda name, nth: 10.0)
+
+    def cheat(x: Tensor) -> Step:
+        out, calls = torch.empty_like(x), []
+
+        def step() -> Tensor:
+            clock.script.called.append("b")
+            calls.append(1)
+            return torch.add(x, 1, out=out) if len(calls) < 6 else out
+
+        return step
+
+    prep = prepare(tmp_path, **named(clock.script, "a"), b=cheat)
+    assert prove(prep, ["b"], "before timing", trials=2)["b"][-1].reason is None
+    _, _, _, proofs = block(clock, prep, "abba", probes=(0, 2))
+    assert proofs["a"][0].reason is None
+    assert proofs["b"][0].reason == "NaN or infinity where the reference is finite"
+
+
+def failing_after(calls: int) -> Prepare:
+    def prepare(x: Tensor) -> Step:
+        left = [calls]
+
+        def step() -> Tensor:
+            left[0] -= 1
+            if left[0] < 0:
+                raise ValueError("no more")
+            return x + 1
+
+        return step
+
+    return prepare
+
+
+def test_a_step_that_raises_while_it_is_probed_does_not_give_its_place_to_the_next_sample(tmp_path: Path) -> None:
+    clock = ScriptedCpu(lambda name, nth: {"a": 10.0, "c": 30.0}[name])
+    prep = prepare(tmp_path, **named(clock.script, "a", "c"), b=failing_after(1))
+    samples, _, _, proofs = block(clock, prep, "abcca", probes=(1,))
+    assert "no more" in proofs["b"][0].reason
+    assert {(sample.variant, sample.wall_us) for sample in samples if sample.variant != "b"} == {("a", 10), ("c", 30)}
+
+
+def test_a_step_that_raises_unprobed_ends_the_block(tmp_path: Path) -> None:
+    clock = ScriptedCpu(lambda name, nth: 10.0)
+    prep = prepare(tmp_path, **named(clock.script, "a"), b=failing_after(1))
+    with pytest.raises(ValueError, match="no more"):
+        block(clock, prep, "abba")
+
+
+@pytest.mark.parametrize(("probes", "most"), [((), 0), ((1,), 1)])  # the proof keeps the output that it looks at
+def test_outputs_are_given_back_before_the_next_step(probes: tuple[int, ...], most: int, tmp_path: Path) -> None:
+    clock, held = ScriptedCpu(lambda name, nth: 10.0), []
+
+    def counting(x: Tensor) -> Step:
+        alive: list[weakref.ref[Tensor]] = []
+
+        def step() -> Tensor:
+            clock.script.called.append("a")
+            held.append(sum(output() is not None for output in alive))
+            alive.append(weakref.ref(out := x + 1))
+            return out
+
+        return step
+
+    block(clock, prepare(tmp_path, a=counting), "aa", count=5, probes=probes)
+    assert max(held) == most
+
+
+def test_whoever_is_at_work_is_said_before_the_work(tmp_path: Path) -> None:
+    clock, said = ScriptedCpu(lambda name, nth: 100.0), []
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
+    sampler.warm(prep, ["a", "b"], 0.0, lambda *work: said.append(work))
+    sampler.block(prep, ["a", "b", "b", "a"], 1, [], lambda *work: said.append(work))
+    assert said == [(name, "warm-up") for name in "abab"] + [(name, "timing") for name in "abba"]
+
+
+def test_files_are_evicted_before_every_wall_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, evicted = ScriptedCpu(lambda name, nth: 10.0), []
+    monkeypatch.setattr(Preparation, "evict_files", lambda prep: evicted.append(len(clock.script.seen)))
+    block(clock, prepare(tmp_path, **named(clock.script, "a")), "aaa")
+    assert evicted == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("headline", "floor"), [("device", 1.5), ("end_to_end", 31.5)])
+def test_the_floor_is_the_median_of_an_empty_step_on_the_headline_clock(headline: Any, floor: float) -> None:
+    clock = ScriptedGpu(lambda name, nth: 1.5 if nth % 3 else 500.0)
+    assert Sampler(clock, headline).floor_us() == floor
+    assert set(clock.script.seen) == {("empty", 1)}
+
+
+def test_the_floor_of_a_cpu_is_on_its_only_clock() -> None:
+    assert Sampler(ScriptedCpu(lambda name, nth: 0.25), "device").floor_us() == 0.25
+
+
+def test_a_cpu_session_end_to_end_reads_the_time_that_steps_take(tmp_path: Path) -> None:
+    def sleeping(seconds: float) -> Prepare:
+        def prepare(x: Tensor) -> Step:
+            def step() -> Output:
+                time.sleep(seconds)
+                return x + 1
+
+            return step
+
+        return prepare
+
+    prep, said = prepare(tmp_path, a=sleeping(0.004), b=sleeping(0.001)), []
+    sampler = Sampler(CpuClock(), "device")
+    assert 0 < sampler.floor_us() < 100
+    count = sampler.warm(prep, ["a", "b"], 0.05, lambda *work: said.append(work))
+    samples, walls, late, proofs = sampler.block(prep, list("abba"), count, [0, 1], lambda *work: said.append(work))
+    assert (count, walls, late) == (1, [], 0)
+    assert [sample.variant for sample in samples] == list("abba")
+    assert all((s.wall_us or 0) >= {"a": 4000, "b": 1000}[s.variant] for s in samples)
+    assert [sample.wall_us == sample.host_us for sample in samples] == [True] * 4
+    assert all(proof.reason is None for found in proofs.values() for proof in found)

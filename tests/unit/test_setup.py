@@ -1,0 +1,87 @@
+"""The way in: setup.sh answers in one line, and the lock pins what pyproject.toml asks for."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def setup(*options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = ["env", *(f"{name}={value}" for name, value in environment.items()), str(ROOT / "setup.sh"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("options", [["--bogus"], ["--dry-run"], ["--system", "--bogus"]])
+def test_a_wrong_option_is_one_line_and_exit_code_2(options: list[str]) -> None:
+    done = setup(*options)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"setup\.sh: .*--.*\n", done.stderr)
+
+
+def test_help_lists_every_option() -> None:
+    done = setup("--help")
+    assert done.returncode == 0
+    accepted = re.findall(r"^\s+(?:-\w \| )?(--[\w-]+)\)", (ROOT / "setup.sh").read_text(), flags=re.MULTILINE)
+    assert len(accepted) == 3
+    assert all(option in done.stdout for option in accepted)
+
+
+def test_a_dry_run_only_prints(tmp_path: Path) -> None:
+    for name in ("apt-get", "curl", "dpkg", "sudo"):
+        (tmp_path / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        (tmp_path / name).chmod(0o755)
+    done = setup("--system", "--dry-run", PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert not (tmp_path / "ran").exists()
+    if done.returncode:  # a distribution that it does not know
+        assert re.fullmatch(r"setup\.sh: --system knows .*\n", done.stderr)
+    else:
+        assert "would run: apt-get install -y cuda-nsight-systems" in done.stdout
+
+
+def test_a_missing_interpreter_is_named() -> None:
+    script = (ROOT / "setup.sh").read_text().split("\nmode=")[0]  # its functions, without the run
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\nfind_python", str(ROOT / "setup.sh")],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHON": "python-that-is-not"},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"setup\.sh: no Python 3\.10 to 3\.14 found \(PYTHON=python-that-is-not .*\n", done.stderr)
+
+
+def pins() -> dict[str, list[Requirement]]:
+    found: dict[str, list[Requirement]] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if not line.startswith(("#", "-")):
+            found.setdefault(Requirement(line).name, []).append(Requirement(line))
+    return found
+
+
+def asked_for() -> list[Requirement]:
+    text = (ROOT / "pyproject.toml").read_text()
+    tables = re.findall(r"^(?:dependencies|dev|peers) = \[(.*?)\]$", text, flags=re.MULTILINE | re.DOTALL)
+    return [Requirement(quoted) for table in tables for quoted in re.findall(r'"([^"]+)"', table)]
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_lock_pins_one_fitting_version_of_everything_asked_for(python: str) -> None:
+    machine = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    locked = pins()
+    assert len(asked_for()) > 10
+    for wanted in asked_for():
+        here = [pin for pin in locked[wanted.name] if pin.marker is None or pin.marker.evaluate(machine)]
+        assert len(here) == 1, f"{wanted.name} for Python {python}: {here}"
+        (version,) = here[0].specifier
+        assert version.operator == "=="
+        assert wanted.specifier.contains(version.version), f"{here[0]} is not {wanted}"
+
+
+def test_torch_is_locked_with_its_triton() -> None:
+    assert [str(pins()[name][0].specifier) for name in ("torch", "triton")] == ["==2.13.0", "==3.7.1"]

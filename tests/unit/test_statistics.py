@@ -1,0 +1,312 @@
+"""The intervals must cover what they claim to on noise like a GPU's, and less careful designs must be seen not to."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.python.results import Block, Interval, Sample
+from common.python.statistics import (
+    block_log_ratio,
+    compare,
+    control_ok,
+    escaped_us,
+    half_width,
+    headline,
+    interval,
+    memory_verdict,
+    round_log_ratios,
+    spread,
+    t_quantile,
+    verdict,
+)
+
+SESSIONS = 400
+Sessions = Iterator[list[Block]]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Noise of simulated sessions of 8 rounds by 8 mirrored blocks. Standard deviations are relative."""
+
+    noise: float = 0.002  # of a sample
+    placement: float = 0.004  # of a round and variant: where its buffers landed
+    drift: float = 0.0  # largest linear change over a session, either way
+    wander: float = 0.0  # step of a random walk from sample to sample
+    spikes: float = 0.0  # share of samples that take 2 to 10 times as long
+
+    def sessions(
+        self, log_ratio: float = 0.0, *, seed: int, rounds: int = 8, blocks: int = 8, in_turn: bool = True
+    ) -> Sessions:
+        """Sessions as lists of blocks; not `in_turn`, all samples of one variant are taken before the other's."""
+        random = np.random.default_rng(seed)
+        shape = (SESSIONS, rounds, blocks, 4)
+        total = rounds * blocks * 4
+        flat = np.arange(total).reshape(1, rounds, blocks, 4)
+        which = np.array([0, 1, 1, 0]) ^ random.integers(0, 2, (*shape[:-1], 1))
+        when = np.broadcast_to(flat, shape)
+        if not in_turn:
+            which = np.broadcast_to([0, 0, 1, 1], shape)
+            when = which * (total // 2) + flat // 4 * 2 + flat % 2
+        log_time = math.log(100.0) - log_ratio * which + random.normal(0, self.noise, shape)
+        placed = random.normal(0, self.placement, (SESSIONS, rounds, 1, 2))
+        log_time += np.take_along_axis(np.broadcast_to(placed, (*shape[:-1], 2)), which, axis=3)
+        log_time += np.log1p(random.uniform(-self.drift, self.drift, (SESSIONS, 1, 1, 1)) * when / total)
+        walk = random.normal(0, self.wander, (SESSIONS, total)).cumsum(axis=1)
+        log_time += np.take_along_axis(walk, when.reshape(SESSIONS, total), axis=1).reshape(shape)
+        log_time += np.where(random.random(shape) < self.spikes, np.log(random.uniform(2, 10, shape)), 0)
+        return _as_blocks(np.exp(log_time), which)
+
+
+def _as_blocks(times: np.ndarray, which: np.ndarray) -> Sessions:
+    for session, variants in zip(times.tolist(), which.tolist()):
+        yield [
+            _block(*zip(("ba"[variant] for variant in order), block), round=index)
+            for index, (blocks, orders) in enumerate(zip(session, variants))
+            for block, order in zip(blocks, orders)
+        ]
+
+
+def _block(*samples: tuple[str, float | None], round: int = 0, discarded: str | None = None) -> Block:
+    taken = [Sample(variant=name, device_us=time, wall_us=None, host_us=1.0) for name, time in samples]
+    return Block(round=round, steps=1, samples=taken, discarded=discarded)
+
+
+def _coverage(intervals: list[Interval | None], truth: float = 1.0) -> float:
+    assert len(intervals) >= 400
+    return float(np.mean([found is not None and found.low <= truth <= found.high for found in intervals]))
+
+
+def _compared(sessions: Sessions) -> list[Interval | None]:
+    return [compare(blocks, "b", "a", "device") for blocks in sessions]
+
+
+NOISES = {
+    "placement": Machine(),
+    "drift": Machine(drift=0.05),
+    "wander": Machine(wander=0.002),
+    "drift and wander": Machine(drift=0.05, wander=0.002),
+}
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_the_interval_covers_the_truth_as_often_as_it_says(name: str) -> None:
+    truth = 1.3
+    intervals = _compared(NOISES[name].sessions(math.log(truth), seed=1))
+    assert 0.92 <= _coverage(intervals, truth) <= 0.98
+
+
+def test_spikes_in_a_few_samples_neither_spoil_coverage_nor_widen_the_interval_much() -> None:
+    clean = _compared(Machine(drift=0.05).sessions(seed=2))
+    spiky = _compared(Machine(drift=0.05, spikes=0.05).sessions(seed=2))
+    assert _coverage(spiky) >= 0.92
+    assert np.median([half_width(i) for i in spiky if i]) < 1.2 * np.median([half_width(i) for i in clean if i])
+
+
+def test_one_variant_after_the_other_does_not_cover_under_drift() -> None:
+    machine = Machine(drift=0.05)
+    assert _coverage(_compared(machine.sessions(seed=3, in_turn=True))) >= 0.92
+    assert _coverage(_compared(machine.sessions(seed=3, in_turn=False))) < 0.5
+
+
+def test_blocks_of_one_allocation_as_the_unit_do_not_cover() -> None:
+    sessions = list(Machine().sessions(seed=4, rounds=1, blocks=64))
+    by_block = [[block_log_ratio(block, "b", "a", "device") for block in blocks] for blocks in sessions]
+    assert _coverage([interval([ratio for ratio in ratios if ratio is not None]) for ratios in by_block]) < 0.5
+    assert _compared(iter(sessions)) == [None] * SESSIONS  # one round is no evidence at all
+
+
+def test_a_planted_two_percent_slowdown_is_found_and_nothing_is_found_where_nothing_is() -> None:
+    machine = Machine(drift=0.05, spikes=0.05)
+    planted = [verdict(i) for i in _compared(machine.sessions(math.log(1 / 1.02), seed=5))]
+    nothing = [verdict(i) for i in _compared(machine.sessions(seed=6))]
+    assert planted.count("slower") / SESSIONS > 0.85
+    assert planted.count("faster") == 0
+    assert nothing.count("same") / SESSIONS > 0.85
+    assert nothing.count("faster") + nothing.count("slower") == 0
+
+
+def test_the_control_is_not_refused_where_nothing_is_wrong() -> None:
+    assert all(control_ok(i) for i in _compared(Machine(drift=0.05, wander=0.002).sessions(seed=7)) if i)
+
+
+@given(
+    order=st.permutations(["a", "b", "control", "peer"]),
+    times=st.lists(st.floats(1, 1e5), min_size=4, max_size=4),
+    slope=st.floats(-0.01, 0.01),
+)
+def test_linear_drift_cancels_in_a_mirrored_block_of_any_variants(
+    order: list[str], times: list[float], slope: float
+) -> None:
+    taken = [*order, *reversed(order)]
+    drifted = [(name, times[order.index(name)] * math.exp(slope * i)) for i, name in enumerate(taken)]
+    expected = math.log(times[order.index("a")] / times[order.index("b")])
+    assert block_log_ratio(_block(*drifted), "a", "b", "device") == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_block_ratio_is_the_difference_of_mean_logs() -> None:
+    block = _block(("a", 8.0), ("b", 1.0), ("b", 4.0), ("a", 2.0))
+    assert block_log_ratio(block, "a", "b", "device") == pytest.approx(math.log(2))
+    assert block_log_ratio(block, "b", "a", "device") == pytest.approx(-math.log(2))
+
+
+def test_a_block_without_a_variant_or_without_its_time_on_the_clock_has_no_ratio() -> None:
+    block = _block(("a", 8.0), ("b", 1.0), ("b", None), ("a", 2.0))
+    assert block_log_ratio(block, "a", "c", "device") is None
+    assert block_log_ratio(block, "a", "b", "device") is None
+    assert block_log_ratio(block, "a", "a", "end_to_end") is None
+    with pytest.raises(ValueError, match="a in round 0 took 0"):
+        block_log_ratio(_block(("a", 0.0), ("b", 1.0)), "a", "b", "device")
+
+
+def test_a_round_is_the_median_of_its_blocks_that_count() -> None:
+    e = math.e
+    blocks = [
+        _block(("a", e**5), ("b", 1.0), round=3),
+        *(_block(("a", e**power), ("b", 1.0), round=1) for power in (1, 2, 9)),
+        _block(("a", e**7), ("b", 1.0), round=1, discarded="thermal slowdown"),
+        _block(("a", e**7), ("b", 1.0), round=2, discarded="thermal slowdown"),
+        _block(("a", 1.0), round=4),
+    ]
+    assert round_log_ratios(blocks, "a", "b", "device") == pytest.approx([2.0, 5.0])
+
+
+def test_an_interval_is_the_t_interval_of_the_logs() -> None:
+    found = interval([math.log(1.9), math.log(2.0), math.log(2.1)])
+    logs = np.log([1.9, 2.0, 2.1])
+    half = 4.30265273 * logs.std(ddof=1) / math.sqrt(3)
+    assert found is not None
+    assert found.rounds == 3
+    assert found.ratio == pytest.approx(math.exp(logs.mean()))
+    assert math.log(found.high) - logs.mean() == pytest.approx(half)
+    assert logs.mean() - math.log(found.low) == pytest.approx(half)
+    wider = interval(list(logs), confidence=0.99)
+    assert wider is not None
+    assert wider.low < found.low < found.high < wider.high
+
+
+def test_fewer_than_two_rounds_give_no_interval_and_no_verdict() -> None:
+    assert interval([0.5]) is None
+    assert interval([]) is None
+    assert verdict(None) == "inconclusive"
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=8))
+def test_swapping_numerator_and_denominator_inverts_the_interval(logs: list[float]) -> None:
+    there, back = interval(logs), interval([-value for value in logs])
+    assert there is not None
+    assert back is not None
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.low == pytest.approx(1 / back.high)
+
+
+# Two-sided quantiles of Student's t at 95% and 99%, from published tables.
+PUBLISHED = {
+    1: (12.706204736, 63.656741163),
+    2: (4.302652730, 9.924843201),
+    3: (3.182446305, 5.840909310),
+    4: (2.776445105, 4.604094871),
+    7: (2.364624252, 3.499483297),
+    10: (2.228138852, 3.169272673),
+    30: (2.042272456, 2.749995654),
+    120: (1.979930405, 2.617421145),
+}
+
+
+@pytest.mark.parametrize("df", PUBLISHED)
+def test_t_quantiles_are_those_of_the_tables(df: int) -> None:
+    assert (t_quantile(0.95, df), t_quantile(0.99, df)) == pytest.approx(PUBLISHED[df], abs=1e-6, rel=0)
+
+
+@given(st.floats(0.01, 0.999))
+def test_t_quantiles_agree_with_the_closed_forms_of_one_and_two_degrees(confidence: float) -> None:
+    assert t_quantile(confidence, 1) == pytest.approx(math.tan(math.pi * confidence / 2))
+    assert t_quantile(confidence, 2) == pytest.approx(confidence * math.sqrt(2 / (1 - confidence**2)))
+
+
+@pytest.mark.parametrize(("confidence", "df"), [(0.0, 3), (1.0, 3), (0.95, 0)])
+def test_t_quantiles_that_do_not_exist_are_refused(confidence: float, df: int) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        t_quantile(confidence, df)
+
+
+VERDICTS = {
+    (1.011, 1.5): "faster",
+    (1.0100, 1.5): "inconclusive",
+    (0.5, 0.989): "slower",
+    (0.5, 0.99): "inconclusive",
+    (0.99, 1.01): "same",
+    (0.995, 1.02): "inconclusive",
+    (0.98, 1.005): "inconclusive",
+    (0.5, 2.0): "inconclusive",
+}
+
+
+@pytest.mark.parametrize(("low", "high"), VERDICTS)
+def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: float) -> None:
+    found = Interval(ratio=math.sqrt(low * high), low=low, high=high, rounds=8)
+    assert verdict(found) == VERDICTS[low, high]
+
+
+def test_a_wider_margin_makes_the_verdict_more_cautious() -> None:
+    found = Interval(ratio=1.03, low=1.02, high=1.04, rounds=8)
+    assert (verdict(found), verdict(found, margin=0.03), verdict(found, margin=0.05)) == (
+        "faster",
+        "inconclusive",
+        "same",
+    )
+
+
+@given(st.floats(0.5, 2.0), st.floats(1.0, 1.5))
+def test_the_control_is_bad_exactly_when_the_interval_would_have_been_a_finding(low: float, width: float) -> None:
+    control = Interval(ratio=low * math.sqrt(width), low=low, high=low * width, rounds=8)
+    assert control_ok(control) == (verdict(control) not in ("faster", "slower"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(2.0, "smaller"), (1.011, "smaller"), (1.01, "same"), (0.99, "same"), (0.98, "larger")],
+)
+def test_memory_is_judged_by_the_same_margin(ratio: float, expected: str) -> None:
+    assert memory_verdict(ratio) == expected
+
+
+def test_half_width_is_relative() -> None:
+    assert half_width(Interval(ratio=4.0, low=3.9, high=4.1, rounds=8)) == pytest.approx(0.025)
+
+
+def test_the_headline_is_the_time_on_the_clock() -> None:
+    sample = Sample(variant="a", device_us=1.0, wall_us=2.0, host_us=3.0)
+    assert (headline(sample, "device"), headline(sample, "end_to_end")) == (1.0, 2.0)
+
+
+def test_a_spread_counts_far_outliers_and_keeps_them() -> None:
+    near, far = [-5.0, 33.4], [-5.1, 33.6, 99.0]  # of the quartiles 11.5 and 17, 3 ranges beyond is -5 and 33.5
+    middle = [11.5, 11.5, 11.5, 17.0, 17.0, 17.0]
+    assert spread(middle + near).outliers == 0
+    assert spread(middle * 3 + far).outliers == 3
+    assert spread(middle * 3 + far).n == 21
+    assert spread(middle * 3 + far).mean == pytest.approx((9 * 28.5 + 127.5) / 21)
+
+
+def test_a_spread_has_the_usual_moments_and_percentiles() -> None:
+    found = spread(list(range(101)))
+    assert (found.p95, found.p99, found.mean) == (95.0, 99.0, 50.0)
+    assert found.std == pytest.approx(math.sqrt(101 * 102 / 12))
+    assert spread([7.0]).std == 0.0
+    with pytest.raises(ValueError, match="at least one"):
+        spread([])
+
+
+@pytest.mark.parametrize(
+    ("device", "wall", "host", "escaped"),
+    [(10.0, 110.0, 5.0, 95.0), (100.0, 108.0, 8.0, 0.0), (100.0, 101.0, 50.0, 0.0)],
+)
+def test_wall_time_is_explained_by_host_and_device_or_it_escaped(
+    device: float, wall: float, host: float, escaped: float
+) -> None:
+    assert escaped_us(device_us=device, wall_us=wall, host_us=host) == pytest.approx(escaped)

@@ -1,0 +1,291 @@
+"""What a user may name, and what reading the files of a tree tells about its pairs without importing any of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.python.discovery import Pair, Variant, find_pairs, read_variant, select, workload_literals
+from common.python.requirements import Requirements, needs
+from common.python.targets import CHAPTERS, Target, TargetError, nearest, parse
+
+SENTENCE = '"""Each thread copies one element."""\n'
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def read(root: Path, text: str, name: str = "ch07/baseline_x.py") -> Variant:
+    write(root, {name: text})
+    return read_variant(root / name)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> list[Pair]:
+    names = ["ch02/baseline_copy", "ch07/baseline_transpose", "ch07/optimized_transpose", "ch07/baseline_reduce"]
+    write(tmp_path, {f"{name}.py": SENTENCE for name in names})
+    return find_pairs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("word", "target"),
+    [
+        ("ch7", Target("ch07")),
+        ("ch07", Target("ch07")),
+        (" ch20\n", Target("ch20")),
+        ("ch7:transpose", Target("ch07", "transpose")),
+        ("ch07/optimized_transpose.py", Target("ch07", "transpose", "optimized_transpose")),
+        ("./ch7/baseline_two_words.py", Target("ch07", "two_words", "baseline_two_words")),
+        ("/any/where/ch07/optimized_transpose__padded.py", Target("ch07", "transpose", "optimized_transpose__padded")),
+        ("ch07/peer_transpose__cublas.py", Target("ch07", "transpose", "peer_transpose__cublas")),
+    ],
+)
+def test_every_form_of_a_target_is_understood(word: str, target: Target) -> None:
+    assert parse(word) == [target]
+
+
+def test_all_names_the_twenty_chapters() -> None:
+    assert parse("all") == [Target(chapter) for chapter in CHAPTERS]
+    assert (len(CHAPTERS), CHAPTERS[0], CHAPTERS[-1]) == (20, "ch01", "ch20")
+
+
+@pytest.mark.parametrize("word", ["", "chapter7", "ch07:", "ch07:a b", "ch07/transpose.py", "ch07/optimized_x", "7"])
+def test_a_word_of_no_known_form_is_refused_with_the_forms_there_are(word: str) -> None:
+    with pytest.raises(TargetError, match=r"write ch07, ch07:transpose, ch07/optimized_transpose\.py or all"):
+        parse(word)
+
+
+@pytest.mark.parametrize("word", ["ch0", "ch21", "ch21:x", "ch99/baseline_x.py"])
+def test_a_chapter_out_of_range_is_refused_with_the_range(word: str) -> None:
+    with pytest.raises(TargetError, match=f"'{word}' is not a target: chapters are ch01 to ch20"):
+        parse(word)
+
+
+def test_the_nearest_word_is_offered_else_all_that_there_are() -> None:
+    assert nearest("transpse", ["transpose", "reduce"]) == "; did you mean transpose?"
+    assert nearest("zzz", ["transpose", "reduce"]) == "; there are transpose, reduce"
+    assert nearest("zzz", []) == ""
+
+
+def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_peers(tmp_path: Path) -> None:
+    names = ["peer_b__cub", "optimized_b__wide", "optimized_b", "baseline_b", "baseline_a", "helper", "__init__"]
+    write(tmp_path, {f"ch10/{name}.py": SENTENCE for name in names})
+    write(tmp_path, {"ch02/baseline_z.py": SENTENCE, "ch21/baseline_y.py": SENTENCE, "other/baseline_y.py": SENTENCE})
+    found = find_pairs(tmp_path)
+    assert [pair.key for pair in found] == ["ch02:z", "ch10:a", "ch10:b"]
+    variants = found[2].variants
+    assert [variant.name for variant in variants] == ["baseline_b", "optimized_b", "optimized_b__wide", "peer_b__cub"]
+    assert [variant.label for variant in variants] == ["baseline", "optimized", "wide", "cub"]
+    assert [variant.role for variant in variants] == ["baseline", "optimized", "optimized", "peer"]
+    assert [variant.module for variant in variants][:1] == ["ch10.baseline_b"]
+    assert found[2].baseline is variants[0]
+
+
+def test_a_pair_without_its_baseline_is_found_and_says_so(tmp_path: Path) -> None:
+    write(tmp_path, {"ch03/optimized_x.py": SENTENCE})
+    (pair,) = find_pairs(tmp_path)
+    assert pair.baseline is None
+    assert not pair.isolated
+
+
+def test_the_mechanism_is_the_first_line_of_the_docstring(tmp_path: Path) -> None:
+    assert read(tmp_path, '"""Rows are copied whole.\n\nThe rest."""').sentence == "Rows are copied whole."
+
+
+def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
+    assert read(tmp_path, SENTENCE + "raise SystemExit").problem is None
+
+
+@pytest.mark.parametrize(
+    ("imports", "kinds"),
+    [
+        ("import torch", ("PyTorch",)),
+        ("from common.python.cuda import load_cuda", ("CUDA",)),
+        ("import triton.language as tl", ("Triton",)),
+        ("from triton import jit", ("Triton",)),
+        ("from . import helper", ("PyTorch",)),
+        ("def prepare():\n    import triton\n    from common.python.cuda import load_cuda", ("CUDA", "Triton")),
+    ],
+)
+def test_the_kind_follows_from_the_imports(imports: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
+    assert read(tmp_path, SENTENCE + imports).kinds == kinds
+
+
+@pytest.mark.parametrize(
+    ("line", "required"),
+    [
+        ("", needs()),
+        (
+            "requires = needs(sm=90, modules=['liger_kernel'], memory_gib=40)",
+            needs(sm=90, modules=["liger_kernel"], memory_gib=40),
+        ),
+        ("requires: Requirements = needs(sm=90)", needs(sm=90)),
+        ("from common.python.cuda import load_cuda", needs(gpus=1)),
+        ("from common.python.cuda import load_cuda\nrequires = needs(sm=90)", needs(sm=90, gpus=1)),
+        ("from common.python.cuda import load_cuda\nrequires = needs(gpus=2)", needs(gpus=2)),
+    ],
+)
+def test_needs_are_read_from_the_source_and_cuda_needs_a_gpu(line: str, required: Requirements, tmp_path: Path) -> None:
+    variant = read(tmp_path, SENTENCE + line)
+    assert variant.required == required
+    assert variant.problem is None
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("needs(sm='hopper')", "sm: Input should be a valid integer"),
+        ("needs(colour='red')", "unexpected keyword argument 'colour'"),
+        ("needs(tools='nsys')", "needs(tools='nsys') must be a list: tools=['nsys']"),
+    ],
+)
+def test_needs_of_a_wrong_type_or_name_are_a_problem_that_says_which(call: str, why: str, tmp_path: Path) -> None:
+    problem = read(tmp_path, f"{SENTENCE}requires = {call}").problem or ""
+    assert problem.startswith(f"ch07/baseline_x.py:2: `requires = {call}`: ")
+    assert why in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "requires = needs(sm=LEAST)",
+        "requires = needs(gpus=count())",
+        "requires = needs(**COMMON)",
+        "requires = needs(**{'sm': 90})",
+        "requires = needs(90)",
+        "requires = Requirements(sm=90)",
+        "requires = NEEDS",
+        "requires: Requirements",
+        "requires = also = needs(sm=90)",
+        "requires, also = (needs(sm=90), 1)",
+        "from ch07.baseline_y import requires",
+        "from ch07.baseline_y import needed as requires",
+        "requires = needs(gpus=1)\nrequires = needs(sm=90)",
+        "if True:\n    requires = needs(sm=90)",
+        "def requires():\n    pass",
+    ],
+)
+def test_needs_that_cannot_be_read_are_a_problem_that_says_what_would_be_right(line: str, tmp_path: Path) -> None:
+    problem = read(tmp_path, f"{SENTENCE}{line}").problem or ""
+    assert problem.startswith(f"ch07/baseline_x.py:{2 + line.count(chr(10) + 'requires')}: `")
+    assert problem.endswith("` must be `requires = needs(...)`, once, with literal keyword arguments")
+
+
+@pytest.mark.parametrize("line", ["def prepare():\n    requires = 1", "import other.requires", "print(requires)"])
+def test_what_gives_the_module_no_needs_is_no_problem(line: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f"{SENTENCE}{line}").problem is None
+
+
+def test_a_syntax_error_is_a_problem_with_its_line(tmp_path: Path) -> None:
+    variant = read(tmp_path, SENTENCE + "x = 1\ny = = 2\n", "ch07/optimized_x__wide.py")
+    assert variant.problem == "ch07/optimized_x__wide.py:3: invalid syntax"
+    assert (variant.role, variant.label, variant.sentence) == ("optimized", "wide", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff\xfe\x00", "ch07/baseline_x.py:1: "),
+        (b"# coding: klingon\n", "ch07/baseline_x.py:1: "),
+        (b'"""Rows."""\n\nx = "\xff"\n', "ch07/baseline_x.py:3: "),
+    ],
+)
+def test_a_file_that_is_no_text_is_a_problem_with_its_line(content: bytes, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "ch07" / "baseline_x.py"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    (pair,) = find_pairs(tmp_path)
+    assert (pair.variants[0].problem or "").startswith(problem)
+
+
+@pytest.mark.parametrize("text", ["x = 1", '""', '"""  """'])
+def test_a_missing_docstring_is_a_problem_of_line_one(text: str, tmp_path: Path) -> None:
+    problem = read(tmp_path, text).problem
+    assert problem == "ch07/baseline_x.py:1: the first line must be a docstring that says the mechanism"
+
+
+@pytest.mark.parametrize(
+    ("text", "literals"),
+    [
+        (
+            "workload = Workload(isolated=True, gpus=2, goal='memory', sizes={}, inputs=lambda draw: {}, cost=cost)",
+            {"isolated": True, "gpus": 2, "goal": "memory"},
+        ),
+        ("workload: Workload = Workload(isolated=True)", {"isolated": True}),
+        ("workload = Workload(tolerance=TIGHT)", {}),
+        ("other = Workload(gpus=2)\nworkload = Workload(gpus=4)", {"gpus": 4}),
+        ("from ch07.baseline_y import workload", {}),
+        ("workload = Workload(gpus=2", {}),
+    ],
+)
+def test_literal_arguments_of_the_workload_are_read(text: str, literals: dict[str, Any], tmp_path: Path) -> None:
+    write(tmp_path, {"baseline_x.py": text})
+    assert workload_literals(tmp_path / "baseline_x.py") == literals
+
+
+def test_the_baseline_says_whether_its_pair_is_isolated(tmp_path: Path) -> None:
+    write(tmp_path, {"ch05/baseline_x.py": SENTENCE + "workload = Workload(isolated=True)", "ch05/optimized_x.py": ""})
+    (pair,) = find_pairs(tmp_path)
+    assert pair.isolated
+    assert pair.only({"optimized_x"}).isolated
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["ch07"], ["ch07:reduce", "ch07:transpose"]),
+        (["ch7:transpose", "ch2", "ch07:transpose"], ["ch02:copy", "ch07:transpose"]),
+        (["all"], ["ch02:copy", "ch07:reduce", "ch07:transpose"]),
+    ],
+)
+def test_the_pairs_named_are_selected_once_in_the_order_of_chapters(
+    words: list[str], keys: list[str], pairs: list[Pair]
+) -> None:
+    assert [pair.key for pair in select(pairs, [target for word in words for target in parse(word)])] == keys
+
+
+def test_a_file_selects_its_variant_alone(pairs: list[Pair]) -> None:
+    (pair,) = select(pairs, parse("ch07/optimized_transpose.py"))
+    assert (pair.key, [variant.name for variant in pair.variants]) == ("ch07:transpose", ["optimized_transpose"])
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["ch07:transpose", "ch07/optimized_transpose.py"], ["baseline_transpose", "optimized_transpose"]),
+        (["ch07/baseline_transpose.py", "ch07/optimized_transpose.py"], ["baseline_transpose", "optimized_transpose"]),
+    ],
+)
+def test_files_of_one_pair_are_one_session(words: list[str], names: list[str], pairs: list[Pair]) -> None:
+    selected = select(pairs, [target for word in words for target in parse(word)])
+    assert [(pair.key, [variant.name for variant in pair.variants]) for pair in selected] == [("ch07:transpose", names)]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("ch09", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
+        ("ch09:copy", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
+        ("ch07:transpos", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
+        ("ch07/optimized_transpos.py", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
+        ("ch07/optimized_transpose__padded.py", "did you mean optimized_transpose?"),
+        ("ch07/peer_reduce__cub.py", "ch07/peer_reduce__cub.py does not exist; did you mean baseline_reduce?"),
+    ],
+)
+def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, message: str, pairs: list[Pair]) -> None:
+    with pytest.raises(TargetError) as refused:
+        select(pairs, parse(word))
+    assert message in str(refused.value)
+
+
+def test_all_of_an_empty_tree_is_nothing(tmp_path: Path) -> None:
+    assert select(find_pairs(tmp_path), parse("all")) == []
+
+
+def test_a_chapter_of_an_empty_tree_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="ch01 has no pairs; chapters with pairs: none"):
+        select(find_pairs(tmp_path), parse("ch01"))

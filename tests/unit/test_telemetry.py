@@ -1,0 +1,114 @@
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from common.python.results import Telemetry
+from common.python.telemetry import Monitor, harmful
+
+
+class Refused(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+class FakeNvml(SimpleNamespace):
+    """As much of pynvml as a monitor meets; `refuse` makes the named functions raise."""
+
+    NVMLError = Refused
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def refuse(self, *names: str) -> None:
+        def raises(*arguments: object) -> None:
+            raise Refused
+
+        for name in names:
+            setattr(self, name, raises)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    def handle(uuid: str) -> str:
+        if uuid != "GPU-12ab":
+            raise Refused
+        return "handle"
+
+    fake = FakeNvml(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=handle,
+        nvmlDeviceGetClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
+        nvmlDeviceGetPowerUsage=lambda gpu: 698_250,
+        nvmlDeviceGetTemperature=lambda gpu, sensor: 61,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x1 | 0x4,
+        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=7)],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+@pytest.mark.parametrize("uuid", ["GPU-12ab", "12ab"])
+def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str) -> None:
+    monitor = Monitor.open(uuid)
+    assert monitor is not None
+    assert monitor.read() == Telemetry(
+        sm_mhz=1980,
+        memory_mhz=3201,
+        power_w=698.25,
+        temperature_c=61,
+        throttle=["sw_power_cap"],
+        other_processes=1,
+    )
+
+
+def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> None:
+    assert Monitor.open("ffff") is None
+    nvml.refuse("nvmlInit")
+    assert Monitor.open("12ab") is None
+
+
+def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: FakeNvml) -> None:
+    nvml.refuse("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetClockInfo")
+    monitor = Monitor.open("12ab")
+    assert monitor is not None
+    assert monitor.read() == Telemetry(temperature_c=61, throttle=["sw_power_cap"])
+    nvml.refuse("nvmlDeviceGetTemperature", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    assert monitor.read() == Telemetry()
+
+
+def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
+    monitor = Monitor.open("12ab")
+    assert monitor is not None
+    assert monitor.read(own={os.getpid(), 7}).other_processes == 0
+    assert monitor.read(own=set()).other_processes == 2
+
+
+@pytest.mark.parametrize(
+    ("bits", "names", "discards"),
+    [
+        (0x0, [], False),
+        (0x1, [], False),
+        (0x2, ["application_clocks"], False),
+        (0x4, ["sw_power_cap"], False),
+        (0x8, ["hw_slowdown"], True),
+        (0x10, ["sync_boost"], False),
+        (0x20, ["sw_thermal_slowdown"], True),
+        (0x48, ["hw_slowdown", "hw_thermal_slowdown"], True),
+        (0x80, ["hw_power_brake_slowdown"], True),
+        (0x100, ["display_clocks"], False),
+        (0x24, ["sw_power_cap", "sw_thermal_slowdown"], True),
+    ],
+)
+def test_only_thermal_and_hardware_slowdowns_discard_a_block(
+    nvml: FakeNvml, bits: int, names: list[str], discards: bool
+) -> None:
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: bits
+    monitor = Monitor.open("12ab")
+    assert monitor is not None
+    seen = monitor.read()
+    assert seen.throttle == names
+    assert (harmful(seen) is not None) == discards
+
+
+def test_the_sentence_names_the_slowdown_and_not_the_power_cap() -> None:
+    seen = Telemetry(throttle=["sw_power_cap", "hw_thermal_slowdown"])
+    assert harmful(seen) == "GPU slowed by hw_thermal_slowdown"

@@ -1,0 +1,384 @@
+"""What is wrong is refused with its reason, what is right is accepted, and a tolerance without teeth is named."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from common.python import verification
+from common.python.verification import CORRUPTIONS, Rejected, compare, leaves, poison, teeth
+
+NAN, INF = float("nan"), float("inf")
+TOLERANCE = 1e-3
+
+
+def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def integers(*values: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def reason(output: Tensor, reference: Tensor, tolerance: float = TOLERANCE) -> str | None:
+    return compare([output], [reference], [output.dtype], tolerance).reason
+
+
+def verdict_on(output: list[Tensor], reference: list[Tensor]) -> str | None:
+    return compare(output, reference, [leaf.dtype for leaf in reference], TOLERANCE).reason
+
+
+def test_a_right_answer_is_accepted_with_its_rounding_error() -> None:
+    answer = noise(100, 7)
+    comparison = compare([answer.float()], [answer], [torch.float32], 1e-6)
+    assert comparison.reason is None
+    assert 0.0 < comparison.error < 1e-7
+
+
+def test_the_error_is_relative_to_the_norm_of_the_reference() -> None:
+    reference = noise(500)
+    for scale in (1e-20, 1.0, 1e20):
+        comparison = compare([reference * scale * 1.01], [reference * scale], [torch.float64], 0.02)
+        assert comparison.error == pytest.approx(0.01)
+        assert comparison.reason is None
+
+
+def test_an_error_beyond_the_tolerance_is_refused_with_both_numbers() -> None:
+    answer = noise(500)
+    assert reason(answer * 1.01, answer) == "relative error 1.00e-02, the tolerance is 1.0e-03"
+    assert reason(answer * (1 + 0.99 * TOLERANCE), answer) is None
+
+
+def test_one_wrong_element_cannot_hide_in_the_norm() -> None:
+    answer = torch.ones(1_000_000, dtype=torch.float64)
+    wrong = answer.clone()
+    wrong[123_456] += 0.011  # of a norm of 1000: within the tolerance 100 times over
+    assert reason(wrong, answer) == "one element is off by 1.10e-02, at most 1.00e-02 is allowed"
+    wrong[123_456] = 1.009
+    assert reason(wrong, answer) is None
+
+
+def test_the_bound_of_an_element_scales_with_the_rms_of_the_reference() -> None:
+    answer = torch.full((10_000,), 100.0, dtype=torch.float64)
+    wrong = answer.clone()
+    wrong[0] += 0.9
+    assert reason(wrong, answer) is None
+    wrong[0] += 0.2
+    assert reason(wrong, answer) == "one element is off by 1.10e+00, at most 1.00e+00 is allowed"
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "message"),
+    [
+        ([noise(3)], [noise(3), noise(3)], "1 outputs, the reference has 2"),
+        ([noise(3), noise(3)], [noise(3)], "2 outputs, the reference has 1"),
+        ([noise(3, 1)], [noise(3)], "shape (3, 1), should be (3,)"),
+        ([noise(3), noise(4)], [noise(3), noise(5)], "output 1: shape (4,), should be (5,)"),
+        ([noise(3).float()], [noise(3)], "dtype float32, should be float64"),
+        ([noise(3), noise(3).half()], [noise(3), noise(3)], "output 1: dtype float16, should be float64"),
+    ],
+)
+def test_an_output_of_another_form_is_refused(output: list[Tensor], reference: list[Tensor], message: str) -> None:
+    comparison = compare(output, reference, [leaf.dtype for leaf in reference], TOLERANCE)
+    assert comparison.reason == message
+    assert comparison.error == INF
+
+
+def test_of_several_outputs_the_wrong_one_is_named_and_the_worst_error_counts() -> None:
+    a, b = noise(100), noise(100, seed=1)
+    right = compare([a * 1.0001, b], [a, b], [a.dtype, b.dtype], TOLERANCE)
+    assert right.reason is None
+    assert right.error == pytest.approx(1e-4)
+    wrong = compare([a * 1.0001, b * 2], [a, b], [a.dtype, b.dtype], TOLERANCE)
+    assert wrong.reason == "output 1: relative error 1.00e+00, the tolerance is 1.0e-03"
+    assert wrong.error == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "message"),
+    [
+        (doubles(1, INF, -INF), doubles(1, INF, -INF), None),
+        (doubles(INF, INF), doubles(INF, INF), None),
+        (doubles(1, INF), doubles(1, -INF), "NaN or infinity where the reference is finite"),
+        (doubles(1, INF), doubles(1, 2), "NaN or infinity where the reference is finite"),
+        (doubles(1, 2), doubles(1, INF), "NaN or infinity where the reference is finite"),
+        (doubles(1, NAN), doubles(1, 2), "NaN or infinity where the reference is finite"),
+        (doubles(1, NAN), doubles(1, INF), "NaN or infinity where the reference is finite"),
+        (doubles(1.1, INF), doubles(1, INF), "relative error 1.00e-01, the tolerance is 1.0e-03"),
+        (doubles(0, 0), doubles(0, 0), None),
+        (doubles(0, 1e-30), doubles(0, 0), "should be all zeros"),
+        (doubles(), doubles(), None),
+    ],
+)
+def test_infinities_nan_and_zeros_are_held_against_the_reference(
+    output: Tensor, reference: Tensor, message: str | None
+) -> None:
+    comparison = compare([output], [reference], [output.dtype], TOLERANCE)
+    assert comparison.reason == message
+    assert (comparison.error == 0.0) == (message is None)
+
+
+def test_a_refused_output_has_an_infinite_error_where_none_can_be_measured() -> None:
+    for output, reference in ((doubles(NAN), doubles(1)), (doubles(1), doubles(0))):
+        assert compare([output], [reference], [output.dtype], TOLERANCE).error == INF
+
+
+@pytest.mark.parametrize("tolerance", [0.0, TOLERANCE])
+def test_a_reference_with_nan_is_an_error_of_the_workload(tolerance: float) -> None:
+    with pytest.raises(Rejected, match="the reference itself holds NaN"):
+        reason(doubles(1, NAN), doubles(1, NAN), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "tolerance", "wrong"),
+    [
+        (doubles(1, 2, 3), doubles(1, 2, 3), 0.0, 0),
+        (doubles(1, 2, 3), doubles(1, 2, 3 + 1e-15), 0.0, 1),
+        (doubles(1, NAN, 3), doubles(1, 2, 3), 0.0, 1),
+        (noise(4).float(), noise(4), 0.0, 0),
+        (integers(1, 2, 3), integers(1, 2, 3), 0.5, 0),
+        (integers(1_000_000, 2), integers(1_000_001, 3), 0.5, 2),
+        (integers(7, 8, dtype=torch.uint8), integers(7, 9), 0.5, 1),
+        (torch.tensor([True, False]), torch.tensor([True, False]), 0.5, 0),
+        (torch.tensor([True, False]), torch.tensor([True, True]), 0.5, 1),
+        (integers(3, 4, dtype=torch.int32), doubles(3, 4), 0.5, 0),
+    ],
+)
+def test_tolerance_zero_integers_and_bools_are_exact(
+    output: Tensor, reference: Tensor, tolerance: float, wrong: int
+) -> None:
+    comparison = compare([output], [reference], [output.dtype], tolerance)
+    n = output.numel()
+    assert comparison.reason == (f"{wrong} of {n} elements differ, and the answer is exact" if wrong else None)
+    assert comparison.error == wrong / n
+
+
+@pytest.mark.parametrize(
+    ("output", "reference"),
+    [
+        (integers(44, dtype=torch.uint8), integers(300)),
+        (integers(5, dtype=torch.int32), integers((1 << 32) + 5)),
+        (integers(2, dtype=torch.int32), doubles(2.9)),
+    ],
+)
+def test_an_integer_that_overflowed_or_was_cut_off_is_refused(output: Tensor, reference: Tensor) -> None:
+    assert reason(output, reference) is not None
+
+
+def test_comparing_in_chunks_gives_what_comparing_at_once_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = noise(10, 10)
+    off = answer + 1e-5 * noise(10, 10, seed=1)
+    whole = compare([off], [answer], [answer.dtype], TOLERANCE)
+    for chunk in (1, 7, 99, 100):
+        monkeypatch.setattr(verification, "CHUNK", chunk)
+        assert compare([off], [answer], [answer.dtype], TOLERANCE).error == pytest.approx(whole.error)
+
+
+@pytest.mark.parametrize("place", [0, 6, 7, 500, 993, 994, 999])
+@pytest.mark.parametrize(("wrong", "message"), [(NAN, "NaN or infinity"), (0.02, "one element is off by 2.00e-02")])
+def test_a_wrong_element_is_found_in_every_chunk(
+    place: int, wrong: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "CHUNK", 7)
+    answer = torch.ones(1000, dtype=torch.float64)
+    output = answer.clone()
+    output[place] += wrong
+    assert message in (reason(output, answer) or "")
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5, 3), (3, 0), (2, 3, 4)])
+def test_any_shape_can_be_compared_whatever_its_strides(shape: tuple[int, ...]) -> None:
+    answer = noise(*shape)
+    transposed = answer.permute(tuple(reversed(range(answer.dim()))))
+    for tolerance in (0.0, TOLERANCE):
+        assert reason(transposed, transposed.contiguous(), tolerance) is None
+        assert reason(transposed.contiguous(), transposed, tolerance) is None
+        if answer.numel():
+            assert reason(transposed + 1, transposed, tolerance) is not None
+
+
+def test_a_tensor_or_a_tuple_of_them_is_an_output() -> None:
+    a, b = noise(3), torch.nn.Parameter(noise(2, dtype=torch.float32))
+    assert leaves(a) == [a]
+    assert [id(leaf) for leaf in leaves((a, b))] == [id(a), id(b)]
+    assert leaves(()) == []
+
+
+class Lazy(Tensor):
+    """A subclass that could compute its values when they are looked at."""
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (None, "output is a NoneType, not a tensor or a tuple of tensors"),
+        ([noise(3)], "output is a list, not a tensor"),
+        ((noise(3), 1.0), "output is a float, not a tensor"),
+        ((noise(3), (noise(3),)), "output is a tuple, not a tensor"),
+        (noise(3).as_subclass(Lazy), "output is a Lazy: a subclass may compute when it is read"),
+        (noise(3, 3).to_sparse(), "output is torch.sparse_coo on cpu, not a strided tensor in memory"),
+        (torch.empty(3, device="meta"), "output is torch.strided on meta, not a strided tensor in memory"),
+    ],
+)
+def test_what_does_not_already_hold_its_values_is_refused(output: object, message: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        leaves(output)  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])
+def test_poisoned_floats_are_nan(dtype: torch.dtype) -> None:
+    leaf = noise(3, 4).to(dtype)
+    poison([leaf])
+    assert leaf.to(torch.complex64).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(torch.int8, -128), (torch.int32, -(1 << 31)), (torch.int64, -(1 << 63)), (torch.uint8, 255)]
+)
+def test_poisoned_integers_are_no_likely_answer(dtype: torch.dtype, value: int) -> None:
+    leaf = torch.zeros(3, dtype=dtype)
+    poison([leaf])
+    assert leaf.tolist() == [value] * 3
+
+
+def test_poisoned_bools_are_all_wrong() -> None:
+    leaf = torch.tensor([True, False])
+    poison([leaf])
+    assert leaf.tolist() == [False, True]
+
+
+def test_poison_reaches_every_output_views_and_parameters_too() -> None:
+    whole, parameter = torch.zeros(4, 4), torch.nn.Parameter(torch.zeros(2))
+    poison([whole.T[1:], parameter])
+    assert whole[:, 1:].isnan().all()
+    assert (whole[:, 0] == 0).all()
+    assert parameter.isnan().all()
+
+
+REFERENCES = {
+    "matrix": (noise(65, 33), noise(65, 33, seed=1), torch.float32),
+    "transposed": (noise(65, 33).T, noise(65, 33, seed=1).T, torch.bfloat16),
+    "vector": (noise(97), noise(97, seed=1), torch.float16),
+    "scalar": (noise(), noise(seed=1), torch.float32),
+    "integers": (torch.arange(97), torch.arange(97).flip(0), torch.int32),
+    "bytes": (torch.arange(97) % 7, (torch.arange(97) + 1) % 7, torch.uint8),
+    "bools": (torch.arange(97) % 3 == 0, torch.arange(97) % 3 == 1, torch.bool),
+}
+
+
+@pytest.mark.parametrize(("reference", "stale", "dtype"), REFERENCES.values(), ids=REFERENCES.keys())
+def test_a_sound_tolerance_refuses_every_corruption(reference: Tensor, stale: Tensor, dtype: torch.dtype) -> None:
+    assert teeth([reference], [stale], [dtype], 0.02) == []
+
+
+def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
+    accepted = teeth([noise(65, 33)], [noise(65, 33, seed=1)], [torch.float32], 0.5)
+    assert accepted == ["one wrong element", "last tile dropped", "5% scale"]
+
+
+def test_every_corruption_is_tried_on_every_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs, stale = [noise(65, 33), noise(97)], [noise(65, 33, seed=1), noise(97, seed=1)]
+    dtypes = [torch.float32, torch.float32]
+    right = [leaf.float() for leaf in outputs]
+
+    def accept(output: list[Tensor], *_: object) -> verification.Comparison:
+        tried.append([not torch.equal(leaf, other) for leaf, other in zip(output, right)])
+        return verification.Comparison(0.0, None)
+
+    tried: list[list[bool]] = []
+    monkeypatch.setattr(verification, "compare", accept)
+    accepted = teeth(outputs, stale, dtypes, 0.02)
+    assert accepted == ["stale output"] + [f"{name} (output {index})" for index in (0, 1) for name in CORRUPTIONS]
+    assert tried == [[False, False], [True, True]] + [[True, False]] * 6 + [[False, True]] * 6
+
+
+def test_each_corruption_does_what_its_name_says() -> None:
+    leaf = noise(20, 32, dtype=torch.float32)  # 640 elements: a tile is 10 of them
+    bad: dict[str, Any] = {name: corrupt(leaf.clone()) for name, corrupt in CORRUPTIONS.items()}
+    changed = {name: (other != leaf).reshape(-1).nonzero().reshape(-1).tolist() for name, other in bad.items()}
+    assert changed["one wrong element"] == [320]
+    assert changed["last tile dropped"] == list(range(630, 640))
+    assert changed["one NaN"] == [639]
+    assert [bool((bad["last tile dropped"].reshape(-1)[630:] == 0).all()), bool(bad["one NaN"][-1, -1].isnan())] == [
+        True
+    ] * 2
+    assert torch.equal(bad["rows permuted"][0], leaf[-1])
+    assert torch.allclose(bad["5% scale"], leaf * 1.05)
+    assert not bad["zeros"].any()
+    rms = leaf.square().mean().sqrt()
+    assert (bad["one wrong element"] - leaf).sum() == pytest.approx(float(rms))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_of_integers_one_element_is_negated_and_none_is_scaled_or_nan(dtype: torch.dtype) -> None:
+    leaf = torch.ones(640, dtype=dtype)
+    bad: dict[str, Any] = {name: corrupt(leaf.clone()) for name, corrupt in CORRUPTIONS.items()}
+    assert (bad["5% scale"], bad["one NaN"]) == (None, None)
+    assert (bad["one wrong element"] != leaf).nonzero().tolist() == [[320]]
+    assert bad["one wrong element"][320] == {torch.int32: -2, torch.uint8: 254, torch.bool: 0}[dtype]
+
+
+def test_a_scalar_has_no_rows_to_permute() -> None:
+    assert CORRUPTIONS["rows permuted"](noise()) is None
+
+
+def test_a_stale_output_is_accepted_only_where_the_inputs_do_not_matter() -> None:
+    large = 100 + noise(65, 33)
+    assert "stale output" in teeth([large], [100 + noise(65, 33, seed=1)], [torch.float32], 0.02)
+    assert "stale output" not in teeth([large], [large], [torch.float32], 0.02)
+
+
+def test_a_corruption_that_changes_nothing_is_passed_over() -> None:
+    assert teeth([torch.zeros(65, 33, dtype=torch.float64)], [noise(65, 33)], [torch.float32], 0.02) == []
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-4), (torch.float32, 1e-9), (torch.float16, 2e-4)])
+def test_a_tolerance_too_small_for_the_dtype_is_an_error_of_the_workload(dtype: torch.dtype, tolerance: float) -> None:
+    with pytest.raises(Rejected, match=f"the tolerance {tolerance:g} refuses even the rounded reference: "):
+        teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], tolerance)
+
+
+def test_testing_the_teeth_leaves_the_references_as_they_are() -> None:
+    reference, stale = noise(65, 33), noise(65, 33, seed=1)
+    kept = [reference.clone(), stale.clone()]
+    teeth([reference], [stale], [torch.float64], 0.02)
+    assert torch.equal(reference, kept[0])
+    assert torch.equal(stale, kept[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_outputs_have_teeth_too(dtype: torch.dtype) -> None:
+    assert teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], 0.08) in ([], ["5% scale"])
+
+
+def test_an_output_without_elements_has_nothing_to_corrupt() -> None:
+    assert teeth([noise(0, 4)], [noise(0, 4)], [torch.float32], 0.02) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.floats(1e-6, 0.05),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.tuples(st.integers(2, 40), st.integers(2, 40)),
+    st.integers(0, 1000),
+)
+def test_no_tolerance_up_to_five_percent_accepts_a_corruption_of_noise(
+    tolerance: float, dtype: torch.dtype, shape: tuple[int, int], seed: int
+) -> None:
+    accepted = teeth([noise(*shape, seed=seed)], [noise(*shape, seed=seed + 1)], [dtype], min(tolerance, 0.049))
+    assert set(accepted) <= {"last tile dropped"}  # of few elements the last may be nearly zero
+
+
+def test_comparing_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reason(noise(3, dtype=torch.bfloat16), noise(3), 0.02) is None

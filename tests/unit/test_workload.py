@@ -1,0 +1,142 @@
+"""A problem is refused at once where it contradicts itself, and the same seed draws the same inputs."""
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.python.workload import Cost, Draw, Workload
+
+SIZES = {"bench": {"n": 64}, "test": {"n": 5}}
+
+
+def workload(**changes: Any) -> Workload:
+    arguments = {
+        "inputs": lambda draw, n: {"a": draw.normal(n)},
+        "reference": lambda a: a,
+        "cost": lambda n: Cost(hbm_bytes=8 * n),
+        "sizes": SIZES,
+        "tolerance": 1e-6,
+    }
+    return Workload(**{**arguments, **changes})
+
+
+def draw(folder: Path, seed: int = 7) -> Draw:
+    return Draw(torch.device("cpu"), seed, folder)
+
+
+def everything(source: Draw) -> list[Tensor]:
+    return [
+        source.normal(3, 5),
+        source.uniform(4),
+        source.integers(6, high=100),
+        source.permutation(9),
+        source.host.normal(3, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": {"test": {}}}, "has no 'bench'"),
+        ({"sizes": {"bench": {}}}, "has no 'test'"),
+        ({"sizes": {**SIZES, "large": {}}}, r"has \['large'\]: the sizes are bench, test and cpu"),
+        ({"tolerance": -1e-6}, r"tolerance is -1e-06: it must be in \[0, 1\)"),
+        ({"tolerance": 1.0}, "tolerance is 1.0"),
+        ({"tolerance": float("nan")}, "tolerance is nan"),
+        ({"clock": "host"}, "clock is 'host': it must be 'device' or 'end_to_end'"),
+        ({"goal": "size"}, "goal is 'size': it must be 'speed' or 'memory'"),
+        ({"gpus": 0}, "gpus is 0: it must be at least 1"),
+        ({"frozen": ["w", "cache"], "mutates": ["cache"]}, r"\['cache'\] both frozen and mutated"),
+    ],
+)
+def test_a_contradiction_is_refused_with_what_would_be_right(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        workload(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tolerance": 0.0},
+        {"sizes": {**SIZES, "cpu": {"n": 8}}},
+        {"clock": "end_to_end", "goal": "memory", "gpus": 2},
+        {"frozen": ["w"], "mutates": ["cache"]},
+    ],
+)
+def test_a_sound_problem_is_accepted_as_stated(changes: dict[str, Any]) -> None:
+    stated = workload(**changes)
+    assert {name: getattr(stated, name) for name in changes} == changes
+
+
+def test_what_is_not_stated_is_the_ordinary_case() -> None:
+    stated = workload()
+    assert (stated.frozen, stated.mutates, stated.gpus) == ((), (), 1)
+    assert (stated.clock, stated.goal, stated.isolated) == ("device", "speed", False)
+
+
+def test_a_problem_and_a_source_of_inputs_cannot_be_changed_afterwards(tmp_path: Path) -> None:
+    with pytest.raises(FrozenInstanceError):
+        workload().tolerance = 0.5  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        draw(tmp_path).seed = 8  # type: ignore[misc]
+
+
+def test_one_seed_draws_the_same_inputs_and_another_seed_others(tmp_path: Path) -> None:
+    first, again, other = (everything(draw(tmp_path, seed)) for seed in (7, 7, 8))
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other))
+
+
+def test_every_draw_differs_from_the_one_before(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    assert not any(torch.equal(a, b) for a, b in zip(everything(source), everything(source)))
+
+
+def test_host_draws_differ_from_each_other_and_from_those_of_the_device(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    drawn = [source.host.normal(64), source.host.normal(64), source.normal(64)]
+    assert all(tensor.device.type == "cpu" for tensor in drawn)
+    assert len({tuple(tensor.tolist()) for tensor in drawn}) == 3
+
+
+def test_noise_has_the_distribution_and_dtype_asked_for(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    normal = source.normal(100, 100, std=3.0, dtype=torch.bfloat16)
+    uniform = source.uniform(10_000, low=-2.0, high=6.0)
+    integers = source.integers(10_000, low=3, high=6, dtype=torch.int32)
+    assert normal.dtype is torch.bfloat16
+    assert normal.double().mean() == pytest.approx(0.0, abs=0.15)
+    assert normal.double().std() == pytest.approx(3.0, rel=0.05)
+    assert -2.0 <= uniform.min() < -1.9
+    assert 5.9 < uniform.max() < 6.0
+    assert source.normal(10_000).std() == pytest.approx(1.0, rel=0.05)
+    assert 0.99 < source.uniform(10_000).max() < 1.0
+    assert integers.dtype is torch.int32
+    assert set(integers.tolist()) == {3, 4, 5}
+    assert sorted(source.permutation(50).tolist()) == list(range(50))
+
+
+def test_uniform_noise_passes_neither_end_in_any_dtype(tmp_path: Path) -> None:
+    noise = draw(tmp_path).uniform(10_000, low=1.0, high=2.0, dtype=torch.bfloat16)
+    assert 1.0 <= noise.min() < noise.max() <= 2.0
+
+
+def test_a_file_holds_the_bytes_of_its_tensor_and_drawing_again_overwrites_it(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    old, new = source.normal(4, 6).T, source.integers(3, high=9, dtype=torch.int16)
+    path = source.file("shards/a.bin", old)
+    assert path == tmp_path / "shards" / "a.bin"
+    assert path.read_bytes() == old.contiguous().numpy().tobytes()
+    assert source.file("shards/a.bin", new) == path
+    assert path.read_bytes() == new.numpy().tobytes()
+
+
+def test_a_file_may_hold_one_number_or_nothing(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    assert source.file("one.bin", torch.tensor(2.5)).read_bytes() == torch.tensor([2.5]).numpy().tobytes()
+    assert source.file("none.bin", torch.empty(0, 3)).read_bytes() == b""

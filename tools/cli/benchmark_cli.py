@@ -1,0 +1,163 @@
+"""benchmark_cli: run, list and show pairs. Exit codes: 0 done, 1 failed or invalid, 2 usage, 4 nothing could run."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:  # the real imports are inside the commands, so that --help answers at once
+    from common.python.discovery import Pair
+    from common.python.runner import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
+UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
+
+app = typer.Typer(
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich's Markdown costs more than all else that --help does
+    help="Paired GPU workloads, proven equal and measured against each other and against physics.",
+)
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--targets", "-t", help="ch7, ch07:transpose, ch07/optimized_transpose.py or all; repeatable."),
+]
+Words = Annotated[list[str] | None, typer.Argument(help="The same, without the option.", show_default=False)]
+RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+
+
+def usage(message: str) -> typer.Exit:
+    """Say in one line what was wrong and what would be right; the caller raises what is returned."""
+    typer.echo(f"benchmark_cli: {message}", err=True)
+    return typer.Exit(USAGE)
+
+
+@app.command()
+def run(
+    words: Words = None,
+    targets: Targets = None,
+    artifacts_dir: Annotated[Path, typer.Option(help="Results go to a new folder in here.")] = Path("artifacts"),
+    size: Annotated[str | None, typer.Option(help="bench, cpu or test; by default what fits this machine.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Samples of each variant, instead of precision.")
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Warm-up steps of each variant in a round.")] = None,
+    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of sampling for a pair.")] = 3.0,
+    timeout_multiplier: Annotated[float, typer.Option(min=0.01, help="Scales the time limit of a pair.")] = 1.0,
+    suite_timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for all pairs together.")] = None,
+    reproducible: Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")] = False,
+    cold_start: Annotated[
+        bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")
+    ] = False,
+    profile: Annotated[bool, typer.Option(help="Write a Chrome trace of one step of each variant.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this artifacts folder.")] = None,
+    fail_fast: Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
+    root: RootOption = ROOT,
+) -> None:
+    """Prove and measure pairs, and write a folder of results."""
+    from common.python.runner import Options
+
+    if iterations is None and warmup is not None:
+        iterations = 20
+    options = Options(
+        targets=[*(words or []), *(targets or [])],
+        root=root,
+        artifacts_dir=artifacts_dir,
+        size=size,
+        iterations=iterations,
+        warmup=5 if iterations is not None and warmup is None else warmup,
+        timeout_multiplier=timeout_multiplier,
+        suite_timeout=suite_timeout,
+        reproducible=reproducible,
+        cold_start=cold_start,
+        profile=profile,
+        fail_fast=fail_fast,
+        resume=resume,
+        seed=seed,
+        budget_s=budget,
+    )
+    raise typer.Exit(_measure(options))
+
+
+def _measure(options: "Options") -> int:
+    """Run the suite before the user's eyes; the exit code."""
+    from common.python.display import Display
+    from common.python.runner import failed, open_suite
+    from common.python.targets import TargetError
+
+    if options.size not in (None, "bench", "cpu", "test"):
+        raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
+    if not options.targets:
+        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
+    if options.resume is not None and not (options.resume / "journal.jsonl").is_file():
+        raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+    display = Display()
+    try:
+        suite = open_suite(options, display.show)
+    except TargetError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or options.artifacts_dir}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
+    except RuntimeError as error:
+        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        return NOTHING
+    display.expect(len(suite.pairs))
+    with display:
+        summary = suite.run()
+    display.finish(summary, suite.folder)
+    if summary.interrupted:
+        return INTERRUPTED
+    if not summary.complete or any(failed(result) for result in summary.pairs):
+        return FAILED
+    return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
+
+
+@app.command("list")
+def list_pairs(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
+    """Every pair: mechanism, kind, needs, and whether it runs here."""
+    from common.python.listing import print_list
+    from common.python.manifest import machine
+
+    print_list(_selected(words, targets, root, default="all"), machine())
+
+
+@app.command()
+def show(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
+    """The sources of a pair side by side, baseline left."""
+    from common.python.sources import print_pair
+
+    for pair in _selected(words, targets, root, default=None):
+        print_pair(pair)
+
+
+def _selected(words: list[str] | None, targets: list[str] | None, root: Path, default: str | None) -> "list[Pair]":
+    from common.python.discovery import find_pairs, select
+    from common.python.targets import TargetError, parse
+
+    asked = [*(words or []), *(targets or [])] or ([default] if default else [])
+    if not asked:
+        raise usage("nothing to show: name a pair, such as `show ch07:transpose`")
+    try:
+        return select(find_pairs(root), [target for text in asked for target in parse(text)])
+    except TargetError as error:
+        raise usage(str(error)) from error
+
+
+def main() -> None:
+    """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        command = error.ctx.command_path if error.ctx else "benchmark_cli"
+        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
