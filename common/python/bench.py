@@ -149,12 +149,13 @@ class Bench:
         if waken:
             self.prep.variants[order[0]].step()
             settle(self.device)
-        samples, walls, late, proofs = self.sampler.block(self.prep, order, count, probes, self.at)
+        taken = self.sampler.block(self.prep, order, count, probes, self.at)
         return {
-            "samples": [sample.model_dump() for sample in samples],
-            "walls": [sample.model_dump() for sample in walls],
-            "late": late,
-            "proofs": _dump(proofs),
+            "samples": [sample.model_dump() for sample in taken.samples],
+            "walls": [sample.model_dump() for sample in taken.walls],
+            "late": taken.late,
+            "proofs": _dump(taken.proofs),
+            "proof_s": taken.proof_s,
         }
 
     def prove(self, names: list[str], when: str, trials: int, dtypes: list[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from common.python.hardware import datasheet
+from common.python.manifest import digest, git_state
 from common.python.markdown import chapter_table, replace_between_markers
 from common.python.results import SCHEMA_VERSION, Manifest, Model, PairResult
 
@@ -57,13 +58,24 @@ def record(root: Path, results: list[PairResult], manifest: Manifest) -> list[Pa
         for result in here:
             if result.status != "measured" or result.verdict == "invalid":
                 raise ValueError(f"{result.key} is {result.verdict or result.status}: only proven results are expected")
-            kept.pairs[result.name] = _expectation(result, manifest)
+            kept.pairs[result.name] = _expectation(result, manifest, origin(manifest, root))
         kept.pairs = dict(sorted(kept.pairs.items()))
         path.write_text(kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
         readme = root / chapter / "README.md"
         readme.write_text(replace_between_markers(readme.read_text(), table(kept)))
         written += [path, readme]
     return written
+
+
+def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
+    """The commit that was measured and whether its tree differed; (None, None) if that cannot be told.
+
+    A run on a machine without the repository knows no commit: it is this one, if every file that it ran is the same.
+    """
+    if manifest.git_commit is not None:
+        return manifest.git_commit, manifest.git_dirty
+    digests = {name: digest(root / name) for name in manifest.sources}
+    return git_state(root) if digests == manifest.sources else (None, None)
 
 
 def table(expectations: Expectations) -> str:
@@ -73,13 +85,13 @@ def table(expectations: Expectations) -> str:
     return chapter_table(results, ", ".join(sorted(commits)) or None)
 
 
-def _expectation(result: PairResult, manifest: Manifest) -> Expectation:
+def _expectation(result: PairResult, manifest: Manifest, commit: tuple[str | None, bool | None]) -> Expectation:
     rows = [row.model_copy(update={"proofs": []}) for row in result.variants]
     slim = result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows})
     return Expectation(
         measured=manifest.started,
-        commit=manifest.git_commit,
-        dirty=manifest.git_dirty,
+        commit=commit[0],
+        dirty=commit[1],
         versions=manifest.versions,
         driver=manifest.machine.driver,
         result=slim,

@@ -154,6 +154,11 @@ def _notes(result: PairResult) -> list[str]:
     fastest = [spread.median for row in result.variants if (spread := _main(row, result)) is not None]
     if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
         notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
+    rounds = len({block.round for block in result.blocks})
+    if 0 < rounds < FEWEST_ROUNDS:
+        notes.append(
+            f"{rounds} round{'s' * (rounds > 1)} of samples: a verdict needs {FEWEST_ROUNDS}, more iterations give them"
+        )
     samples = sum(len(block.samples) for block in result.blocks)
     late = sum(block.late for block in result.blocks)
     if samples and late > LATE_SHARE * samples:

@@ -66,10 +66,15 @@ def collect(
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, "nvcc": nvcc},
         git_commit=commit,
         git_dirty=dirty,
-        sources={_relative(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sources},
+        sources={_relative(path): digest(path) or "" for path in sources},
         environment=relevant_environment(os.environ),
         seed=seed,
     )
+
+
+def digest(path: Path) -> str | None:
+    """The sha256 of a file; None if there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def utc_now() -> str:

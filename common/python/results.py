@@ -217,7 +217,7 @@ class Manifest(Model):
     versions: dict[str, str | None]
     git_commit: str | None
     git_dirty: bool | None
-    sources: dict[str, str] = Field(description="sha256 of every pair file and .cu that ran")
+    sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
 

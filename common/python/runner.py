@@ -181,6 +181,7 @@ def open_suite(options: Options, show: Show) -> Suite:
     seed = options.seed if options.seed is not None else 0 if options.reproducible else random.randrange(2**31)
     sources = [v.path for pair in pairs for v in pair.variants]
     sources += [cu for path in sources if (cu := path.with_suffix(".cu")).exists()]
+    sources += sorted((manifest.ROOT / "common").rglob("*.py")) + sorted((manifest.ROOT / "common").rglob("*.cuh"))
     about = manifest.collect(options.targets, asked(options), sources, seed, host=machine, nvcc=nvcc_version())
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = datasheet_peaks(found["device"]) if found["device"] != "cpu" else None

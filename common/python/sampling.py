@@ -24,6 +24,17 @@ MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill
 SLACK_US = 20.0  # of the delay beyond the host's own time
 
 
+@dataclass(frozen=True)
+class BlockTaken:
+    """What one block gave: samples in order, wall companions of device samples, and the proofs among them."""
+
+    samples: list[Sample]
+    walls: list[Sample]
+    late: int  # device samples that began before the host had enqueued them whole
+    proofs: dict[str, list[Proof]]
+    proof_s: float  # spent on proving, which is no sampling time
+
+
 @dataclass
 class Sampler:
     """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is)."""
@@ -86,12 +97,11 @@ class Sampler:
             self.delays[name] *= 1.5
         return pending
 
-    def block(
-        self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At
-    ) -> tuple[list[Sample], list[Sample], int, dict[str, list[Proof]]]:
-        """Samples in this order, wall companions of device samples, the count of late ones, proofs of the `probes`."""
+    def block(self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At) -> BlockTaken:
+        """Take samples in this order; those at the indices `probes` are proven too."""
         taken: list[tuple[str, Pending | Reading]] = []
         proofs: dict[str, list[Proof]] = {}
+        proof_s = 0.0
         for index, name in enumerate(order):
             at(name, "timing")
             timed = self._device if self.on_device() else self._wall
@@ -111,12 +121,15 @@ class Sampler:
                 taken.append((name, timed(prep, name, count, spied)))
                 return outputs[0]
 
+            started = time.perf_counter()
             proofs.setdefault(name, []).extend(prove(prep, [name], WHILE, call=call)[name])
+            proof_s += time.perf_counter() - started
         readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in taken]
         late = sum(isinstance(item, Pending) and item.late for _, item in taken)
         alone = dict.fromkeys(order) if self.on_device() else []
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
-        return [_sample(name, reading, count) for name, reading in readings], walls, late, proofs
+        samples = [_sample(name, reading, count) for name, reading in readings]
+        return BlockTaken(samples, walls, late, proofs, proof_s)
 
     def floor_us(self) -> float:
         """What an empty step reads on the headline clock."""

@@ -195,7 +195,8 @@ class Session:
             probes += [order.index(name)] if due else []
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
-        took = time.monotonic() - started
+        self._move_seconds(answer["proof_s"], "samples", "proof")
+        took = time.monotonic() - started - answer["proof_s"]
         telemetry = self.settings.monitor.read(self._crew.pids()) if self.settings.monitor else None
         self.result.blocks.append(
             Block(
@@ -276,6 +277,11 @@ class Session:
         if self.crew is None:
             raise RuntimeError("the session has no workers before it is opened")
         return self.crew
+
+    def _move_seconds(self, seconds: float, source: str, target: str) -> None:
+        spent = self.result.seconds
+        spent[source] = spent.get(source, 0.0) - seconds
+        spent[target] = spent.get(target, 0.0) + seconds
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

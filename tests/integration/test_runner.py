@@ -93,7 +93,7 @@ def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> 
     assert manifest.environment["TRITON_INTERPRET"] == "1"
     source = done.root / "ch02" / "optimized_crash.py"
     assert manifest.sources[str(source)] == sha256(source.read_bytes()).hexdigest()
-    assert len(manifest.sources) == 9
+    assert len([name for name in manifest.sources if "/ch0" in name]) == 9
 
 
 def test_resume_measures_only_what_is_missing(done: Tree) -> None:

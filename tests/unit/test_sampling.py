@@ -203,7 +203,9 @@ def block(
     headline: Any = "device",
 ) -> tuple[list[Any], list[Any], int, dict[str, Any]]:
     sampler = Sampler(clock, headline, delays=dict.fromkeys(order, 100.0))
-    return sampler.block(prep, list(order), count, list(probes), lambda who, what: None)
+    taken = sampler.block(prep, list(order), count, list(probes), lambda who, what: None)
+    assert (taken.proof_s > 0) == bool(probes)
+    return taken.samples, taken.walls, taken.late, taken.proofs
 
 
 @pytest.mark.parametrize("order", ["abba", "baab", "abccba"])
@@ -245,8 +247,7 @@ def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_
     clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index not in (1, 2))
     sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 11.0})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
-    _, _, late, _ = sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None)
-    assert late == 3
+    assert sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None).late == 3
     assert clock.delays == [10.0, 11.0, 11.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
 
 
@@ -383,8 +384,9 @@ def test_a_cpu_session_end_to_end_reads_the_time_that_steps_take(tmp_path: Path)
     sampler = Sampler(CpuClock(), "device")
     assert 0 < sampler.floor_us() < 100
     count = sampler.warm(prep, ["a", "b"], 0.05, lambda *work: said.append(work))
-    samples, walls, late, proofs = sampler.block(prep, list("abba"), count, [0, 1], lambda *work: said.append(work))
-    assert (count, walls, late) == (1, [], 0)
+    taken = sampler.block(prep, list("abba"), count, [0, 1], lambda *work: said.append(work))
+    samples, proofs = taken.samples, taken.proofs
+    assert (count, taken.walls, taken.late) == (1, [], 0)
     assert [sample.variant for sample in samples] == list("abba")
     assert all((s.wall_us or 0) >= {"a": 4000, "b": 1000}[s.variant] for s in samples)
     assert [sample.wall_us == sample.host_us for sample in samples] == [True] * 4
