@@ -1,16 +1,16 @@
 """Pairs are found by their file names and read as text: the parent never imports one."""
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from common.python.requirements import Requirements, needs
-from common.python.results import Kind, Role
 from common.python.targets import CHAPTERS, Target, TargetError, nearest, pair_name
+
+if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
+    from common.python.results import Kind, Role
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Variant:
     """One file, as far as reading it tells."""
 
     name: str  # file stem
-    role: Role
+    role: "Role"
     label: str  # baseline, optimized, or the rung's or peer's own name
     path: Path
     sentence: str
-    kinds: tuple[Kind, ...]
+    kinds: "tuple[Kind, ...]"
     required: Requirements
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
 
@@ -65,25 +65,31 @@ def find_pairs(root: Path) -> list[Pair]:
             for path in sorted((root / chapter).glob(f"{role}_*.py")):
                 name = pair_name(path.stem)
                 pair = pairs.setdefault((chapter, name), Pair(chapter, name))
-                pair.variants.append(read_variant(path))
-                if role == "baseline":
-                    pair.literals = workload_literals(path)
+                variant, tree = _read(path)
+                pair.variants.append(variant)
+                if role == "baseline" and tree is not None:
+                    pair.literals = workload_literals(tree)
     return [pairs[key] for key in sorted(pairs)]
 
 
 def read_variant(path: Path) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
     here = f"{path.parent.name}/{path.name}"
     try:
-        tree = ast.parse(path.read_bytes())  # of bytes, Python says which line it cannot decode
+        source = path.read_bytes()
+        tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = f"{here}:{line}: {getattr(error, 'msg', error)}"
-        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong)
+        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), None
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
-    kinds = _kinds(tree)
+    kinds = _kinds(tree, source)
     problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
     required = Requirements(gpus=1) if "CUDA" in kinds else Requirements()
     try:
@@ -91,13 +97,13 @@ def read_variant(path: Path) -> Variant:
     except ValueError as error:
         problem = f"{here}:{error}"
     if "CUDA" in kinds and not required.gpus:
-        required = required.model_copy(update={"gpus": 1})
-    return Variant(path.stem, role, label, path, sentence, kinds, required, problem)
+        required = replace(required, gpus=1)
+    return Variant(path.stem, role, label, path, sentence, kinds, required, problem), tree
 
 
-def _kinds(tree: ast.Module) -> tuple[Kind, ...]:
+def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
     imported = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if b"triton" in source or b"load_cuda" in source else ():
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -118,7 +124,10 @@ def _bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
 def _bound(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}
-    nodes = list(ast.walk(statement))
+    places: Sequence[ast.AST] = [statement]
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        places = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    nodes = [node for place in places for node in ast.walk(place)]
     names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return names | {node.asname or node.name.split(".")[0] for node in nodes if isinstance(node, ast.alias)}
 
@@ -150,19 +159,13 @@ def _requirements(tree: ast.Module) -> Requirements | None:
         raise unreadable from None
     try:
         return needs(**arguments)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{written}: {first['loc'][0]}: {first['msg']}") from None
     except TypeError as error:
         raise ValueError(f"{written}: {error}") from None
 
 
-def workload_literals(path: Path) -> dict[str, Any]:
-    """The arguments of `workload = Workload(...)` that are plain literals; empty if the file does not parse."""
-    try:
-        bindings = _bindings(ast.parse(path.read_bytes()), "workload")
-    except (SyntaxError, ValueError):
-        return {}
+def workload_literals(tree: ast.Module) -> dict[str, Any]:
+    """The arguments of `workload = Workload(...)` that are plain literals."""
+    bindings = _bindings(tree, "workload")
     keywords = [keyword for statement in bindings if (call := _call(statement)) for keyword in call.keywords]
     return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 

@@ -140,7 +140,7 @@ def _pair_row(result: PairResult) -> None:
     baseline = next((row for row in failed if row.role == "baseline"), None)
     speaks = baseline or own
     if result.status != "failed":
-        result.status = speaks.status
+        result.status = "failed" if own.status == "failed" else speaks.status
         result.verdict = "invalid" if baseline is not None and baseline.verdict == "invalid" else own.verdict
         result.reason = result.reason or speaks.reason
     result.notes += [note for note in _notes(result) if note not in result.notes]

@@ -3,8 +3,8 @@
 import sys
 
 from common.python.discovery import Pair, Variant
+from common.python.machine import Machine
 from common.python.requirements import Requirements, unmet
-from common.python.results import Machine
 from common.python.text import clean
 
 COLUMNS = ("pair", "variant", "kind", "needs", "here", "mechanism")

@@ -4,29 +4,40 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from common.python.cuda import find_header
-from common.python.results import Machine
+from common.python.machine import Machine
 
 
-class Requirements(BaseModel):
+@dataclass(frozen=True)
+class Requirements:
     """The needs that a pair declares with `requires = needs(...)`; read from the source, so they must be literals."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    sm: int | None = None  # least compute capability, as in sm_80: 80
+    targets: tuple[str, ...] = ()  # the only architectures it is for, such as sm_90a
+    gpus: int = 0
+    memory_gib: float = 0.0  # of one GPU
+    host_memory_gib: float = 0.0
+    cores: int = 1  # that this process may use
+    modules: tuple[str, ...] = ()  # Python modules to import
+    tools: tuple[str, ...] = ()  # programs on the PATH
+    headers: tuple[str, ...] = ()  # C headers that nvcc must find
+    numa_nodes: int = 1
 
-    sm: int | None = Field(default=None, description="least compute capability, as in sm_80: 80")
-    targets: tuple[str, ...] = Field(default=(), description="the only architectures it is for, such as sm_90a")
-    gpus: int = Field(default=0, description="GPUs")
-    memory_gib: float = Field(default=0.0, description="memory of one GPU, GiB")
-    host_memory_gib: float = Field(default=0.0, description="memory of the host, GiB")
-    cores: int = Field(default=1, description="CPU cores this process may use")
-    modules: tuple[str, ...] = Field(default=(), description="Python modules to import")
-    tools: tuple[str, ...] = Field(default=(), description="programs on the PATH")
-    headers: tuple[str, ...] = Field(default=(), description="C headers that nvcc must find")
-    numa_nodes: int = Field(default=1, description="NUMA nodes")
+    def __post_init__(self) -> None:
+        for name in ("gpus", "cores", "numa_nodes", "sm"):
+            value = getattr(self, name)
+            if type(value) is not int and not (name == "sm" and value is None):
+                raise TypeError(f"needs({name}={value!r}) must be a whole number")
+        for name in ("memory_gib", "host_memory_gib"):
+            value = getattr(self, name)
+            if type(value) not in (int, float):
+                raise TypeError(f"needs({name}={value!r}) must be a number of GiB")
+        for name in ("targets", "modules", "tools", "headers"):
+            value = getattr(self, name)
+            if not all(isinstance(word, str) for word in value):
+                raise TypeError(f"needs({name}={list(value)!r}) must be a list of words")
 
 
 def needs(
@@ -61,7 +72,10 @@ def needs(
 
 
 def unmet(required: Requirements, machine: Machine) -> list[str]:
-    """The needs this machine lacks, one phrase each, in the order a reader would check them; empty if it has all."""
+    """The needs this machine lacks, one phrase each, in the order a reader would check them; empty if it has all.
+
+    Headers are looked for last, and only where nothing else is missing.
+    """
     reasons = []
     gpus = machine.gpus
     wants_gpu = required.gpus or required.sm or required.targets or required.memory_gib
@@ -83,7 +97,10 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
         reasons.append(f"needs {_count(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
     reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
-    reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
+    if required.headers and not reasons:  # asking nvcc where it looks takes a process
+        from common.python.cuda import find_header
+
+        reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
     return reasons
 
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from common.python.machine import Machine
+
 SCHEMA_VERSION = 1
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
 
@@ -36,30 +38,6 @@ class Cost(Model):
     launches: int = Field(default=0, ge=0)
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
     unit: str = Field(default="", description="what an item is: tokens, images")
-
-
-class Gpu(Model):
-    name: str
-    uuid: str
-    sm: int = Field(description="compute capability without its dot: 90")
-    memory_gib: float
-    power_limit_w: float | None = None
-    max_sm_mhz: float | None = None
-    max_memory_mhz: float | None = None
-
-
-class Machine(Model):
-    """What `needs(...)` is held against."""
-
-    hostname: str
-    system: str
-    cpu: str
-    cores: int = Field(description="that this process may use")
-    memory_gib: float
-    numa_nodes: int
-    gpus: list[Gpu]
-    driver: str | None = None
-    cuda_driver: str | None = None
 
 
 class Limit(Model):

@@ -6,7 +6,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 from common.python import manifest
 from common.python.cuda import CudaError, build, find_nvcc, nvcc_version
 from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.machine import Machine
+from common.python.machine import machine as host
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.requirements import unmet
-from common.python.results import Machine, Manifest, PairResult, Summary, VariantResult
+from common.python.results import Manifest, PairResult, Summary, VariantResult
 from common.python.roster import Roster
 from common.python.session import Session, Settings
 from common.python.targets import TargetError, parse
@@ -26,7 +28,12 @@ from common.python.worker import Worker, WorkerError, warm_up_forkserver
 
 PAIR_LIMIT_S = 120.0
 START_LIMIT_S = 120.0
-NO_GPU = {"gpus": 0, "sm": None, "targets": (), "memory_gib": 0.0}  # needs, less those that only a GPU meets
+NO_GPU: dict[str, Any] = {
+    "gpus": 0,
+    "sm": None,
+    "targets": (),
+    "memory_gib": 0.0,
+}  # needs, less those that only a GPU meets
 Show = Callable[[str, PairResult], None]
 
 
@@ -168,7 +175,7 @@ def open_suite(options: Options, show: Show) -> Suite:
     done = earlier(options.resume) if options.resume else []
     folder = options.resume or options.artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     folder.mkdir(parents=True, exist_ok=True)
-    machine = manifest.machine()
+    machine = host()
     if not machine.gpus:
         os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
@@ -177,7 +184,7 @@ def open_suite(options: Options, show: Show) -> Suite:
     warm_up_forkserver()
     found = describe(options.root, folder)
     if found["device"] == "cpu":
-        machine = machine.model_copy(update={"gpus": []})
+        machine = replace(machine, gpus=[])
     seed = options.seed if options.seed is not None else 0 if options.reproducible else random.randrange(2**31)
     sources = [v.path for pair in pairs for v in pair.variants]
     sources += [cu for path in sources if (cu := path.with_suffix(".cu")).exists()]
@@ -229,7 +236,7 @@ def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list
             reasons.append("pairs on several GPUs cannot be run yet")
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
-        elif "CUDA" in variant.kinds and not gpu and not unmet(variant.required.model_copy(update=NO_GPU), machine):
+        elif "CUDA" in variant.kinds and not gpu and not unmet(replace(variant.required, **NO_GPU), machine):
             row.status, row.reason = built(variant)
         elif reasons:
             row.status, row.reason = "unsupported", "; ".join(reasons)

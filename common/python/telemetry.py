@@ -4,7 +4,7 @@ import os
 from collections.abc import Set
 from typing import Any
 
-from common.python.manifest import ask
+from common.python.machine import ask
 from common.python.results import Telemetry
 
 # The bits are NVML's stable interface. Bit 0, "idle", is left out: between two samples a GPU is idle, not throttled.

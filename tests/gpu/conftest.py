@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.python.manifest import machine
+from common.python.machine import machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from common.python import expectations
+from common.python.machine import Machine
 from common.python.manifest import digest
-from common.python.results import Interval, Machine, Manifest, PairResult, VariantResult
+from common.python.results import Interval, Manifest, PairResult, VariantResult
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"

@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -8,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from common.python import manifest
-from common.python.manifest import collect, git_state, host_memory, machine, relevant_environment, usable_cores, visible
+from common.python.machine import host_memory, machine, usable_cores, visible
+from common.python.manifest import collect, git_state, relevant_environment
 from common.python.results import Manifest
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
@@ -198,7 +200,7 @@ def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkey
 
 
 def test_a_known_machine_is_not_asked_again(nvml: SimpleNamespace) -> None:
-    known = machine().model_copy(update={"hostname": "elsewhere"})
+    known = dataclasses.replace(machine(), hostname="elsewhere")
     assert collect([], {}, [], None, host=known).machine.hostname == "elsewhere"
 
 

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from common.python.machine import Gpu, Machine
 from common.python.markdown import (
     chapter_table,
     escaped,
@@ -30,19 +31,7 @@ from common.python.report import (
     variant_table,
     why_text,
 )
-from common.python.results import (
-    Gpu,
-    Interval,
-    Limit,
-    Machine,
-    Manifest,
-    PairResult,
-    Proof,
-    Spread,
-    Summary,
-    VariantResult,
-    Why,
-)
+from common.python.results import Interval, Limit, Manifest, PairResult, Proof, Spread, Summary, VariantResult, Why
 
 
 def spread(median: float) -> Spread:

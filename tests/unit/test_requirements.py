@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
+from common.python.machine import Gpu, Machine
 from common.python.requirements import Requirements, needs, unmet
-from common.python.results import Gpu, Machine
 
 
 def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
@@ -118,5 +117,11 @@ def test_a_string_where_a_list_belongs_is_refused(field: str) -> None:
 
 
 def test_needs_are_of_the_declared_types() -> None:
-    with pytest.raises(ValidationError, match="sm"):
+    with pytest.raises(TypeError, match=r"needs\(sm='hopper'\) must be a whole number"):
         needs(sm="hopper")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"needs\(gpus=True\) must be a whole number"):
+        needs(gpus=True)
+    with pytest.raises(TypeError, match=r"needs\(memory_gib='40'\) must be a number of GiB"):
+        needs(memory_gib="40")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"needs\(tools=\[1\]\) must be a list of words"):
+        needs(tools=[1])  # type: ignore[list-item]

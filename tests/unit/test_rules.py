@@ -14,7 +14,7 @@ Rule = Callable[[Path], list[str]]
 
 # From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
 LAYERS = {
-    "facts": "results text statistics hardware targets performance_targets manifest",
+    "facts": "machine results text statistics hardware targets performance_targets manifest",
     "contract": "workload requirements cuda clock",
     "mechanism": "discovery worker crew bench preparation proof verification sampling distributed profiling telemetry "
     "peaks",

@@ -122,7 +122,7 @@ def _measure(options: "Options") -> int:
 def list_pairs(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
     """Every pair: mechanism, kind, needs, and whether it runs here."""
     from common.python.listing import print_list
-    from common.python.manifest import machine
+    from common.python.machine import machine
 
     print_list(_selected(words, targets, root, default="all"), machine())
 
