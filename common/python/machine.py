@@ -3,6 +3,7 @@
 Plain dataclasses, because `list` must answer at once and pydantic takes longer to load than all else that it needs.
 """
 
+import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,7 +126,18 @@ def ask(nvml: Any, function: str, *arguments: Any) -> Any:
         return None
 
 
+def has_nvml() -> bool:
+    """Whether the driver's library can be loaded; pynvml takes 12 ms to import, only to find that out."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def _gpus(host_bytes: int) -> tuple[list[Gpu], str | None, str | None]:
+    if not has_nvml():
+        return [], None, None
     import pynvml
 
     try:

@@ -44,6 +44,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlSystemGetDriverVersion=lambda: "580.95.05",
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr("common.python.machine.has_nvml", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return fake
 
@@ -236,3 +237,9 @@ def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
     modules = "hardware, performance_targets, manifest, telemetry"
     code = f"import sys; from common.python import {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=manifest.ROOT, check=False).returncode == 0
+
+
+def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine().gpus
+    monkeypatch.setattr("common.python.machine.has_nvml", lambda: False)
+    assert (machine().gpus, machine().driver) == ([], None)
