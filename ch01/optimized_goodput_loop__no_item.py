@@ -1,4 +1,4 @@
-"""Losses stay on the device until the last step: the host no longer waits for each one."""
+"""Losses stay on the device until the last step; alone it gains nothing, for the pageable copies still make it wait."""
 
 import torch
 from torch import Tensor

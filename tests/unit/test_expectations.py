@@ -1,12 +1,13 @@
 """A run's proven results become a chapter's expectations and the table of its README; nothing else does."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from common.python import expectations
 from common.python.machine import Machine
-from common.python.manifest import digest
+from common.python.manifest import digest, git_state
 from common.python.results import Interval, Manifest, PairResult, VariantResult
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,11 @@ def test_a_run_without_a_repository_is_of_this_commit_only_if_its_files_are(tmp_
     same = manifest(git_commit=None, sources={"a.py": digest(tmp_path / "a.py")})
     other = manifest(git_commit=None, sources={"a.py": "0" * 64})
     gone = manifest(git_commit=None, sources={"b.py": "0" * 64})
-    assert expectations.origin(same, ROOT / "nowhere") == (None, None)
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *command], check=True)
+    assert expectations.origin(same, tmp_path) == git_state(tmp_path)
+    assert git_state(tmp_path)[0] is not None
     assert [expectations.origin(run, tmp_path) for run in (other, gone)] == [(None, None)] * 2
     assert expectations.origin(manifest(), tmp_path) == ("abc", False)
 

@@ -145,6 +145,13 @@ def invalid_by_proof() -> tuple[PairResult, Peaks | None]:
     return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, **facts), PEAKS
 
 
+def test_a_headline_that_failed_fails_the_pair_even_when_its_baseline_is_invalid_too() -> None:
+    result = with_row(invalid_by_control()[0], OPT, status="failed", verdict="invalid", reason="wrong at bench size")
+    judged = judge(result, PEAKS)
+    assert row(judged, BASE).verdict == "invalid"
+    assert (judged.status, judged.verdict) == ("failed", "invalid")
+
+
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
