@@ -5,9 +5,10 @@ ARGS ?=
 STAMP := .venv/.stamp
 BIN := .venv/bin
 
-.PHONY: help setup run test lint types check format
+.PHONY: help setup run verify test lint types check format
 help:
 	@echo "make run TARGETS=ch1   measure a chapter (ARGS=... passes options on)"
+	@echo "make verify            check every pair that can be checked here, without timing (TARGETS, ARGS as above)"
 	@echo "make test              run the tests"
 	@echo "make check             lint, types and tests, as CI does"
 	@echo "make format            rewrite the sources in the common format"
@@ -20,6 +21,9 @@ setup: $(STAMP)
 
 run: $(STAMP)
 	@$(BIN)/benchmark_cli run $(addprefix --targets ,$(TARGETS)) $(ARGS)
+
+verify: $(STAMP)
+	@$(BIN)/benchmark_cli verify $(addprefix --targets ,$(TARGETS)) $(ARGS)
 
 test: $(STAMP)
 	@$(BIN)/pytest $(ARGS)

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from common.python.clock import CpuClock, GpuClock, restore
+from common.python.clock import CpuClock, GpuClock, pace_us, restore
 from common.python.preparation import Preparation, VariantError, free, settle
 from common.python.profiling import why
 from common.python.proof import prove, toothless
-from common.python.results import Proof
+from common.python.results import Proof, Why
 from common.python.sampling import Sampler
 from common.python.verification import Rejected
 from common.python.workload import Prepare, Workload
@@ -52,6 +52,19 @@ class Bench:
             return {"device": "cpu", "cuda_build": torch.version.cuda, "torch": torch.__version__}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
+
+    def peak_plan(self) -> dict[str, Any]:
+        """The peaks that can be asked for."""
+        from common.python import peaks  # few workers are asked for peaks, and each imports this module
+
+        return peaks.plan()
+
+    def peak(self, name: str) -> dict[str, Any]:
+        """Measure one of them."""
+        from common.python import peaks
+
+        self.at(name, "measuring a peak")
+        return peaks.measure(name, self.scratch).model_dump()
 
     def load(self, baseline: str, modules: dict[str, str], size: str) -> dict[str, Any]:
         """Import the module `baseline` and the variants' modules; facts of the workload, and who failed to load."""
@@ -149,8 +162,10 @@ class Bench:
         if waken:
             self.prep.variants[order[0]].step()
             settle(self.device)
+        before = pace_us()
         taken = self.sampler.block(self.prep, order, count, probes, self.at)
         return {
+            "paces": [before, pace_us()],
             "samples": [sample.model_dump() for sample in taken.samples],
             "walls": [sample.model_dump() for sample in taken.walls],
             "late": taken.late,
@@ -170,13 +185,13 @@ class Bench:
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; Chrome traces go to the folder `traces`, if it is named."""
         assert self.prep is not None
-        answer = {}
-        for name in names:
-            self.at(name, "profile")
-            trace = Path(traces) / f"{name}.trace.json" if traces else None
-            trace = trace or self.scratch / "trace.json"
-            answer[name] = why(self.prep.variants[name], self.device, trace).model_dump()
-        return answer
+        prepared = [self.prep.variants[name] for name in names]
+        groups = [[one] for one in prepared] if traces else [prepared]  # a trace of its own for whoever asked for it
+        found: dict[str, Why] = {}
+        for group in groups:
+            trace = Path(traces) / f"{group[0].name}.trace.json" if traces else self.scratch / "trace.json"
+            found |= why(group, self.device, trace, self.at)
+        return {name: seen.model_dump() for name, seen in found.items()}
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

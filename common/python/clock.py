@@ -17,6 +17,7 @@ from common.python.workload import Step
 now_ns = time.perf_counter_ns  # bound here, before any pair is imported: a pair that patches `time` cannot reach it
 
 LONGEST_DELAY_US = 50_000.0
+PACE_LOOPS = 2_000
 DELAY_PROBE_CYCLES = 2_000_000  # about 1 ms: long enough that launch latency does not bias the clock rate
 
 _WATCHED: dict[str, tuple[object, str]] = {
@@ -38,6 +39,14 @@ def restore() -> list[str]:
     for label in changed:
         setattr(*_WATCHED[label], _ORIGINAL[label])
     return changed
+
+
+def pace_us() -> float:
+    """Time of a fixed loop on the host, which grows while the core is slow or lends half of itself to others' work."""
+    started = now_ns()
+    for _ in range(PACE_LOOPS):
+        pass
+    return (now_ns() - started) / 1e3
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,9 @@ class Crew:
         return float(max(self._call(worker, "start_clock") for worker, _ in self._workers))
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Warm up, one worker after the other; the number of steps that a sample must hold."""
+        """Warm up, one worker after the other within one limit; the number of steps that a sample must hold."""
         shares = [(worker, [name for name in names if name in held]) for worker, held in self._workers]
+        limit_s /= sum(bool(share) for _, share in shares)
         counts = [
             self._call(worker, "warm", names=share, limit_s=limit_s, passes=passes) for worker, share in shares if share
         ]

@@ -13,14 +13,20 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from common.python.requirements import cuda_targets
+
+if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
+    from common.python.builds import KernelUse
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "common" / "cuda"
-FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC")
+FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
 
 POINTERS = {
     "float": "float32",
@@ -49,6 +55,7 @@ RANGES = {
 QUALIFIERS = {"const", "__restrict__", "__restrict"}
 # Group 1 is a string or character literal, in which nothing is a comment.
 COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+ERROR = re.compile(r"\b(error|fatal)\s*:|ld: cannot find")
 SIGNATURE = re.compile(r'extern\s+"C"\s+(?:\w+\s+)*?int\s+(\w+)\s*\(([^)]*)\)')
 
 
@@ -145,15 +152,35 @@ def _parameter(text: str, source: Path, function: str) -> Parameter:
 
 
 def build(source: Path, arch: str, cache: Path | None = None) -> Path:
-    """Compile a .cu file for one architecture (sm_90a) to a shared library; cached by source, headers, flags, compiler.
+    """Compile a .cu file for one architecture (sm_90a) to a shared library. Cached and raising as `compile_source`."""
+    return compile_source(source, arch, cache).path
 
-    Raises CudaError with the compiler's first error when it does not compile, or when there is no nvcc.
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled .cu file, and what the compiler said of its kernels."""
+
+    path: Path
+    kernels: "list[KernelUse]"
+    cached: bool
+
+
+def compile_source(source: Path, arch: str, cache: Path | None = None) -> Library:
+    """Compile a .cu file for one architecture; cached by source, headers, flags and compiler.
+
+    Raises CudaError with the compiler's first error when it does not compile, when the file is for other architectures
+    only, or when there is no nvcc.
     """
+    from common.python.builds import keep, kept
+
     nvcc = find_nvcc()
     if nvcc is None and (named := os.environ.get("NVCC")):
         raise CudaError(f"$NVCC is {named}, which is no program: name an nvcc, or unset it to have one looked for")
     if nvcc is None:
         raise CudaError("no nvcc found: install the CUDA toolkit, or the nvidia-cuda-nvcc wheel (./setup.sh does)")
+    targets, why = cuda_targets(source)
+    if targets and arch not in targets:
+        raise CudaError(f"{source.name} is for {', '.join(targets)} only{f': {why}' * bool(why)}; this is {arch}")
     headers = sorted([*HEADERS.glob("*.cuh"), *source.parent.glob("*.cuh")])
     extra = _flags_from(source)
     digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{_version(nvcc)}".encode())
@@ -164,27 +191,38 @@ def build(source: Path, arch: str, cache: Path | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{library.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may want the same file; one builds it
-        if not library.exists():
-            _compile(nvcc, source, arch, extra, library)
-    return library
+        known = kept(library)
+        if known is None:
+            keep(library, kernels := _compile(nvcc, source, arch, extra, library))
+    return Library(library, kernels if known is None else known, known is not None)
 
 
-def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> None:
+def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> "list[KernelUse]":
+    from common.python.builds import kernel_uses
+
     code = arch.removeprefix("sm_")
     includes = [f"-I{folder}" for folder in include_dirs()]
     partial = library.with_suffix(".partial")
     command = [str(nvcc), *FLAGS, f"-gencode=arch=compute_{code},code=sm_{code}", *includes, str(source), *extra]
-    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = (done.stderr + done.stdout).splitlines()
-        first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
-        raise CudaError(f"{source.name} does not compile for {arch}: {first.strip()}")
+    with tempfile.TemporaryDirectory(prefix="benchmark-nvcc-") as folder:  # the PTX is made in any case, so keep it
+        command += ["--keep", "--keep-dir", folder, "-o", str(partial)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CudaError(f"{source.name} does not compile for {arch}: {first_error(done.stderr + done.stdout)}")
+        ptx = "".join(file.read_text() for file in Path(folder).glob("*.ptx"))
     partial.rename(library)
+    return kernel_uses(done.stderr + done.stdout, ptx)
+
+
+def first_error(said: str) -> str:
+    """The first error among the lines of a compiler, an assembler or a linker."""
+    lines = said.splitlines() or ["no message"]
+    return next((line for line in lines if ERROR.search(line)), lines[0]).strip()
 
 
 def _flags_from(source: Path) -> list[str]:
     """Libraries that a file links, named in its first lines as `// link: cublas`."""
-    head = "\n".join(source.read_text().splitlines()[:12])
+    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
     names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
     return [f"-l{name.strip()}" for line in names for name in line.split(",")]
 

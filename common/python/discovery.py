@@ -84,7 +84,7 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     try:
         source = path.read_bytes()
         tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
-    except (SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = f"{here}:{line}: {getattr(error, 'msg', error)}"
         return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), None
@@ -93,7 +93,7 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
     required = Requirements(gpus=1) if "CUDA" in kinds else Requirements()
     try:
-        required = _requirements(tree) or required
+        required = (_requirements(tree) if b"requires" in source else None) or required
     except ValueError as error:
         problem = f"{here}:{error}"
     if "CUDA" in kinds and not required.gpus:
@@ -116,7 +116,7 @@ def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
     return tuple(kinds) or ("PyTorch",)
 
 
-def _bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
+def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
     """The statements of a module that give `name` a value, in whatever way."""
     return [statement for statement in tree.body if name in _bound(statement)]
 
@@ -132,7 +132,7 @@ def _bound(statement: ast.stmt) -> set[str]:
     return names | {node.asname or node.name.split(".")[0] for node in nodes if isinstance(node, ast.alias)}
 
 
-def _call(statement: ast.stmt) -> ast.Call | None:
+def called(statement: ast.stmt) -> ast.Call | None:
     """The call in `name = f(...)` or `name: T = f(...)`; None for every other statement."""
     match statement:
         case ast.Assign(targets=[ast.Name()], value=ast.Call() as call) | ast.AnnAssign(value=ast.Call() as call):
@@ -142,14 +142,14 @@ def _call(statement: ast.stmt) -> ast.Call | None:
 
 def _requirements(tree: ast.Module) -> Requirements | None:
     """The needs that a file declares. Raises ValueError, the line first, where they cannot be read from its text."""
-    bindings = _bindings(tree, "requires")
-    if not bindings:
+    found = bindings(tree, "requires")
+    if not found:
         return None
-    statement = bindings[-1]
+    statement = found[-1]
     written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0]}`"
     unreadable = ValueError(f"{written} must be `requires = needs(...)`, once, with literal keyword arguments")
-    call = _call(statement)
-    if len(bindings) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
+    call = called(statement)
+    if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
         raise unreadable
     if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
         raise unreadable
@@ -159,14 +159,14 @@ def _requirements(tree: ast.Module) -> Requirements | None:
         raise unreadable from None
     try:
         return needs(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{written}: {error}") from None
 
 
 def workload_literals(tree: ast.Module) -> dict[str, Any]:
     """The arguments of `workload = Workload(...)` that are plain literals."""
-    bindings = _bindings(tree, "workload")
-    keywords = [keyword for statement in bindings if (call := _call(statement)) for keyword in call.keywords]
+    calls = [call for statement in bindings(tree, "workload") if (call := called(statement))]
+    keywords = [keyword for call in calls for keyword in call.keywords]
     return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 
 

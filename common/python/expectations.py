@@ -1,68 +1,124 @@
 """What a chapter's pairs gave on a named GPU: kept in `chNN/expectations_<gpu>.json`, shown in the chapter's README."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from common.python.environment import facts
 from common.python.hardware import datasheet
+from common.python.judgement import headline_row
 from common.python.manifest import digest, git_state
-from common.python.markdown import chapter_table, replace_between_markers
-from common.python.results import SCHEMA_VERSION, Manifest, Model, PairResult
+from common.python.markdown import chapter_table, escaped, replace_between_markers
+from common.python.results import Interval, Manifest, Model, PairResult
+from common.python.runner import write
+from common.python.targets import CHAPTERS
+
+FEWEST_RUNS = 3  # an expectation of fewer is provisional
+
+
+class Time(Model):
+    """A time with its 95% interval, in microseconds."""
+
+    us: float = Field(gt=0)
+    low: float = Field(gt=0)
+    high: float = Field(gt=0)
 
 
 class Expectation(Model):
-    """One pair's result, less its samples, with what it depended on."""
+    """What one pair gave, with what it depended on: of several runs, the one whose gain is their median."""
 
-    measured: str = Field(description="UTC time of the run")
+    measured: str = Field(description="UTC time of that run")
     commit: str | None
     dirty: bool | None = Field(description="whether the tree differed from that commit")
     versions: dict[str, str | None]
     driver: str | None
-    result: PairResult
+    cuda: str | None = Field(default=None, description="the newest that the driver supports")
+    power_limit_w: float | None = None
+    sm_mhz: float | None = Field(default=None, description="SM clock while it was timed, median over the blocks")
+    pace_us: float | None = Field(default=None, description="the host's fixed loop meanwhile, median over the blocks")
+    cpu: str | None = None
+    runs: int = Field(default=1, ge=1, description="that this is the median of; fewer than three are provisional")
+    speedup: Interval | None = Field(
+        default=None, description="median of three runs or more, with the t interval over runs, which `rounds` counts"
+    )
+    time: Time | None = Field(
+        default=None,
+        description="of the variant that speaks, on the headline clock; over three runs or more, the interval is where "
+        "a further run's lies",
+    )
+    result: PairResult = Field(description="of that run, less its samples and proofs")
+
+    @property
+    def gain(self) -> Interval | None:
+        """The speedup to expect: over the runs, or of fewer than three that of the one run that is kept."""
+        row = headline_row(self.result)
+        return self.speedup or (row.speedup if row else None)
+
+    def facts(self) -> dict[str, str | None]:
+        """What it depended on; None is what files of the first schema do not hold."""
+        return facts(self.result.device, self.driver, self.cuda, self.power_limit_w, self.cpu, self.versions)
 
 
 class Expectations(Model):
-    """A chapter on one GPU, by pair name."""
+    """A chapter on one GPU, by pair name. Schema 1, which had no fields about several runs, is read as it stands."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = 1
     gpu: str
     pairs: dict[str, Expectation] = Field(default={})
 
 
 def place(root: Path, chapter: str, gpu: str) -> Path:
-    """`ch07/expectations_h200.json` for "NVIDIA H200"."""
+    """`ch07/expectations_h200.json` for "NVIDIA H200". Raises ValueError for what is no chapter."""
+    if chapter not in CHAPTERS:
+        raise ValueError(f"{chapter!r} is no chapter: ch01 to ch20")
     sheet = datasheet(gpu)
     name = (sheet.name if sheet else gpu).lower()
     return root / chapter / f"expectations_{''.join(c if c.isalnum() else '_' for c in name)}.json"
 
 
 def read(path: Path) -> Expectations:
-    """Raises ValueError naming the file when it is not an expectations file of this version."""
+    """Raises ValueError naming the file when it is not an expectations file of a known version."""
     try:
         return Expectations.model_validate_json(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not a readable expectations file: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        told = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        raise ValueError(f"{path} is not a readable expectations file: {told}") from error
+    except ValueError as error:  # not UTF-8
+        raise ValueError(f"{path} is not a readable expectations file: {error}") from error
 
 
-def record(root: Path, results: list[PairResult], manifest: Manifest) -> list[Path]:
-    """Write measured results into their chapters' files and READMEs; other pairs of those chapters stay as they are.
+def expected(root: Path, gpu: str) -> dict[str, Expectation]:
+    """What is expected on this GPU, in all chapters, by the pair's key. Raises ValueError naming an unreadable file."""
+    paths = {chapter: place(root, chapter, gpu) for chapter in CHAPTERS}
+    return {
+        f"{chapter}:{name}": pair
+        for chapter, path in paths.items()
+        if path.exists()
+        for name, pair in read(path).pairs.items()
+    }
 
-    Gives the files written. Raises ValueError for a result that is not measured or invalid: it is no expectation.
+
+def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
+    """Write expectations into their chapters' files and READMEs; other pairs of those chapters stay as they are.
+
+    Gives the files written. Raises ValueError, before it writes any of a chapter, where its README has no place for a
+    table or its file cannot be read, and OSError where there is no README.
     """
+    by_path: dict[Path, list[Expectation]] = {}
+    for one in fresh:
+        by_path.setdefault(place(root, one.result.chapter, one.result.device or ""), []).append(one)
     written = []
-    for chapter in sorted({result.chapter for result in results}):
-        here = [result for result in results if result.chapter == chapter]
-        gpu = here[0].device or ""
-        path = place(root, chapter, gpu)
-        kept = read(path) if path.exists() else Expectations(gpu=gpu)
-        for result in here:
-            if result.status != "measured" or result.verdict == "invalid":
-                raise ValueError(f"{result.key} is {result.verdict or result.status}: only proven results are expected")
-            kept.pairs[result.name] = _expectation(result, manifest, origin(manifest, root))
-        kept.pairs = dict(sorted(kept.pairs.items()))
-        path.write_text(kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
-        readme = root / chapter / "README.md"
-        readme.write_text(replace_between_markers(readme.read_text(), table(kept)))
+    for path, here in sorted(by_path.items()):
+        kept = read(path) if path.exists() else Expectations(gpu=here[0].result.device or "")
+        pairs = kept.pairs | {one.result.name: one for one in here}
+        kept = Expectations(schema_version=2, gpu=kept.gpu, pairs=dict(sorted(pairs.items())))
+        readme = path.parent / "README.md"
+        text = replace_between_markers(readme.read_text(), table(kept))
+        write(path, kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+        write(readme, text)
         written += [path, readme]
     return written
 
@@ -82,17 +138,9 @@ def table(expectations: Expectations) -> str:
     """The chapter's table, as it stands between the README's markers."""
     commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
     results = [pair.result for pair in expectations.pairs.values()]
-    return chapter_table(results, ", ".join(sorted(commits)) or None)
-
-
-def _expectation(result: PairResult, manifest: Manifest, commit: tuple[str | None, bool | None]) -> Expectation:
-    rows = [row.model_copy(update={"proofs": []}) for row in result.variants]
-    slim = result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows})
-    return Expectation(
-        measured=manifest.started,
-        commit=commit[0],
-        dirty=commit[1],
-        versions=manifest.versions,
-        driver=manifest.machine.driver,
-        result=slim,
-    )
+    shown = chapter_table(results, ", ".join(sorted(commits)) or None)
+    if expectations.schema_version == 1:
+        return shown
+    few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
+    said = f" Provisional, from fewer runs: {', '.join(few)}." if few else ""
+    return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}.{said}"

@@ -6,6 +6,7 @@ from common.python.performance_targets import Peaks, impossible, limit, rates
 from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
 from common.python.statistics import compare, control_ok, escaped_us, memory_verdict, spread, verdict
+from common.python.telemetry import MOST_PACE, discard_slow_host
 
 NEAR_FLOOR = 10.0
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
@@ -17,16 +18,23 @@ FEWEST_ROUNDS = 3
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     """The result with every derived number filled in: spreads, speedups, limit, peer ratio, verdicts, notes."""
     result = result.model_copy(deep=True)
+    leave_out(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(result.cost, peaks) if result.cost else None
     for row in result.variants:
-        _describe(row, result)
+        _describe(row, result, peaks)
     _compare_all(result)
     for row in result.variants:
         row.verdict = _verdict(row, result, peaks)
     _compare_peers(result)
     _pair_row(result)
     return result
+
+
+def leave_out(result: PairResult) -> None:
+    """Discard the blocks during which the host ran slow, where the host has a part in the time that counts."""
+    if result.clock == "end_to_end" and result.best_pace_us:
+        discard_slow_host(result.blocks, result.best_pace_us, FEWEST_ROUNDS)
 
 
 def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
@@ -46,7 +54,7 @@ def headline_row(result: PairResult) -> VariantResult | None:
     return next(iter(sure or able[-1:] or own or rungs[-1:] or result.variants[:1]), None)
 
 
-def _describe(row: VariantResult, result: PairResult) -> None:
+def _describe(row: VariantResult, result: PairResult, peaks: Peaks | None) -> None:
     device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
     row.device = spread(device) if device else None
     row.wall = spread(wall) if wall else None
@@ -56,7 +64,7 @@ def _describe(row: VariantResult, result: PairResult) -> None:
     if row.status not in ("failed", "unsupported"):
         row.status = "measured"
     if result.cost:
-        row.rates = rates(result.cost, main.median)
+        row.rates = rates(result.cost, main.median, peaks)
     if result.limit:
         row.percent_of_limit = 100 * result.limit.us / main.median
 
@@ -117,7 +125,7 @@ def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> 
     if main is None:
         return None
     if result.cost and (reason := impossible(result.cost, main.median, peaks)):
-        return f"{reason}: doubt the declared cost or the measurement"
+        return reason
     if result.clock != "device" or row.device is None:
         return None
     device = row.device.median
@@ -166,6 +174,13 @@ def _notes(result: PairResult) -> list[str]:
     if result.discarded_blocks:
         why = sorted({block.discarded for block in result.blocks if block.discarded})
         notes.append(f"{result.discarded_blocks} of {len(result.blocks)} blocks discarded: {', '.join(why)}")
+    kept = [block for block in result.blocks if block.paces and block.discarded is None]
+    if result.clock == "end_to_end" and kept and result.best_pace_us:
+        pace = median(max(block.paces) for block in kept) / result.best_pace_us
+        if pace > MOST_PACE:
+            notes.append(
+                f"the host took {pace:.1f} times as long as at its best: its share of these times is too large"
+            )
     if any("sw_power_cap" in block.telemetry.throttle for block in result.blocks if block.telemetry):
         notes.append("the power cap held the clocks down during some blocks")
     return notes

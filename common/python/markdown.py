@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
+from common.python.performance_targets import peak_text
 from common.python.report import (
     COLUMNS,
     footers,
@@ -33,9 +34,9 @@ def pair_markdown(result: PairResult) -> str:
     if on_cpu(result):
         parts.append("**Measured on the CPU, not on a GPU.**")
     if result.variants:
-        parts += ["## Times", _table(TIMES, [_times(result, variant) for variant in result.variants])]
-        parts += ["## Proof", _table(PROOF, [_proof(variant) for variant in result.variants])]
-    facts = _facts(result)
+        parts += ["## Times", _table(TIMES, [times_cells(result, variant) for variant in result.variants])]
+        parts += ["## Proof", _table(PROOF, [proof_cells(variant) for variant in result.variants])]
+    facts = pair_facts(result)
     parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)] if facts else []
     if result.log:
         parts += ["## Log", "\n".join(f"    {printable(line)}" for line in result.log.splitlines())]
@@ -45,7 +46,7 @@ def pair_markdown(result: PairResult) -> str:
 TIMES = ("variant", "idea", "verdict", "gain", "median", "q1", "q3", "p99", "n", "% of limit", "rate", "prepare")
 
 
-def _times(result: PairResult, variant: VariantResult) -> list[str]:
+def times_cells(result: PairResult, variant: VariantResult) -> list[str]:
     named = [variant.label, variant.sentence, verdict_text(result, variant)]
     spread = headline_spread(result, variant)
     if not trusted(result, variant) or spread is None:
@@ -64,7 +65,7 @@ def _times(result: PairResult, variant: VariantResult) -> list[str]:
 PROOF = ("variant", "comparisons", "largest error", "refused because")
 
 
-def _proof(variant: VariantResult) -> list[str]:
+def proof_cells(variant: VariantResult) -> list[str]:
     errors = [proof.error for proof in variant.proofs if proof.error is not None]
     refused = "; ".join(_refusal(proof) for proof in variant.proofs if proof.reason)
     return [variant.label, str(len(variant.proofs)), f"{max(errors):.2e}" if errors else "", refused]
@@ -74,7 +75,7 @@ def _refusal(proof: Proof) -> str:
     return f"{proof.reason} ({proof.size}, {proof.when})"
 
 
-def _facts(result: PairResult) -> list[str]:
+def pair_facts(result: PairResult) -> list[str]:
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
     facts = [
         result.device and f"device: {result.device}",
@@ -83,7 +84,7 @@ def _facts(result: PairResult) -> list[str]:
         result.tolerance is not None and f"tolerance: {result.tolerance:g} normwise against float64",
         result.limit
         and f"limit: {time_text(result.limit.us)} by {result.limit.resource}, "
-        f"{result.limit.peak:.4g} {result.limit.unit} ({result.limit.source})",
+        f"{peak_text(result.limit.resource, result.limit.peak)} ({result.limit.source})",
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
         result.verdict != "invalid"
         and result.peer_ratio
@@ -142,10 +143,15 @@ def replace_between_markers(text: str, table: str) -> str:
     return f"{before}{BEGIN}\n{table.strip()}\n{END}{rest.split(END)[1]}"
 
 
+# What would begin a heading, a list, a quotation or a rule where it is the first on a line.
+BLOCK = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|>|[-=]+\s*$))")
+
+
 def escaped(text: str) -> str:
-    """Foreign text as one line that markdown shows as it is: no table cell, tag, link or emphasis of its own."""
-    shown = re.sub(r"([\\`*\[\]|])", r"\\\1", clean(text).replace("&", "&amp;").replace("<", "&lt;"))
-    return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda edge: edge[0].replace("_", r"\_"), shown)  # inside a word it is itself
+    """Foreign text as one line that GitHub shows as it is: no cell, tag, link, list, emphasis or formula of its own."""
+    shown = re.sub(r"([\\`*\[\]|~])", r"\\\1", clean(text).replace("&", "&amp;").replace("<", "&lt;"))
+    shown = re.sub(r"(?<!\w)_+|_+(?!\w)", lambda edge: edge[0].replace("_", r"\_"), shown)  # inside a word it is itself
+    return BLOCK.sub(r"\1\\", shown).replace("$", "<span>$</span>")  # a formula stands between dollars, escaped or not
 
 
 def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -1,6 +1,7 @@
 """The least time that physics allows for a cost, the rates that were achieved, and the rates that nothing can achieve.
 
-Peaks come from this machine's measurement where there is one, else from the datasheet; `Peaks.source` says which.
+Peaks come from this machine's measurement where there is one, else from the datasheet; `Peaks.source` says which. All
+of it is arithmetic over a cost, a time and the peaks that a run keeps in `peaks.json`: no GPU is needed to redo it.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ _BYTES = {
     "disk": "disk GB/s",
     "host": "host GB/s",
 }
+_DECLARED = {resource: f"{resource}_bytes" for resource in _BYTES} | {"launch": "launches"}  # the others are `flops`
 
 
 class Peaks(Model):
@@ -34,8 +36,13 @@ class Peaks(Model):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     values: dict[str, float]
-    source: str = Field(description="'datasheet of ...' or 'measured ...'")
+    fastest: dict[str, float] = Field(
+        default={},
+        description="best single samples: a GEMM near the power cap wanders by 6%",
+    )
+    source: str = Field(description="'datasheet of ...' or 'measured 2 days ago (2026-01-31)'")
     l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
+    llc_bytes: float = Field(default=0.0, ge=0, description="the same of the host's last caches")
 
 
 def datasheet_peaks(gpu_name: str) -> Peaks | None:
@@ -67,8 +74,12 @@ def limit(cost: Cost, peaks: Peaks | None) -> Limit | None:
     )
 
 
-def rates(cost: Cost, us: float) -> dict[str, float]:
-    """What a step of `us` microseconds achieved, in the field's units: `GB/s`, `PCIe GB/s`, `TFLOP/s`, `tokens/s`."""
+def rates(cost: Cost, us: float, peaks: Peaks | None = None) -> dict[str, float]:
+    """What a step of `us` microseconds achieved, in the field's units: `GB/s`, `PCIe GB/s`, `TFLOP/s`, `tokens/s`.
+
+    Where items are tokens, `MFU` is the model FLOPs utilisation: the declared FLOPs over what the peak of their dtype
+    would do in that time, from 0 to 1.
+    """
     seconds = us * 1e-6
     achieved = {}
     for resource, amount in _work(cost):
@@ -78,25 +89,33 @@ def rates(cost: Cost, us: float) -> dict[str, float]:
             achieved["TOP/s" if resource == "int8" else "TFLOP/s"] = amount / seconds / 1e12
     if cost.items:
         achieved[f"{cost.unit or 'items'}/s"] = cost.items / seconds
+    if cost.unit == "tokens" and cost.flops and peaks is not None and cost.dtype in peaks.values:
+        achieved["MFU"] = cost.flops / seconds / peaks.values[cost.dtype]
     return achieved
 
 
 def impossible(cost: Cost, us: float, peaks: Peaks | None, margin: float = 0.05) -> str | None:
-    """A sentence naming the resource whose rate beats its peak by more than the margin; None when physics allows `us`.
+    """A sentence that names the resource whose rate beats its peak by more than the margin, and what to doubt.
 
-    Memory traffic is counted less what the L2 can hold: short steps repeated back to back find that much in the cache.
+    None when physics allows `us`. A rate is held against the fastest sample of its peak, where that is known. Memory
+    traffic is counted less what the cache can hold: short steps repeated back to back find that much in there.
     """
     if peaks is None:
         return None
+    ceilings = peaks.model_copy(update={"values": peaks.values | peaks.fastest})
+    cached = {"hbm": peaks.l2_bytes, "host": peaks.llc_bytes}
     worst, sentence = 1.0, None
     for resource, amount in _work(cost):
-        if resource not in peaks.values:
+        if resource not in ceilings.values:
             continue
-        must_move = max(amount - peaks.l2_bytes, 0) if resource == "hbm" else amount
-        excess = _seconds(resource, must_move, peaks) / (us * 1e-6)
+        must_move = max(amount - cached.get(resource, 0.0), 0.0)
+        excess = _seconds(resource, must_move, ceilings) / (us * 1e-6)
         if excess > max(worst, 1 + _margin(resource, peaks, margin)):
-            worst, peak = excess, _engineering(peaks.values[resource], _unit(resource))
-            sentence = f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source})"
+            worst, peak = excess, peak_text(resource, ceilings.values[resource])
+            sentence = (
+                f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source}): doubt the "
+                f"declared {_DECLARED.get(resource, 'flops')} of {amount:.4g}, the time, or the peak of {resource}"
+            )
     return sentence
 
 
@@ -129,7 +148,9 @@ def _unit(resource: str) -> str:
     return {"launch": "s", "int8": "OP/s"}.get(resource, "FLOP/s")
 
 
-def _engineering(value: float, unit: str) -> str:
+def peak_text(resource: str, peak: float) -> str:
+    """A peak in the field's unit: `4.25 TB/s`, `781 TFLOP/s`, `0.88 us a launch`."""
+    unit = _unit(resource)
     if unit == "s":
-        return f"{value * 1e6:.3g} us a launch"
-    return f"{value / 1e12:.3g} T{unit}" if value >= 1e12 else f"{value / 1e9:.3g} G{unit}"
+        return f"{peak * 1e6:.3g} us a launch"
+    return f"{peak / 1e12:.3g} T{unit}" if peak >= 1e12 else f"{peak / 1e9:.3g} G{unit}"

@@ -1,8 +1,12 @@
-"""One untimed, profiled step of each variant: what it did, to say why the times are what they are."""
+"""One untimed, profiled step of each variant: what it did, to say why the times are what they are.
+
+All variants share one profile, since starting and reading one takes a fifth of a second whatever is in it.
+"""
 
 import gc
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +17,31 @@ from common.python.preparation import Prepared, settle
 from common.python.results import Why
 
 TOP = 3
-STEP = "benchmark_step"
+STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 
 
-def why(variant: Prepared, device: torch.device, trace: Path) -> Why:
-    """Kernels, synchronisations, bytes copied and peak memory of one step; its Chrome trace is left in `trace`."""
-    peak = _peak_bytes(variant) if device.type == "cuda" else None
+def why(variants: list[Prepared], device: torch.device, trace: Path, at: At) -> dict[str, Why]:
+    """Kernels, synchronisations, bytes copied and peak memory of a step of each.
+
+    The Chrome trace is left in `trace`; `at` hears whose step is next.
+    """
+    peaks = {variant.name: _peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-    with profile(activities=activities, acc_events=True) as profiler:
-        with record_function(STEP):
-            variant.step()
-        settle(device)
+    with profile(activities=activities) as profiler:
+        for variant in variants:
+            at(variant.name, "profile")
+            settle(device)
+            with record_function(f"{DONE}{variant.name}"):
+                with record_function(f"{STEP}{variant.name}"):
+                    variant.step()
+                settle(device)
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
-    return _read(events, device).model_copy(update={"peak_bytes": peak})
+    return {name: _read(events, name, device).model_copy(update={"peak_bytes": peak}) for name, peak in peaks.items()}
 
 
 def _peak_bytes(variant: Prepared) -> float | None:
@@ -47,15 +59,16 @@ def _peak_bytes(variant: Prepared) -> float | None:
     return held + torch.cuda.max_memory_allocated() - before if held >= 0 else None
 
 
-def _read(events: list[Event], device: torch.device) -> Why:
-    step = next(event for event in events if event["name"] == STEP and event.get("cat") == "user_annotation")
-    within = [event for event in events if step["ts"] <= event["ts"] <= step["ts"] + step["dur"]]
+def _read(events: list[Event], name: str, device: torch.device) -> Why:
+    within = _during(events, STEP + name)
     operators = [event for event in within if event.get("cat") == "cpu_op"]
     if device.type == "cpu":
         return Why(operators=len(operators), top=_longest(operators))
-    kernels = [event for event in events if event.get("cat") == "kernel"]
-    copies = [event for event in events if event.get("cat") == "gpu_memcpy"]
-    sets = [event for event in events if event.get("cat") == "gpu_memset"]
+    on_device = _during(events, DONE + name)
+    kernels, copies, sets = (
+        [event for event in on_device if event.get("cat") == category]
+        for category in ("kernel", "gpu_memcpy", "gpu_memset")
+    )
     return Why(
         kernels=len(kernels),
         operators=len(operators),
@@ -64,6 +77,12 @@ def _read(events: list[Event], device: torch.device) -> Why:
         busy_us=_union_us(kernels + copies + sets),
         top=_longest(kernels + copies),
     )
+
+
+def _during(events: list[Event], annotation: str) -> list[Event]:
+    """What began while the annotated code ran; the device is idle before and after it, and keeps the same time."""
+    span = next(event for event in events if event["name"] == annotation and event.get("cat") == "user_annotation")
+    return [event for event in events if span["ts"] <= event["ts"] <= span["ts"] + span["dur"]]
 
 
 def _longest(events: list[Event]) -> list[str]:

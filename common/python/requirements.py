@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
+from pathlib import Path
 
 from common.python.machine import Machine
 
@@ -38,6 +39,8 @@ class Requirements:
             value = getattr(self, name)
             if not all(isinstance(word, str) for word in value):
                 raise TypeError(f"needs({name}={list(value)!r}) must be a list of words")
+        for target in self.targets:
+            _sm(target)
 
 
 def needs(
@@ -69,6 +72,16 @@ def needs(
         headers=tuple(headers),
         numa_nodes=numa_nodes,
     )
+
+
+def cuda_targets(source: Path) -> tuple[tuple[str, ...], str]:
+    """The only architectures that a .cu file is for, and why; none means all.
+
+    Read from its first lines: `// targets: sm_100a, sm_103a (tcgen05)`. Its Python file needs the same ones.
+    """
+    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
+    found = re.search(r"^//\s*targets:\s*([^(\n]*?)\s*(?:\((.*)\))?\s*$", head, flags=re.MULTILINE)
+    return (tuple(name.strip() for name in found[1].split(",")), (found[2] or "").strip()) if found else ((), "")
 
 
 def unmet(required: Requirements, machine: Machine) -> list[str]:

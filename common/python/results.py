@@ -88,6 +88,7 @@ class Block(Model):
     walls: list[Sample] = Field(default=[], description="end-to-end companions of device samples, outside the headline")
     telemetry: Telemetry | None = None
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
+    paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
 
 
@@ -170,6 +171,7 @@ class PairResult(Model):
     peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
+    best_pace_us: float | None = Field(default=None, description="of a fixed loop on the host, in the run so far")
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

@@ -1,12 +1,25 @@
 """Who takes part in a session, who is out and why. A proof that failed, an exception, a crash: each is a reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from common.python.discovery import Variant
+from common.python.discovery import Pair, Variant
 from common.python.results import PairResult, Proof, VariantResult
 
 CONTROL = "control"  # the baseline prepared a second time
+
+
+def new_row(pair: Pair, variant: Variant) -> VariantResult:
+    """A row that says nothing against the variant, yet."""
+    return VariantResult(
+        name=variant.name,
+        role=variant.role,
+        label=variant.label,
+        file=f"{pair.chapter}/{variant.path.name}",
+        sentence=variant.sentence,
+        kinds=list(variant.kinds),
+        status="proven",
+    )
 
 
 @dataclass
@@ -15,7 +28,9 @@ class Roster:
 
     result: PairResult
     timed: list[Variant]  # can be timed here; the baseline first, if it is among them
-    checked: list[Variant]  # can only be proven here, at test size
+    checked: list[Variant]  # are only proven here, at test size
+    imported: list[Variant] = field(default_factory=list)  # are only imported here
+    faults: list[tuple[str, str]] = field(default_factory=list)  # who (or "workload") is at fault, and why: each once
 
     @property
     def baseline_module(self) -> str:
@@ -31,7 +46,7 @@ class Roster:
 
     def modules(self) -> dict[str, str]:
         """Module by name of all that take part, the control included."""
-        modules = {variant.name: variant.module for variant in (*self.timed, *self.checked)}
+        modules = {variant.name: variant.module for variant in (*self.timed, *self.checked, *self.imported)}
         return modules | ({CONTROL: self.baseline_module} if self.compares else {})
 
     def active(self) -> list[str]:
@@ -41,9 +56,10 @@ class Roster:
         return names + [CONTROL] * (self.compares and len(names) > 1)
 
     def nothing_left(self) -> bool:
-        """The baseline failed, or all that it was to be compared with."""
+        """The baseline failed, or all that it was to be timed against."""
         failed, names = self._failed(), [variant.name for variant in self.timed or self.checked]
-        return not names or names[0] in failed or (len(names) > 1 and failed.issuperset(names[1:]))
+        rivals = [variant.name for variant in self.timed[1:]]
+        return not names or names[0] in failed or (bool(rivals) and failed.issuperset(rivals))
 
     def row(self, name: str) -> VariantResult:
         """The variant's row; the control has none of its own and shares the baseline's."""
@@ -60,20 +76,23 @@ class Roster:
                 self.exclude(name, f"wrong at {wrong['size']} size, {wrong['when']}: {wrong['reason']}")
 
     def exclude(self, name: str, reason: str) -> None:
-        row = self.row(name)
-        row.status, row.reason = "failed", row.reason or reason
+        self.faults.append((name, reason))
+        self._fail(self.row(name), reason)
 
     def exclude_all(self, reason: str) -> None:
         """The workload itself is at fault, so no result of it can stand."""
+        self.faults.append(("workload", reason))
         for row in self.result.variants:
             if row.status != "unsupported":
                 row.verdict = "invalid"
-                self.exclude(row.name, reason)
+                self._fail(row, reason)
 
     def blame(self, who: str, reason: str) -> None:
         """The session ends here: whoever was at work takes the reason, and so does the pair."""
         if any(row.name == who for row in self.result.variants) or who == CONTROL:
             self.exclude(who, reason)
+        else:
+            self.faults.append((who, reason))
         self.result.status = "failed"
         self.result.reason = f"{who}: {reason}"
 
@@ -82,13 +101,17 @@ class Roster:
         for name in self.everybody:
             row = self.row(name)
             if row.status == "proven" and not row.proofs:
-                self.exclude(name, f"not run: {self.result.reason or 'the baseline failed'}")
+                self._fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
         for variant in self.checked:
             row = self.row(variant.name)
             if row.status == "proven":
                 row.reason = "proven at test size; not timed"
                 if "Triton" in variant.kinds:
                     row.reason = "proven in Triton's interpreter at test size; not timed"
+
+    @staticmethod
+    def _fail(row: VariantResult, reason: str) -> None:
+        row.status, row.reason = "failed", row.reason or reason
 
     def _failed(self) -> set[str]:
         return {row.name for row in self.result.variants if row.status == "failed"}

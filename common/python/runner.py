@@ -17,10 +17,11 @@ from common.python.discovery import Pair, Variant, find_pairs, select
 from common.python.machine import Machine
 from common.python.machine import machine as host
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
-from common.python.performance_targets import Peaks, datasheet_peaks
+from common.python.peak_survey import Say, aloud, peaks_for_run
+from common.python.performance_targets import Peaks
 from common.python.requirements import unmet
 from common.python.results import Manifest, PairResult, Summary, VariantResult
-from common.python.roster import Roster
+from common.python.roster import Roster, new_row
 from common.python.session import Session, Settings
 from common.python.targets import TargetError, parse
 from common.python.telemetry import Monitor
@@ -114,6 +115,7 @@ class Suite:
 
     def _run_pair(self, pair: Pair, left_s: float | None) -> PairResult:
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
+        result.best_pace_us = min((done.best_pace_us for done in self.results if done.best_pace_us), default=None)
         timed, checked, result.variants = assign(pair, self.machine, self._gpu())
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"})
@@ -164,10 +166,11 @@ class Suite:
         self.show("done", result)
 
 
-def open_suite(options: Options, show: Show) -> Suite:
-    """Find the pairs, look at the machine, make the artifacts folder.
+def open_suite(options: Options, show: Show, say: Say = aloud) -> Suite:
+    """Find the pairs, look at the machine, make the artifacts folder, and on a GPU have its peaks, measured if need be.
 
-    Raises TargetError for targets that name nothing and OSError for a folder that cannot be written.
+    `say` hears where the peaks are from. Raises TargetError for targets that name nothing, OSError for a folder that
+    cannot be written, and PeakFileError for stored peaks that cannot be read.
     """
     pairs = select(find_pairs(options.root), [target for text in options.targets for target in parse(text)])
     if not pairs:
@@ -175,26 +178,30 @@ def open_suite(options: Options, show: Show) -> Suite:
     done = earlier(options.resume) if options.resume else []
     folder = options.resume or options.artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     folder.mkdir(parents=True, exist_ok=True)
-    machine = host()
-    if not machine.gpus:
-        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
     if options.reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    warm_up_forkserver()
-    found = describe(options.root, folder)
-    if found["device"] == "cpu":
-        machine = replace(machine, gpus=[])
+    machine, found = open_machine(options.root, folder)
     seed = options.seed if options.seed is not None else 0 if options.reproducible else random.randrange(2**31)
     sources = [v.path for pair in pairs for v in pair.variants]
     sources += [cu for path in sources if (cu := path.with_suffix(".cu")).exists()]
     sources += sorted((manifest.ROOT / "common").rglob("*.py")) + sorted((manifest.ROOT / "common").rglob("*.cuh"))
     about = manifest.collect(options.targets, asked(options), sources, seed, host=machine, nvcc=nvcc_version())
     write(folder / "manifest.json", about.model_dump_json(indent=1))
-    peaks = datasheet_peaks(found["device"]) if found["device"] != "cpu" else None
+    peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say)
     suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
     suite.results = done
     return suite
+
+
+def open_machine(root: Path, folder: Path) -> tuple[Machine, dict[str, Any]]:
+    """This machine as a worker can use it, and its device as torch sees it. Raises RuntimeError if no worker starts."""
+    machine = host()
+    if not machine.gpus:
+        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
+    warm_up_forkserver()
+    found = describe(root, folder)
+    return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
 
 
 def asked(options: Options) -> dict[str, str | int | float | bool | None]:
@@ -221,19 +228,9 @@ def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list
     """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
     timed, checked, rows = [], [], []
     for variant in pair.variants:
-        row = VariantResult(
-            name=variant.name,
-            role=variant.role,
-            label=variant.label,
-            file=f"{pair.chapter}/{variant.path.name}",
-            sentence=variant.sentence,
-            kinds=list(variant.kinds),
-            status="proven",
-        )
+        row = new_row(pair, variant)
         rows.append(row)
-        reasons = unmet(variant.required, machine)
-        if pair.literals.get("gpus", 1) > 1:
-            reasons.append("pairs on several GPUs cannot be run yet")
+        reasons = missing(pair, variant, machine)
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
         elif "CUDA" in variant.kinds and not gpu and not unmet(replace(variant.required, **NO_GPU), machine):
@@ -253,6 +250,12 @@ def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list
             row.status, row.reason = "unsupported", "its baseline cannot run here"
         timed, checked = [], []
     return timed, sorted(checked, key=pair.variants.index), rows
+
+
+def missing(pair: Pair, variant: Variant, machine: Machine) -> list[str]:
+    """Why a variant cannot run here, a phrase each; empty if it can."""
+    several = ["pairs on several GPUs cannot be run yet"] if pair.literals.get("gpus", 1) > 1 else []
+    return unmet(variant.required, machine) + several
 
 
 def built(variant: Variant) -> tuple[Any, str]:

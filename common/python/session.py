@@ -11,21 +11,27 @@ from typing import Any
 
 from common.python.crew import Crew
 from common.python.discovery import Pair
-from common.python.judgement import judge
+from common.python.judgement import judge, leave_out
 from common.python.performance_targets import Peaks
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
+from common.python.schedule import (
+    CLOSING,
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    PRECISE,
+    ROUNDS,
+    blocks_in_round,
+    fixed_plan,
+    out_of_time,
+    warm_passes,
+)
 from common.python.statistics import compare, half_width
 from common.python.telemetry import Monitor, harmful
 from common.python.worker import Worker, WorkerError
 
-ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
 SLOW_PREPARE_S = 1.0  # compilation: a variant so slow to prepare gets fewer rounds
-CLOSING = 2  # last rounds, which all take part in
-PRECISE = 0.005  # relative half-width of the interval at which sampling stops
-OVERHEAD = 3.0  # preparing, warming up and sampling together may take this many sampling budgets
 FIRST_WARM_S, LATER_WARM_S = 3.0, 0.25
-MOST_BLOCKS = 32  # in a round
 TRIALS = 3  # proofs before timing
 PROBES = 2  # samples of each variant that are proven while they are timed
 Progress = Callable[[str, PairResult], None]
@@ -51,6 +57,7 @@ class Settings:
     peaks: Peaks | None = None
     monitor: Monitor | None = None
     progress: Progress = lambda phase, result: None
+    prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
 
 
 @dataclass
@@ -66,6 +73,7 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     probes: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     count: int = 1  # steps in a sample
+    plan: list[int] | None = None  # blocks of each round, where their number was asked for
     slow: set[str] = field(default_factory=set)
     rng: random.Random = field(default_factory=random.Random)
 
@@ -73,11 +81,13 @@ class Session:
         """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception."""
         self.deadline = time.monotonic() + self.settings.time_limit_s
         self.rng.seed(self.settings.seed)
+        self.plan = fixed_plan(self.settings.iterations)
         self.result.seed = self.settings.seed
         try:
             with self._phase("start"):
                 self._open()
-            self._prove_at_test_size()
+            for size in self.settings.prove_at:
+                self._prove_at(size)
             if self.roster.timed and not self.roster.nothing_left():
                 self._measure()
         except WorkerError as error:
@@ -106,18 +116,20 @@ class Session:
     def _hire(self, index: int, fresh: bool) -> Worker:
         log = self.settings.folder / "logs" / f"worker{index}.log"
         settings = {"seed": self.settings.seed, "reproducible": self.settings.reproducible}
+        fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
         return Worker(self.settings.root, self.settings.scratch / f"worker{index}", log, settings, fresh)
 
-    def _prove_at_test_size(self) -> None:
-        """The baseline first: its dtypes are everybody's, and its answer tests the tolerance."""
+    def _prove_at(self, size: str) -> None:
+        """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
         names = self.roster.everybody
         for share in (names[:1], names[1:]):
             share = self._living(share)
             if share and not self.roster.nothing_left():
-                self._prepare(share, "test")
+                self._prepare(share, size)
                 self._prove(self._living(share), BEFORE, TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
+                if names[0] in share and size == "test":
                     with self._phase("proof"):
                         accepted = self._crew.first("teeth")
                     if accepted:
@@ -131,7 +143,7 @@ class Session:
         if self.facts["shape"] is None:
             self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
             return
-        plan = self._fixed_plan()
+        plan = self.plan
         rounds = len(plan) if plan else FEWEST_ROUNDS
         self.probes = {
             name: [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
@@ -171,7 +183,7 @@ class Session:
             self.result.floor_us = self._crew.start_clocks()
         with self._phase("warm-up"):
             limit_s = FIRST_WARM_S if index == 0 else LATER_WARM_S
-            count = self._crew.warm(names, limit_s, self._warm_passes())
+            count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
         with self._phase("samples"):
             done, total = 0, blocks or 1
@@ -179,8 +191,7 @@ class Session:
                 took = self._block(index, names, done, total)
                 done += 1
                 if blocks is None and done == 1:
-                    share_s = self.settings.budget_s / ROUNDS
-                    total = max(1, min(MOST_BLOCKS, int(share_s / max(took, 1e-6))))
+                    total = blocks_in_round(self.settings.budget_s, took)
         self._prove(self._partakers(everybody), AFTER, 1)
         return not self.roster.nothing_left()
 
@@ -205,39 +216,27 @@ class Session:
                 samples=[Sample(**sample) for sample in answer["samples"]],
                 walls=[Sample(**sample) for sample in answer["walls"]],
                 late=answer["late"],
+                paces=answer["paces"],
                 telemetry=telemetry,
                 discarded=harmful(telemetry) if telemetry else None,
             )
         )
+        self.result.best_pace_us = min([*answer["paces"], self.result.best_pace_us or math.inf])
         self.roster.take_proofs(answer["proofs"])
         return took
 
-    def _fixed_plan(self) -> list[int] | None:
-        """Blocks of each round for `--iterations`; a block holds two samples of each variant."""
-        if self.settings.iterations is None:
-            return None
-        blocks = (self.settings.iterations + 1) // 2
-        rounds = min(ROUNDS, blocks)
-        return [blocks // rounds + (index < blocks % rounds) for index in range(rounds)]
-
-    def _warm_passes(self) -> int | None:
-        """Each round's share of `--warmup`, rounded up."""
-        plan = self._fixed_plan()
-        return None if plan is None else math.ceil((self.settings.warmup or 0) / len(plan))
-
     def _enough(self, rounds: int) -> bool:
         """Eight rounds and a narrow interval, or as many (at least three) as the time budgets allow."""
-        seconds = self.result.seconds
-        sampled_s, spent_s = seconds["samples"], sum(seconds[phase] for phase in ("prepare", "warm-up", "samples"))
-        out_of_time = sampled_s >= self.settings.budget_s or spent_s >= OVERHEAD * self.settings.budget_s
-        if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not out_of_time):
+        late = out_of_time(self.result.seconds, self.settings.budget_s)
+        if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
             return False
+        leave_out(self.result)
         intervals = [
             compare(self.result.blocks, self.roster.timed[0].name, name, self.result.clock or "device")
             for name in self.roster.active()[1:]
             if self.roster.row(name).role == "optimized" and name not in self.slow
         ]
-        return out_of_time or all(found is not None and half_width(found) < PRECISE for found in intervals)
+        return late or all(found is not None and half_width(found) < PRECISE for found in intervals)
 
     def _partakers(self, everybody: bool) -> list[str]:
         """Who is timed in this round: what compiles anew for seconds takes part in the first and the last ones only."""

@@ -30,6 +30,7 @@ class Draw:
     device: torch.device
     seed: int
     scratch: Path
+    onto_host: bool = False  # drawn on the device all the same: a GPU draws a gigabyte before a CPU has drawn a tenth
     generator: torch.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -38,23 +39,30 @@ class Draw:
     @cached_property
     def host(self) -> "Draw":
         """The same source in pageable host memory, for inputs whose way to the device is the subject."""
-        return Draw(torch.device("cpu"), self.seed + 1, self.scratch)
+        return Draw(self.device, self.seed + 1, self.scratch, onto_host=True)
+
+    def _placed(self, drawn: Tensor) -> Tensor:
+        if not self.onto_host or not drawn.is_cuda:
+            return drawn
+        staging = torch.empty_like(drawn, device="cpu", pin_memory=True)  # torch keeps it for the next draw
+        return staging.copy_(drawn).clone()
 
     def normal(self, *shape: int, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Normal noise of mean 0; zeros would not do: on an H200 the same bf16 GEMM runs 13% faster on zeros."""
-        return torch.randn(shape, generator=self.generator, device=self.device, dtype=dtype).mul_(std)
+        return self._placed(torch.randn(shape, generator=self.generator, device=self.device, dtype=dtype).mul_(std))
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Uniform noise from low to high; low-precision types may round up to high itself."""
-        return torch.rand(shape, generator=self.generator, device=self.device, dtype=dtype).mul_(high - low).add_(low)
+        unit = torch.rand(shape, generator=self.generator, device=self.device, dtype=dtype)
+        return self._placed(unit.mul_(high - low).add_(low))
 
     def integers(self, *shape: int, low: int = 0, high: int, dtype: torch.dtype = torch.int64) -> Tensor:
         """Uniform integers in [low, high)."""
-        return torch.randint(low, high, shape, generator=self.generator, device=self.device, dtype=dtype)
+        return self._placed(torch.randint(low, high, shape, generator=self.generator, device=self.device, dtype=dtype))
 
     def permutation(self, n: int) -> Tensor:
         """The numbers 0..n-1 in random order, int64."""
-        return torch.randperm(n, generator=self.generator, device=self.device)
+        return self._placed(torch.randperm(n, generator=self.generator, device=self.device))
 
     def file(self, name: str, data: Tensor) -> Path:
         """A scratch file holding the bytes of `data`; drawing again overwrites it, as refilling does a tensor."""
@@ -69,7 +77,7 @@ class Workload:
     """A problem: what goes in, what must come out, the least that it costs, and at which sizes.
 
     inputs: `(draw, **size)` to a dict of tensors (or lists, dicts, paths), passed by name to `prepare` and `reference`.
-    reference: the answer; it gets clones of the inputs with every floating tensor in float64.
+    reference: the answer; it gets clones of the inputs on the device, with every floating tensor in float64.
     cost: `(**size)` to the least that the problem needs, whatever a variant happens to do.
     sizes: `bench` (timed, fits a 24 GB card), `test` (tiny and odd), and `cpu` where a CPU can time it.
     tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.

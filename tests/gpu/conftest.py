@@ -1,8 +1,14 @@
 """These need a CUDA GPU. Asking NVML, not torch, keeps CUDA out of the process that the forkserver comes from."""
 
+from pathlib import Path
+
 import pytest
 
+from common.python import peak_store
 from common.python.machine import machine
+from common.python.peak_store import Survey
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,3 +18,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.gpu)
         if not has_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Survey:
+    """The peaks of this GPU, measured once for all tests."""
+    from common.python.peak_survey import survey
+    from common.python.runner import open_machine
+
+    folder = tmp_path_factory.mktemp("peaks")
+    here, found = open_machine(ROOT, folder)
+    return survey(ROOT, folder / "peaks.log", here, found, print)
+
+
+@pytest.fixture(autouse=True)
+def peaks_at_hand(request: pytest.FixtureRequest) -> None:
+    """A run in a fresh artifacts folder would measure them anew, for a minute each time."""
+    if "tmp_path" not in request.fixturenames:
+        return
+    measured, tmp_path = request.getfixturevalue("measured"), request.getfixturevalue("tmp_path")
+    for artifacts in (tmp_path, tmp_path / "artifacts"):
+        peak_store.save(peak_store.path_of(artifacts, measured.uuid), measured)

@@ -11,6 +11,7 @@ from common.python.clock import GpuClock
 from common.python.discovery import find_pairs
 from common.python.results import PairResult
 from common.python.runner import Options, open_suite
+from common.python.workload import Draw
 
 ROOT = Path(__file__).resolve().parents[2]
 CHEATS = ROOT / "tests" / "cheats"
@@ -44,6 +45,17 @@ def run(root: Path, key: str, folder: Path, **options: int) -> PairResult:
     asked = Options([key], root=root, artifacts_dir=folder, seed=0, **options)  # type: ignore[arg-type]
     [result] = open_suite(asked, lambda phase, result: None).run().pairs
     return result
+
+
+def test_host_inputs_are_pageable_memory_of_the_host_and_follow_the_seed(tmp_path: Path) -> None:
+    def drawn(seed: int) -> torch.Tensor:
+        return Draw(torch.device("cuda"), seed, tmp_path).host.normal(1000, 7)
+
+    first = drawn(3)
+    assert (first.device.type, first.is_pinned(), first.shape) == ("cpu", False, (1000, 7))
+    assert torch.equal(first, drawn(3))
+    assert not torch.equal(first, drawn(4))
+    assert first.std() == pytest.approx(1.0, abs=0.05)
 
 
 @pytest.mark.parametrize("microseconds", [30, 300, 3000])

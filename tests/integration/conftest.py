@@ -18,6 +18,7 @@ def forkserver() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("TRITON_INTERPRET", "1")
+        patch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests, not of what is tested
         warm_up_forkserver()
         yield
         server._stop()

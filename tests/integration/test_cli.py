@@ -63,7 +63,7 @@ def assert_usage(done: Done, *words: str) -> None:
 def test_help_names_the_commands_from_any_folder(tmp_path: Path) -> None:
     done = cli("--help", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    for command in ("run", "list", "show"):
+    for command in ("run", "verify", "list", "show"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -94,7 +94,7 @@ def test_show_puts_both_sources_side_by_side(small: Tree) -> None:
     assert any("optimized_doubles__padded.py" in line for line in heads)
 
 
-@pytest.mark.parametrize("command", ["run", "list", "show"])
+@pytest.mark.parametrize("command", ["run", "verify", "list", "show"])
 @pytest.mark.parametrize(
     ("target", "right"),
     [

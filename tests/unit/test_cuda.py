@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from common.python import cuda
+from common.python.builds import KernelUse
 from common.python.cuda import (
     CudaError,
     Parameter,
     build,
+    compile_source,
     find_header,
     find_nvcc,
+    first_error,
     include_dirs,
     load_cuda,
     nvcc_version,
@@ -22,6 +25,28 @@ from common.python.cuda import (
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ARCH = "sm_80"
 RETURNS = 'extern "C" int f(int64_t a, float b, cudaStream_t stream) { return a + b == 5 ? 0 : 700; }\n'
+
+KERNELS = """
+template <int N> __global__ void local(const float* a, float* out) {
+  float v[N];
+  for (int i = 0; i < N; ++i) v[i] = a[i * threadIdx.x];
+  for (int i = 0; i < N; ++i) out[int(v[i])] = v[int(v[N - 1 - i])];
+}
+template __global__ void local<64>(const float* a, float* out);
+namespace {
+__global__ void product(float* out) {
+  __shared__ float kept[32];
+  float d[4] = {};
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+               "{%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(threadIdx.x));
+  kept[threadIdx.x] = d[0];
+  __syncthreads();
+  out[threadIdx.x] = d[1] + kept[31 - threadIdx.x];
+}
+}
+extern "C" int f(float* out, cudaStream_t stream) { product<<<1, 32, 0, stream>>>(out); return cudaGetLastError(); }
+"""
 
 
 def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
@@ -34,9 +59,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What nvcc was run for; it is replaced by one that copies the source, for what is tested is when it runs."""
     ran: list[Path] = []
 
-    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> None:
+    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> list[KernelUse]:
         ran.append(library)
         library.write_text(f"{arch} {extra}")
+        return [KernelUse(name="f", registers=8)]
 
     monkeypatch.setattr(cuda, "find_nvcc", lambda: Path("/anywhere/nvcc"))
     monkeypatch.setattr(cuda, "_version", lambda nvcc: "release 13.0")
@@ -123,6 +149,54 @@ def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled
     assert build(source, "sm_80", cache) == first
     assert len(compiled) == 1
     assert first.name.startswith("ch07-x-sm_80-")
+
+
+def test_what_the_compiler_said_is_kept_with_the_library(tmp_path: Path, compiled: list[Path]) -> None:
+    (tmp_path / "x.cu").write_text(RETURNS)
+    found = [compile_source(tmp_path / "x.cu", "sm_80", tmp_path) for _ in range(2)]
+    assert [one.cached for one in found] == [False, True]
+    assert [one.kernels for one in found] == [[KernelUse(name="f", registers=8)]] * 2
+
+
+def test_a_library_that_is_not_whole_is_built_anew(tmp_path: Path, compiled: list[Path]) -> None:
+    (tmp_path / "x.cu").write_text(RETURNS)
+    library = build(tmp_path / "x.cu", "sm_80", tmp_path)
+    for spoilt in (library, library.with_suffix(".json")):
+        whole = spoilt.read_bytes()
+        spoilt.write_bytes(whole[:-1])
+        assert build(tmp_path / "x.cu", "sm_80", tmp_path) == library
+        assert spoilt.read_bytes() == whole
+    assert len(compiled) == 3
+
+
+def test_a_file_for_some_architectures_only_is_built_for_no_other(tmp_path: Path, compiled: list[Path]) -> None:
+    (tmp_path / "x.cu").write_text("// It multiplies.\n// targets: sm_90a (wgmma)\n" + RETURNS)
+    build(tmp_path / "x.cu", "sm_90a", tmp_path)
+    with pytest.raises(CudaError, match=r"^x\.cu is for sm_90a only: wgmma; this is sm_100a$"):
+        build(tmp_path / "x.cu", "sm_100a", tmp_path)
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("warning: unused\n/x.cu(3): error: identifier\n1 error detected", "/x.cu(3): error: identifier"),
+        (
+            "x.cu:1:10: fatal error: nope.h: No such file\n  1 | #include",
+            "x.cu:1:10: fatal error: nope.h: No such file",
+        ),
+        ("nvcc fatal   : Unsupported gpu architecture", "nvcc fatal   : Unsupported gpu architecture"),
+        (
+            "ptxas info : Compiling entry function 'error_k'\nptxas /t.ptx, line 2; error   : No",
+            "ptxas /t.ptx, line 2; error   : No",
+        ),
+        ("/usr/bin/ld: cannot find -lx: No\ncollect2: error: ld returned 1", "/usr/bin/ld: cannot find -lx: No"),
+        ("Killed\n", "Killed"),
+        ("", "no message"),
+    ],
+)
+def test_the_first_error_is_told_among_what_compilers_say(said: str, first: str) -> None:
+    assert first_error(said) == first
 
 
 def test_a_change_of_source_header_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
@@ -230,11 +304,23 @@ def test_the_release_of_the_compiler_is_a_number() -> None:
 
 
 @needs_nvcc
+def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.cu").write_text(KERNELS)
+    product, local = sorted(compile_source(tmp_path / "x.cu", ARCH, tmp_path).kernels, key=lambda use: use.name)
+    assert (product.name, product.matrix, product.shared_bytes) == ("(anonymous namespace)::product", "mma", 128)
+    assert (local.name, local.matrix, local.shared_bytes) == ("local<64>", None, 0)
+    assert (product.stack_bytes, local.stack_bytes) == (0, 256)
+    assert (product.spill_bytes, local.spill_bytes) == (0, 0)
+    assert min(product.registers or 0, local.registers or 0) >= 8
+
+
+@needs_nvcc
 def test_a_compile_error_names_file_and_line_and_leaves_no_library(tmp_path: Path) -> None:
     source = tmp_path / "broken.cu"
     source.write_text("// Nothing is copied.\n\nint x = missing;\n")
     with pytest.raises(
-        CudaError, match=r"^broken\.cu does not compile for sm_80: .*broken\.cu\(3\): error: identifier"
+        CudaError,
+        match=r"^broken\.cu does not compile for sm_80: .*broken\.cu\(3\): error: identifier .* is undefined$",
     ):
         build(source, ARCH, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.so"))

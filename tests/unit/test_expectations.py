@@ -1,34 +1,25 @@
-"""A run's proven results become a chapter's expectations and the table of its README; nothing else does."""
+"""Expectations become a chapter's file and its README's table, are read back, and say of how many runs they are."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from synthetic_run import manifest, pair
 
 from common.python import expectations
-from common.python.machine import Machine
+from common.python.expectation_runs import made_of
+from common.python.expectations import Expectation
 from common.python.manifest import digest, git_state
-from common.python.results import Interval, Manifest, PairResult, VariantResult
+from common.python.results import Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"
 
 
-def manifest(**changes: object) -> Manifest:
-    machine = Machine(hostname="h", system="s", cpu="c", cores=2, memory_gib=4, numa_nodes=1, gpus=[], driver="580")
-    known = {"started": "2026-01-01T00:00:00Z", "command": [], "options": {}, "targets": [], "machine": machine}
-    more = {"versions": {"torch": "2"}, "git_commit": "abc", "git_dirty": False, "sources": {}, "environment": {}}
-    return Manifest.model_validate(known | more | {"seed": 1} | changes)
-
-
-def result(name: str = "copy", status: str = "measured", verdict: str | None = "faster") -> PairResult:
-    rows = [
-        VariantResult(name=f"{role}_{name}", role=role, label=role, file="", sentence="", kinds=[], status="measured")
-        for role in ("baseline", "optimized")
-    ]
-    rows[1].speedup, rows[1].verdict = Interval(ratio=2.5, low=2.4, high=2.6, rounds=8), "faster"
-    found = {"chapter": "ch07", "name": name, "status": status, "verdict": verdict, "device": "NVIDIA H200"}
-    return PairResult.model_validate(found | {"variants": rows, "log": "noise", "clock": "device"})
+def expected(name: str = "copy", runs: int = 3, optimized: float = 40.0, about: Manifest | None = None) -> Expectation:
+    found = pair({"baseline": 100.0, "optimized": optimized, "peer__lib": 50.0}, name=name, log="noise")
+    return made_of([(found, about or manifest())] * runs, ROOT)
 
 
 def chapter(root: Path) -> Path:
@@ -37,30 +28,65 @@ def chapter(root: Path) -> Path:
     return root / "ch07"
 
 
-def test_a_proven_result_is_kept_under_its_gpu_with_its_commit_and_shown_in_the_readme(tmp_path: Path) -> None:
+def test_an_expectation_is_kept_under_its_gpu_with_what_it_depends_on_and_shown_in_the_readme(tmp_path: Path) -> None:
     folder = chapter(tmp_path)
-    expectations.record(tmp_path, [result()], manifest())
-    kept = expectations.read(folder / "expectations_h200.json")
-    assert kept.gpu == "NVIDIA H200"
-    assert (kept.pairs["copy"].commit, kept.pairs["copy"].driver) == ("abc", "580")
-    assert kept.pairs["copy"].result.log == ""
+    about = manifest(versions={"torch": "2.11.0", "triton": "3.6.0", "nvcc": "13.0"})
+    written = expectations.record(tmp_path, [expected(about=about)])
+    assert written == [folder / "expectations_h200.json", folder / "README.md"]
+    kept = expectations.read(written[0])
+    one = kept.pairs["copy"]
+    assert (kept.schema_version, kept.gpu, one.runs) == (2, "NVIDIA H200", 3)
+    assert (one.commit, one.driver, one.power_limit_w, one.sm_mhz, one.cpu) == ("abc123", "580", 700.0, 1980.0, "a CPU")
+    assert one.versions == {"torch": "2.11.0", "triton": "3.6.0", "nvcc": "13.0"}
+    assert one.gain is not None
+    assert one.time is not None
+    assert (one.gain.ratio, one.time.us) == pytest.approx((2.5, 40.0), rel=2e-3)
+    peer = one.result.peer_ratio
+    assert peer is not None
+    assert peer.low < 1.25 < peer.high
+    assert one.result.variants[1].percent_of_limit == pytest.approx(50.0, rel=2e-3)
+    assert (one.result.log, one.result.blocks, one.result.variants[0].proofs) == ("", [], [])
     readme = (folder / "README.md").read_text()
     assert "2.50x" in readme
     assert "old" not in readme
 
 
-def test_pairs_that_were_not_run_again_stay(tmp_path: Path) -> None:
+def test_pairs_that_were_not_run_again_stay_and_the_table_names_what_is_provisional(tmp_path: Path) -> None:
     folder = chapter(tmp_path)
-    expectations.record(tmp_path, [result("copy")], manifest())
-    expectations.record(tmp_path, [result("transpose")], manifest())
+    expectations.record(tmp_path, [expected("copy")])
+    assert "Provisional" not in (folder / "README.md").read_text()
+    expectations.record(tmp_path, [expected("transpose", runs=2)])
     assert list(expectations.read(folder / "expectations_h200.json").pairs) == ["copy", "transpose"]
+    assert "of at least 3. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("status", "verdict"), [("measured", "invalid"), ("failed", None), ("proven", None)])
-def test_what_is_not_proven_and_measured_is_no_expectation(status: str, verdict: str | None, tmp_path: Path) -> None:
-    chapter(tmp_path)
-    with pytest.raises(ValueError, match="only proven results"):
-        expectations.record(tmp_path, [result(status=status, verdict=verdict)], manifest())
+def test_a_file_of_the_first_schema_is_read_as_of_one_run_and_becomes_one_of_the_second(tmp_path: Path) -> None:
+    folder = chapter(tmp_path)
+    result = json.loads(expected(runs=1).result.model_dump_json(exclude_defaults=True))
+    old = {"measured": "2026-01-01", "commit": None, "dirty": None, "versions": {"torch": "2"}, "driver": "570"}
+    path = folder / "expectations_h200.json"
+    path.write_text(json.dumps({"gpu": "NVIDIA H200", "pairs": {"copy": {**old, "result": result}}}))
+    kept = expectations.read(path)
+    one = kept.pairs["copy"]
+    assert (kept.schema_version, one.runs, one.power_limit_w, one.time) == (1, 1, None, None)
+    assert one.gain == one.result.variants[1].speedup
+    assert "median" not in expectations.table(kept)  # READMEs of such files stay as they are
+    assert {name for name, fact in one.facts().items() if fact is None} >= {"power limit", "CPU", "CUDA"}
+    expectations.record(tmp_path, [expected("transpose")])
+    kept = expectations.read(path)
+    assert (kept.schema_version, kept.pairs["copy"]) == (2, one)
+
+
+def test_nothing_is_written_for_a_readme_without_a_place_for_the_table_or_what_is_no_chapter(tmp_path: Path) -> None:
+    folder = chapter(tmp_path)
+    (folder / "README.md").write_text("# Chapter\n")
+    with pytest.raises(ValueError, match="the text must hold"):
+        expectations.record(tmp_path, [expected()])
+    one = expected()
+    one.result.chapter = "../ch07"
+    with pytest.raises(ValueError, match=r"'\.\./ch07' is no chapter"):
+        expectations.record(tmp_path, [one])
+    assert [path.name for path in folder.iterdir()] == ["README.md"]
 
 
 def test_a_run_without_a_repository_is_of_this_commit_only_if_its_files_are(tmp_path: Path) -> None:
@@ -74,14 +100,23 @@ def test_a_run_without_a_repository_is_of_this_commit_only_if_its_files_are(tmp_
     assert expectations.origin(same, tmp_path) == git_state(tmp_path)
     assert git_state(tmp_path)[0] is not None
     assert [expectations.origin(run, tmp_path) for run in (other, gone)] == [(None, None)] * 2
-    assert expectations.origin(manifest(), tmp_path) == ("abc", False)
+    assert expectations.origin(manifest(), tmp_path) == ("abc123", True)
 
 
-def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "EOF"),
+        ('{"gpu": "H200", "schema_version": 3}', "schema_version: Input should be 1 or 2"),
+        ('{"gpu": "H200", "card": 1}', "card: Extra inputs are not permitted"),
+    ],
+)
+def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     broken = tmp_path / "expectations_h200.json"
-    broken.write_text("{")
-    with pytest.raises(ValueError, match=r"expectations_h200\.json is not a readable"):
+    broken.write_text(text)
+    with pytest.raises(ValueError, match=rf"expectations_h200\.json is not a readable.*{message}") as caught:
         expectations.read(broken)
+    assert "\n" not in str(caught.value)
 
 
 def test_every_chapters_table_is_what_its_expectations_say() -> None:

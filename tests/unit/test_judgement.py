@@ -253,6 +253,15 @@ def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
     assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
 
 
+def test_what_counts_tokens_has_its_utilisation_of_the_peaks_it_is_judged_by() -> None:
+    peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})
+    cost = Cost(flops=16e9, dtype="bf16", items=100, unit="tokens")  # 20 us at that peak
+    judged = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost), peaks)
+    assert row(judged, BASE).rates["MFU"] == pytest.approx(0.2)
+    assert row(judged).rates["MFU"] == pytest.approx(0.5)
+    assert "MFU" not in row(judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost), None)).rates
+
+
 def peaks_of(**peak_bytes: float) -> PairResult:
     result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
     for role, size in peak_bytes.items():
@@ -365,6 +374,43 @@ def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
     device = row(judged).device
     assert device is not None
     assert (device.n, device.outliers) == (2 * 8, 0)
+
+
+def contended(fast_rounds: int, clock: str) -> PairResult:
+    """Blocks in which a neighbour halves the host's pace and doubles the baseline, and some in which it does not."""
+    result = pair({BASE: 100.0, OPT: 50.0, CONTROL: 100.0}, clock, best_pace_us=20.0)
+    slow = blocks({BASE: 200.0, OPT: 50.0, CONTROL: 200.0}, clock, paces=[21.0, 40.0])
+    fast = [block.model_copy(update={"paces": [20.0, 25.0]}) for block in result.blocks]
+    result.blocks = [*slow, *(block for block in fast if block.round < fast_rounds)]
+    return result
+
+
+def test_blocks_of_a_slow_host_are_left_out_where_the_host_has_a_part_in_the_time() -> None:
+    judged = judge(contended(3, "end_to_end"), PEAKS)
+    speedup = row(judged).speedup
+    assert speedup is not None
+    assert (speedup.ratio, speedup.rounds) == (pytest.approx(2.0, rel=0.002), 3)
+    assert judged.notes == ["8 of 14 blocks discarded: the host ran slow"]
+    assert judge(judged, PEAKS) == judged  # marks are made anew from the paces, not piled up
+
+
+def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() -> None:
+    judged = judge(contended(2, "end_to_end"), PEAKS)
+    assert judged.discarded_blocks == 0
+    assert judged.notes == ["the host took 2.0 times as long as at its best: its share of these times is too large"]
+
+
+def test_the_pace_of_the_host_does_not_matter_to_the_device_s_own_clock() -> None:
+    judged = judge(contended(4, "device"), PEAKS)
+    assert (judged.discarded_blocks, judged.notes) == (0, [])
+
+
+def test_a_block_that_failed_for_another_reason_stays_out() -> None:
+    result = contended(4, "end_to_end")
+    result.blocks[-1].discarded = "thermal slowdown"
+    judged = judge(result, PEAKS)
+    assert judged.blocks[-1].discarded == "thermal slowdown"
+    assert judged.notes == ["9 of 16 blocks discarded: the host ran slow, thermal slowdown"]
 
 
 def test_a_power_cap_is_noted_and_discards_nothing() -> None:

@@ -106,7 +106,66 @@ def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
     sentence = impossible(Cost(hbm_bytes=4e9, launches=1), us, PEAKS)
     assert (sentence is not None) == caught
     if sentence:
-        assert sentence == "hbm: 940 us would be 1.06 times the peak of 4 TB/s (measured by hand)"
+        assert sentence == (
+            "hbm: 940 us would be 1.06 times the peak of 4 TB/s (measured by hand): "
+            "doubt the declared hbm_bytes of 4e+09, the time, or the peak of hbm"
+        )
+
+
+@pytest.mark.parametrize(
+    ("cost", "field"),
+    [
+        (Cost(hbm_bytes=4e9), "hbm_bytes of 4e+09"),
+        (Cost(flops=8e12, dtype="bf16"), "flops of 8e+12"),
+        (Cost(pcie_bytes=5e9), "pcie_bytes of 5e+09"),
+        (Cost(nvlink_bytes=4e9), "nvlink_bytes of 4e+09"),
+        (Cost(disk_bytes=5e9), "disk_bytes of 5e+09"),
+        (Cost(host_bytes=2e9), "host_bytes of 2e+09"),
+        (Cost(launches=900), "launches of 900"),
+    ],
+)
+def test_what_to_doubt_is_named_as_it_was_declared(cost: Cost, field: str) -> None:
+    assert f"doubt the declared {field}, the time" in (impossible(cost, 100.0, PEAKS) or "")
+
+
+# The bf16 peak of 800e12 FLOP/s: 8e12 FLOPs take 10,000 us; the fastest sample of 880e12 takes 9,091 us, 5% less 8,658.
+@pytest.mark.parametrize(
+    ("us", "plain", "burst"), [(9600.0, False, False), (9400.0, True, False), (8600.0, True, True)]
+)
+def test_a_rate_is_held_against_the_fastest_sample_of_its_peak_and_a_limit_is_not(
+    us: float, plain: bool, burst: bool
+) -> None:
+    cost, wandering = Cost(flops=8e12, dtype="bf16"), PEAKS.model_copy(update={"fastest": {"bf16": 880e12}})
+    assert (impossible(cost, us, PEAKS) is not None) == plain
+    assert (impossible(cost, us, wandering) is not None) == burst
+    bound = limit(cost, wandering)
+    assert bound is not None
+    assert bound.us == pytest.approx(10_000.0)
+
+
+def test_a_launch_is_held_against_the_shortest_that_was_seen() -> None:
+    wandering = PEAKS.model_copy(update={"fastest": {"launch": 4e-6}})
+    assert impossible(Cost(launches=10), 45.0, PEAKS) is not None
+    assert impossible(Cost(launches=10), 45.0, wandering) is None
+    assert "4 us a launch" in (impossible(Cost(launches=10), 37.0, wandering) or "")
+
+
+# 800e12 FLOP/s x 20 ms are 16e12 FLOPs: 4e12 use a quarter of them.
+@pytest.mark.parametrize(("flops", "us", "mfu"), [(4e12, 20_000.0, 0.25), (8e12, 20_000.0, 0.5), (4e12, 5_000.0, 1.0)])
+def test_model_flops_utilisation_is_the_share_of_the_peak_that_tokens_used(flops: float, us: float, mfu: float) -> None:
+    found = rates(Cost(flops=flops, dtype="bf16", items=100, unit="tokens"), us, PEAKS)
+    assert found["MFU"] == pytest.approx(mfu)
+    assert set(found) == {"TFLOP/s", "tokens/s", "MFU"}
+
+
+def test_no_utilisation_without_tokens_flops_or_the_peak_of_their_type() -> None:
+    images = Cost(flops=4e12, dtype="bf16", items=100, unit="images")
+    assert "MFU" not in rates(images, 1.0, PEAKS)
+    tokens = images.model_copy(update={"unit": "tokens"})
+    assert "MFU" in rates(tokens, 1.0, PEAKS)
+    assert "MFU" not in rates(tokens, 1.0)
+    assert "MFU" not in rates(tokens.model_copy(update={"flops": 0.0}), 1.0, PEAKS)
+    assert "MFU" not in rates(tokens.model_copy(update={"dtype": "fp4"}), 1.0, PEAKS)
 
 
 def test_the_worst_resource_is_named() -> None:
@@ -126,6 +185,11 @@ def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
     assert impossible(Cost(hbm_bytes=40e6), 5.0, cached) is None
     assert impossible(Cost(hbm_bytes=80e6), 10.0, cached) is None  # 40 MB must move, which takes these 10 us
     assert impossible(Cost(hbm_bytes=80e6), 9.0, cached) is not None
+    shared = PEAKS.model_copy(update={"llc_bytes": 40e6})  # of the host: 40 MB at 200e9 bytes/s take 200 us
+    assert impossible(Cost(host_bytes=40e6), 50.0, PEAKS) is not None
+    assert impossible(Cost(host_bytes=40e6), 50.0, shared) is None
+    assert impossible(Cost(host_bytes=80e6), 150.0, shared) is not None
+    assert impossible(Cost(hbm_bytes=40e6), 5.0, shared) is not None
 
 
 def test_nothing_is_impossible_without_a_peak() -> None:
@@ -152,6 +216,8 @@ def test_a_datasheet_rate_may_be_beaten_by_the_clock_but_its_bandwidth_may_not()
     assert impossible(Cost(flops=1.2 * 165.2e12, dtype="bf16"), second, peaks) is None
     assert impossible(Cost(flops=1.4 * 165.2e12, dtype="bf16"), second, peaks) is not None
     assert impossible(Cost(hbm_bytes=1.2 * 1.008e12), second, peaks) is not None
+    measured = Peaks(values={"bf16": 165.2e12}, source="measured 2 days ago (2026-01-31)")
+    assert impossible(Cost(flops=1.06 * 165.2e12, dtype="bf16"), second, measured) is not None
 
 
 def test_peaks_are_frozen_and_refuse_unknown_fields() -> None:

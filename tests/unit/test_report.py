@@ -2,9 +2,11 @@
 
 import csv
 import io
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table
 
@@ -91,7 +93,7 @@ def pair(*variants: VariantResult, **changes: Any) -> PairResult:
         "clock": "device",
         "goal": "speed",
         "tolerance": 0.0,
-        "limit": Limit(us=338.0, resource="HBM", peak=4250.0, unit="GB/s", source="this machine's measurement"),
+        "limit": Limit(us=338.0, resource="hbm", peak=4.25e12, unit="B/s", source="this machine's measurement"),
         "control": Interval(ratio=1.0004, low=0.999, high=1.002, rounds=8),
         "peer_ratio": Interval(ratio=1.05, low=1.04, high=1.06, rounds=8),
         "best_peer": "cublas",
@@ -301,10 +303,54 @@ def test_foreign_text_breaks_no_markdown_table() -> None:
         ("<!-- results:end -->", "&lt;!-- results:end -->"),
         ("a*b [c](d) `e`", r"a\*b \[c\](d) \`e\`"),
         ("back\\slash", r"back\\slash"),
+        ("~5% of ~6%", r"\~5% of \~6%"),
+        ("12) twelve", r"12\) twelve"),
+        ("$HOME", "<span>$</span>HOME"),
+        ("1.5x -2 #3", "1.5x -2 #3"),
     ],
 )
 def test_markdown_shows_foreign_text_as_it_is(text: str, shown: str) -> None:
     assert escaped(text) == shown
+
+
+PLANTED = (
+    "a | b || c", "`x|y` ``", "a\nb\r\n\nc", "<script>alert(1)</script> <!-- x --> &lt; &#124;", "$x^2$ and $y$",
+    "*e* _f_ __g__ **h** ~~i~~ ~j~", "[l](http://x) ![m](n) [o][p] <http://q>", "tail\\", "\\| \\", "# head", "## x",
+    "- item", "+ item", "1. item", "12) item", "> quote", "---", "===", "***", "~~~", "    code", "\ttab",
+    "| --- | --- |",
+)  # fmt: skip
+
+
+class Read(HTMLParser):
+    """Rendered markdown as a reader sees it: cells, list items, and the elements that there are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.elements: set[str] = set()
+        self.feed(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        if tag in ("td", "li"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_github_renders_of_foreign_text_is_that_text(planted: str) -> None:
+    run = summary(refused("failed", planted), pair(notes=[planted]))
+    found = Read(summary_markdown(run))
+    cells = [cell.strip() for cell in found.cells]
+    assert clean(planted) in cells
+    assert f"ch07:transpose: {clean(planted)}" in cells
+    assert found.elements <= {"h1", "ul", "li", "p", "table", "thead", "tbody", "tr", "th", "td", "span"}
+    alone = Read(pair_markdown(pair(notes=[planted])))
+    assert clean(planted) in [cell.strip() for cell in alone.cells]
+    assert alone.elements <= found.elements | {"h2", "strong"}
 
 
 def test_what_moves_a_cursor_becomes_a_space() -> None:
@@ -412,7 +458,7 @@ def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> N
         "| optimized | A padded tile. | faster | 3.42x \\[3.40, 3.44\\] | 361 us | 357 us | 368 us | 397 us | 64 |"
         " 93.6% | 3978 GB/s |  |",
         "| optimized | 2 | 5.00e-01 | 0.5 > 1e-6 (test, after timing) |",
-        "- limit: 338 us by HBM, 4250 GB/s (this machine's measurement)",
+        "- limit: 338 us by hbm, 4.25 TB/s (this machine's measurement)",
         "- control, the baseline against itself: 1.000x \\[0.999, 1.002\\]",
         "- size: bench n=16384\n",
         "- tolerance: 0 normwise against float64",

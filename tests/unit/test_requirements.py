@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.python.machine import Gpu, Machine
-from common.python.requirements import Requirements, needs, unmet
+from common.python.requirements import Requirements, cuda_targets, needs, unmet
 
 
 def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
@@ -108,6 +108,23 @@ def test_looking_for_a_part_of_a_package_does_not_import_the_package(
     wanted = ["a_package_to_find.part", "a_package_to_find.deep.part", "a_package_to_find.json"]
     assert unmet(needs(modules=wanted), machine()) == ["needs the module a_package_to_find.json"]
     assert "a_package_to_find" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("// It multiplies.\n// targets: sm_90a (wgmma)\n", (("sm_90a",), "wgmma")),
+        ("//targets:sm_100a,  sm_103a ( tcgen05, TMEM )  \n", (("sm_100a", "sm_103a"), "tcgen05, TMEM")),
+        ("// link: cublas\n// targets: sm_121a\n", (("sm_121a",), "")),
+        ("// For all targets: see below.\nint targets;\n", ((), "")),
+        ("// \xb5 \n" + "\n" * 11 + "// targets: sm_90a\n", ((), "")),
+    ],
+)
+def test_a_cuda_file_says_in_its_first_lines_what_it_is_for(
+    text: str, targets: tuple[tuple[str, ...], str], tmp_path: Path
+) -> None:
+    (tmp_path / "x.cu").write_bytes(text.encode("latin-1"))
+    assert cuda_targets(tmp_path / "x.cu") == targets
 
 
 @pytest.mark.parametrize("field", ["targets", "modules", "tools", "headers"])

@@ -14,12 +14,16 @@ Rule = Callable[[Path], list[str]]
 
 # From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
 LAYERS = {
-    "facts": "machine results text statistics hardware targets performance_targets manifest",
+    "facts": "machine results text statistics hardware targets performance_targets manifest artifacts features "
+    "peak_store findings builds environment",
     "contract": "workload requirements cuda clock",
     "mechanism": "discovery worker crew bench preparation proof verification sampling distributed profiling telemetry "
-    "peaks",
-    "story": "runner session roster judgement expectations benchmark_comparison report markdown display listing "
-    "sources",
+    "peaks peak_sampling peaks_memory peaks_matrix peaks_links peaks_host peak_survey doctor_gpu doctor_host "
+    "compilation triton_targets",
+    "story": "runner session schedule roster judgement expectations benchmark_comparison report markdown display "
+    "listing sources markup report_html report_plots report_sources junit publish checks verify doctor "
+    "peak_display build_report expectation_runs expectation_check expectation_table "
+    "run_comparison",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
@@ -27,6 +31,7 @@ LAYER = {module: layer for layer, modules in LAYERS.items() for module in module
 WORKERS = {
     *("workload", "clock", "bench", "preparation", "proof"),
     *("verification", "sampling", "distributed", "profiling", "peaks"),
+    *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "triton_targets"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
 

@@ -20,9 +20,11 @@ from common.python.statistics import (
     interval,
     memory_verdict,
     round_log_ratios,
+    round_log_times,
     spread,
     t_quantile,
     verdict,
+    welch,
 )
 
 SESSIONS = 400
@@ -310,3 +312,42 @@ def test_wall_time_is_explained_by_host_and_device_or_it_escaped(
     device: float, wall: float, host: float, escaped: float
 ) -> None:
     assert escaped_us(device_us=device, wall_us=wall, host_us=host) == pytest.approx(escaped)
+
+
+def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
+    above, below = [1.0, 1.2], [0.4, 0.5, 0.3]  # variances 0.02 and 0.01: 0.01 and 0.01 / 3 of the means
+    found = welch(above, below)
+    variance = 0.01 + 0.01 / 3
+    df = int(variance**2 / (0.01**2 / 1 + (0.01 / 3) ** 2 / 2))
+    assert df == 1
+    assert found is not None
+    half = 12.706205 * math.sqrt(variance)
+    assert [math.log(x) for x in (found.low, found.ratio, found.high)] == pytest.approx([0.7 - half, 0.7, 0.7 + half])
+    assert found.rounds == 2
+    assert welch([1.0], below) is None
+    same = welch([1.0, 1.0], [1.0, 1.0])
+    assert same == Interval(ratio=1.0, low=1.0, high=1.0, rounds=2)
+
+
+@pytest.mark.parametrize(("sd", "counts"), [((0.01, 0.01), (8, 8)), ((0.01, 0.04), (8, 3)), ((0.04, 0.01), (8, 3))])
+def test_the_interval_of_welch_covers_what_it_claims_to(sd: tuple[float, float], counts: tuple[int, int]) -> None:
+    random = np.random.default_rng(5)
+    inside = 0
+    for _ in range(1500):
+        above, below = (random.normal(0, s, n).tolist() for s, n in zip(sd, counts))
+        found = welch(above, below)
+        assert found is not None
+        inside += found.low <= 1.0 <= found.high
+    assert 0.94 <= inside / 1500 <= 0.985  # degrees of freedom are rounded down
+
+
+def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
+    def block(index: int, times: list[float | None], discarded: str | None = None) -> Block:
+        samples = [Sample(variant="a", device_us=time, wall_us=1.0, host_us=0.0) for time in times]
+        other = Sample(variant="b", device_us=99.0, wall_us=1.0, host_us=0.0)
+        return Block(round=index, steps=1, samples=[*samples, other], discarded=discarded)
+
+    taken = [block(1, [8.0, 2.0]), block(0, [4.0]), block(1, [4.0, None, 0.0]), block(2, [7.0], "slow")]
+    assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
+    assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
+    assert round_log_times(taken, "c", "device") == []

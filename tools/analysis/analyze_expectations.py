@@ -1,50 +1,128 @@
-"""Hold runs against what is expected of them; so far: write a run's results into the chapters' expectation files."""
+"""Hold the newest run against what the chapters expect of this GPU; `--update` makes new expectations of several runs.
 
+Exit codes: 0 held, whatever was found; 2 usage or unreadable files; 3 a pair has a status that `--fail-on` names.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from common.python import expectations
-from common.python.results import PairResult, Summary
+from common.python.artifacts import Run, read_run
+from common.python.expectation_check import STATUSES, Held, hold_run
+from common.python.expectation_runs import alike, choose, run_folders
+from common.python.expectation_table import proof_csv
+from common.python.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.report import interval_text, memory_text
+from common.python.runner import write
+from common.python.text import clean
+from tools.cli.benchmark_cli import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
+USAGE, REGRESSION = 2, 3
+SHOWN = 5  # of the runs that are left out
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def main(
-    artifacts_dir: Annotated[Path, typer.Option(help="The folder of one run, such as artifacts/20260101T000000Z.")],
-    update: Annotated[bool, typer.Option(help="Rewrite the chapters' expectations and README tables.")] = False,
+@app.command()
+def analyze(
+    artifacts_dir: Annotated[
+        Path, typer.Option(help="Holds runs, of which the newest is taken; or one run's folder.")
+    ] = Path("artifacts"),
+    output_csv: Annotated[Path | None, typer.Option(help="Write a line a pair here, such as to reports/x.csv.")] = None,
+    fail_on: Annotated[str | None, typer.Option(help=f"Exit with 3 if a pair is one of {','.join(STATUSES)}.")] = None,
+    update: Annotated[
+        bool, typer.Option(help="Rewrite expectations and README tables from the newest run and those of its sources.")
+    ] = False,
+    provisional: Annotated[bool, typer.Option(help=f"Let --update do with fewer than {FEWEST_RUNS} runs.")] = False,
     root: Annotated[Path, typer.Option(hidden=True)] = ROOT,
 ) -> None:
-    """List a run's pairs; with --update, keep its proven results as expectations and regenerate the READMEs."""
+    """A line a pair: met, improved, regressed, inconclusive, failed, new, missing or unsupported, and why."""
+    failing = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
+    if unknown := [word for word in failing if word not in STATUSES]:
+        raise _usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
+    if provisional and not update:
+        raise _usage("--provisional goes with --update")
     try:
-        summary = Summary.model_validate_json((artifacts_dir / "summary.json").read_text())
-    except (OSError, ValueError) as error:
-        raise _usage(f"{artifacts_dir}/summary.json: {str(error).splitlines()[0]}") from error
-    for pair in summary.pairs:
-        typer.echo(f"{pair.key}  {pair.verdict or pair.status}  {_ratio(pair)}")
-    if not update:
-        return
-    sound = [pair for pair in summary.pairs if pair.status == "measured" and pair.verdict != "invalid"]
-    for pair in summary.pairs:
-        if pair not in sound:
-            typer.echo(f"{pair.key}: not kept, it is {pair.verdict or pair.status}: {pair.reason}", err=True)
-    try:
-        for path in expectations.record(root, sound, summary.manifest):
-            typer.echo(f"wrote {path.relative_to(root)}")
+        folders = run_folders(artifacts_dir)
+        newest = read_run(folders[-1])
+        rows = hold_run(newest, expected(root, _device(newest)))
+        _show(rows, newest)
+        if output_csv is not None:
+            write(output_csv, proof_csv(rows, newest.summary.manifest))
+        if any(row.status in failing for row in rows):
+            raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
+        if update:
+            _update(folders, newest, root, provisional)
     except ValueError as error:
         raise _usage(str(error)) from error
+    except OSError as error:
+        raise _usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
 
 
-def _ratio(pair: PairResult) -> str:
-    gained = [row.speedup for row in pair.variants if row.name == f"optimized_{pair.name}" and row.speedup]
-    return f"{gained[0].ratio:.3f} [{gained[0].low:.3f}, {gained[0].high:.3f}]" if gained else ""
+def _device(run: Run) -> str:
+    devices = [pair.device for pair in run.summary.pairs] + [gpu.name for gpu in run.summary.manifest.machine.gpus]
+    return next(filter(None, devices), "cpu")
+
+
+def _show(rows: Sequence[Held], run: Run) -> None:
+    for row in rows:
+        told = [clean(row.key), row.status, row.reason]
+        beside = [difference for difference in row.differences if difference not in row.reason]
+        told += [f"({'; '.join(beside)})"] if beside else []
+        typer.echo("  ".join(filter(None, told)))
+    counts = Counter(row.status for row in rows)
+    counted = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    typer.echo(f"{run.folder} on {clean(_device(run))}: {counted or 'no pairs'}")
+
+
+def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool) -> None:
+    runs, told = alike(folders, newest)
+    for line in told[-SHOWN:]:
+        typer.echo(f"left out {clean(line)}", err=True)
+    if len(told) > SHOWN:
+        typer.echo(f"left out {len(told) - SHOWN} older runs too", err=True)
+    if len(runs) < FEWEST_RUNS and not provisional:
+        needed = FEWEST_RUNS - len(runs)
+        raise ValueError(
+            f"--update takes {FEWEST_RUNS} runs of the same sources, and here {'is' if len(runs) == 1 else 'are'} "
+            f"{len(runs)}: {needed} more {'is' if needed == 1 else 'are'} needed, or --provisional"
+        )
+    chosen, refused = choose(runs, root, provisional)
+    for line in refused:
+        typer.echo(clean(line), err=True)
+    for path in record(root, chosen):
+        typer.echo(f"wrote {path.relative_to(root)}")
+    for one in chosen:
+        typer.echo(f"{clean(one.result.key)}: expected from now on {_gain(one)}, the median of {one.runs}")
+    if not chosen:
+        enough = "a run" if provisional else f"{FEWEST_RUNS} runs"
+        raise ValueError(f"--update recorded nothing: no pair is proven, faster and alone on its GPU in {enough}")
+
+
+def _gain(one: Expectation) -> str:
+    memory = next((row.memory_ratio for row in one.result.variants if row.verdict == "smaller"), None)
+    if one.result.goal == "memory" and memory:
+        return memory_text(memory)
+    return interval_text(one.gain) if one.gain else "nothing"
 
 
 def _usage(message: str) -> typer.Exit:
-    typer.echo(f"analyze_expectations: {message}", err=True)
-    return typer.Exit(2)
+    typer.echo(f"analyze_expectations: {clean(message)}", err=True)
+    return typer.Exit(USAGE)
+
+
+def main() -> None:
+    """Entry point. What typer finds wrong is said in one line, like everything else."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except UsageError as error:
+        sys.exit(_usage(error.format_message().rstrip(".")).exit_code)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -1,5 +1,6 @@
 """benchmark_cli: run, list and show pairs. Exit codes: 0 done, 1 failed or invalid, 2 usage, 4 nothing could run."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ Targets = Annotated[
 ]
 Words = Annotated[list[str] | None, typer.Argument(help="The same, without the option.", show_default=False)]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 
 
 def usage(message: str) -> typer.Exit:
@@ -56,6 +58,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this artifacts folder.")] = None,
     fail_fast: Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
+    junit: JunitOption = None,
     root: RootOption = ROOT,
 ) -> None:
     """Prove and measure pairs, and write a folder of results."""
@@ -80,12 +83,13 @@ def run(
         seed=seed,
         budget_s=budget,
     )
-    raise typer.Exit(_measure(options))
+    raise typer.Exit(_measure(options, junit))
 
 
-def _measure(options: "Options") -> int:
+def _measure(options: "Options", junit: Path | None) -> int:
     """Run the suite before the user's eyes; the exit code."""
     from common.python.display import Display
+    from common.python.peak_store import PeakFileError
     from common.python.runner import failed, open_suite
     from common.python.targets import TargetError
 
@@ -102,20 +106,148 @@ def _measure(options: "Options") -> int:
         raise usage(str(error)) from error
     except OSError as error:
         raise usage(f"cannot use {error.filename or options.artifacts_dir}: {error.strerror or error}") from error
+    except PeakFileError as error:
+        raise usage(str(error)) from error
     except ValueError as error:
         raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         return NOTHING
+    except KeyboardInterrupt:  # peaks are measured here, which takes a minute
+        return INTERRUPTED
     display.expect(len(suite.pairs))
     with display:
         summary = suite.run()
     display.finish(summary, suite.folder)
+    _publish(suite.folder, options.root, junit, job_page=True)
     if summary.interrupted:
         return INTERRUPTED
     if not summary.complete or any(failed(result) for result in summary.pairs):
         return FAILED
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")],
+    junit: JunitOption = None,
+    root: RootOption = ROOT,
+) -> None:
+    """Write a run's report.html: charts, proofs and both sources of each pair, in one file that opens from disk."""
+    typer.echo(f"report: {_publish(folder, root, junit)}")
+
+
+@app.command()
+def compare(
+    run_a: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run_b: Annotated[Path, typer.Argument(help="That of a later one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
+) -> None:
+    """Two runs pair by pair: what differs around them, the ratios of times, and how each speedup changed."""
+    from common.python.run_comparison import print_comparison
+
+    try:
+        print_comparison(run_a, run_b, as_json)
+    except ValueError as error:
+        raise usage(str(error)) from error
+
+
+def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool = False) -> Path:
+    """The report of a run, its JUnit file if asked for, and the page of the CI job that it ran in."""
+    from common.python.artifacts import read_run
+    from common.python.publish import append_to_job_page, publish
+
+    try:
+        if job_page:
+            append_to_job_page(folder, os.environ)
+        return publish(read_run(folder), root, junit)
+    except ValueError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
+
+
+@app.command()
+def verify(
+    words: Words = None,
+    targets: Targets = None,
+    build: Annotated[bool, typer.Option("--build/--no-build", help="Compile CUDA and Triton for every target.")] = True,
+    execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import and prove pairs.")] = True,
+    root: RootOption = ROOT,
+) -> None:
+    """Check pairs without timing them: sources, proofs, compilation, expectations, READMEs; all, if none is named."""
+    from common.python.targets import TargetError
+    from common.python.verify import follow, print_report
+    from common.python.verify import verify as sweep
+
+    try:
+        with follow() as show:
+            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, show)
+    except TargetError as error:
+        raise usage(str(error)) from error
+    except RuntimeError as error:
+        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        raise typer.Exit(NOTHING) from error
+    print_report(report)
+    if report.nothing_checked:
+        typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)
+    raise typer.Exit(FAILED if report.problems else NOTHING if report.nothing_checked else DONE)
+
+
+@app.command()
+def build(
+    words: Words = None,
+    targets: Targets = None,
+    arch: Annotated[str | None, typer.Option(help="By default sm_90a,sm_100a,sm_103a,sm_121a.")] = None,
+    artifacts_dir: Annotated[Path, typer.Option(help="build.json goes to a new folder in here.")] = Path("artifacts"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
+    root: RootOption = ROOT,
+) -> None:
+    """Compile every .cu file and Triton kernel for each architecture, without a GPU; all pairs, if none is named."""
+    from common.python.build_report import print_build, sweep
+    from common.python.targets import TargetError
+
+    try:
+        built, folder = sweep(root, [*(words or []), *(targets or [])] or ["all"], arch, artifacts_dir, jobs)
+    except TargetError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    print_build(built, folder)
+    outcomes = {one.status for one in built.compiled}
+    raise typer.Exit(FAILED if "failed" in outcomes else DONE if "compiled" in outcomes else NOTHING)
+
+
+@app.command()
+def peak(
+    artifacts_dir: Annotated[Path, typer.Option(help="They go to peaks/<UUID>.json in here.")] = Path("artifacts"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
+    root: RootOption = ROOT,
+) -> None:
+    """Measure this machine's bandwidths, arithmetic rates and launch costs, which limits are made of, and keep them."""
+    from common.python.peak_display import measure
+
+    try:
+        measure(root, artifacts_dir, as_json)
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+    except RuntimeError as error:
+        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        raise typer.Exit(NOTHING) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
+) -> None:
+    """What this machine has and lacks for measuring, why it matters, and what would change it; changes nothing."""
+    from common.python.doctor import diagnose, print_report
+
+    print_report(diagnose(), as_json)
 
 
 @app.command("list")

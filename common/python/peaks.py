@@ -1,0 +1,111 @@
+"""The peaks of this machine, each measured by its name, inside a worker; `peak_survey` asks for them in turn.
+
+Each begins with the memory that the one before it used given back, and ends with a value or the reason why there is
+none: what this machine has not got is an ordinary answer, and what fails is raised.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.python import peaks_host, peaks_links, peaks_matrix, peaks_memory
+from common.python.peak_sampling import Timer, Unavailable, Way, best_way, device_timer, host_timer
+from common.python.peak_store import NO_GPU, Peak, Unit
+from common.python.preparation import free
+from common.python.telemetry import Monitor
+
+MEMORY_S, CACHE_S, LINK_S, LAUNCH_S, HOST_S = 0.5, 0.4, 0.5, 0.4, 0.4
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What a measurement is given: timers that note clocks and power, and a folder for files."""
+
+    on_device: Timer
+    until_idle: Timer  # by the host's clock, until the GPU is done
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A peak that can be asked for."""
+
+    unit: Unit
+    measure: Callable[[str, Instruments], Peak]
+    on_gpu: bool = True
+
+
+def _device(unit: Unit, seconds: float, ways: Callable[[], Iterator[Way]]) -> Kind:
+    return Kind(unit, lambda name, given: best_way(name, unit, ways(), given.on_device, seconds))
+
+
+def _idle(unit: Unit, seconds: float, ways: Callable[[], Iterator[Way]]) -> Kind:
+    return Kind(unit, lambda name, given: best_way(name, unit, ways(), given.until_idle, seconds))
+
+
+def _matrix(name: str) -> Kind:
+    return Kind(peaks_matrix.matrix_unit(name), lambda name, given: peaks_matrix.matrix_peak(name, given.on_device))
+
+
+def _host(name: str, given: Instruments) -> Peak:
+    ways = peaks_host.host_ways(name, peaks_host.buffer_bytes())
+    return best_way(name, "B/s", ways, host_timer(), HOST_S)
+
+
+def _disk(name: str, given: Instruments) -> Peak:
+    return peaks_host.disk_peak(name, given.scratch)
+
+
+def _compiled(name: str, given: Instruments) -> Peak:
+    return peaks_links.compile_peak(name, "cuda", given.until_idle)
+
+
+_pcie = peaks_links.pcie_ways
+KINDS: dict[str, Kind] = {
+    "hbm_read": _device("B/s", MEMORY_S, peaks_memory.read_ways),
+    "hbm_write": _device("B/s", MEMORY_S, peaks_memory.write_ways),
+    "hbm_copy": _device("B/s", MEMORY_S, peaks_memory.copy_ways),
+    "hbm_triad": _device("B/s", MEMORY_S, peaks_memory.triad_ways),
+    "l2_read": _device("B/s", CACHE_S, peaks_memory.l2_ways),
+    "shared_read": _device("B/s", CACHE_S, peaks_memory.shared_ways),
+    **{name: _matrix(name) for name in ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "fp8_rowwise", "int8", "fp4")},
+    **{name: _matrix(name) for name in ("bf16_sparse", "fp16_sparse", "tf32_sparse", "fp8_sparse", "int8_sparse")},
+    "fp32_fma": _device("FLOP/s", CACHE_S, peaks_matrix.fma_ways),
+    "pcie_to_device": _device("B/s", LINK_S, partial(_pcie, to_device=True, pinned=True)),
+    "pcie_to_host": _device("B/s", LINK_S, partial(_pcie, to_device=False, pinned=True)),
+    "pcie_to_device_pageable": _idle("B/s", LINK_S, partial(_pcie, to_device=True, pinned=False)),
+    "pcie_to_host_pageable": _idle("B/s", LINK_S, partial(_pcie, to_device=False, pinned=False)),
+    "pcie_both": _device("B/s", LINK_S, peaks_links.pcie_both_ways),
+    "nvlink_copy": _device("B/s", LINK_S, peaks_links.peer_ways),
+    "all_reduce": _device("B/s", LINK_S, peaks_links.all_reduce_ways),
+    "launch_eager": _idle("s", LAUNCH_S, peaks_links.launch_ways),
+    "graph_node": _device("s", LAUNCH_S, peaks_links.graph_ways),
+    "compile_call": Kind("s", _compiled),
+    **{name: Kind("B/s", _host, on_gpu=False) for name in ("host_read", "host_copy", "host_triad")},
+    **{name: Kind("B/s", _disk, on_gpu=False) for name in ("disk_write", "disk_read")},
+}
+
+
+def plan() -> dict[str, Any]:
+    """What can be asked for, each with its unit, and the caches that traffic may stay in, in bytes."""
+    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size if torch.cuda.is_available() else 0
+    units = {name: kind.unit for name, kind in KINDS.items()}
+    return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": peaks_host.cache_bytes()}
+
+
+def measure(name: str, scratch: Path) -> Peak:
+    """One peak. Raises what a measurement raises that fails for another reason than what this machine lacks."""
+    kind = KINDS[name]
+    if kind.on_gpu and not torch.cuda.is_available():
+        return Peak(name=name, unit=kind.unit, reason=NO_GPU)
+    free()
+    monitor = Monitor.open(str(torch.cuda.get_device_properties(0).uuid)) if kind.on_gpu else None
+    settle = torch.cuda.synchronize if kind.on_gpu else lambda: None
+    try:
+        return kind.measure(name, Instruments(device_timer(monitor), host_timer(settle, monitor), scratch))
+    except Unavailable as error:
+        return Peak(name=name, unit=kind.unit, reason=str(error))

@@ -1,0 +1,196 @@
+"""A run's folder as a GPU would leave it, made by hand: every verdict, rungs, peers, telemetry and hostile names."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from common.python.judgement import judge
+from common.python.machine import Gpu, Machine
+from common.python.peak_store import Peak, Survey, peaks_of
+from common.python.results import (
+    Block,
+    Cost,
+    Manifest,
+    PairResult,
+    Proof,
+    Sample,
+    Summary,
+    Telemetry,
+    VariantResult,
+    Why,
+)
+from common.python.roster import CONTROL
+
+STARTED = "2026-01-02T03:04:05+00:00"
+SURVEY = Survey(
+    device="NVIDIA H200",
+    uuid="GPU-1",
+    measured=datetime.fromisoformat("2026-01-01T03:04:05+00:00"),
+    seconds=30.0,
+    versions={},
+    peaks=[
+        Peak(name=name, unit=unit, value=value, low=value, high=value, fastest=value)
+        for name, unit, value in (("hbm_copy", "B/s", 4e12), ("fp32", "FLOP/s", 50e12))
+    ],
+)
+PEAKS = peaks_of(SURVEY, datetime.fromisoformat(STARTED))
+COST = Cost(hbm_bytes=80e6, flops=160e6)  # 20 us by these peaks
+HOSTILE = (
+    "<script>document.title='owned'</script>\"'&amp; </pre></text></svg><img src=x onerror=alert(1)> | `x` $x^2$ "
+    "\\frac{ \x00\x1b[31m \u202e ]]> --> javascript:alert(1) <style>*{display:none}</style>"
+)
+HOSTILE_NAME = HOSTILE.replace("\x00", "")  # which no folder can be called
+WOBBLE = (1.0, 1.002, 0.999, 1.001, 0.998, 1.0005, 0.9995, 1.0015)
+SOURCES = {
+    "baseline_copy.py": '"""Element by element."""\n\nshared = 1\n\ndef prepare():\n    return None  # < & >\n',
+    "baseline_copy.cu": "// One thread an element.\nslow<<<1, 1>>>();\n",
+    "optimized_copy.py": '"""Row by row."""\n\nshared = 1\n\ndef prepare():\n    return fast\n',
+    "optimized_copy.cu": "// Four elements a thread.\nfast<<<1, 1>>>();\n",
+}
+
+
+def variant(name: str, **facts: Any) -> VariantResult:
+    role, rest = name.split("_", 1)
+    label = rest.split("__", 1)[1] if "__" in rest else role
+    known: dict[str, Any] = {
+        "name": name,
+        "role": role,
+        "label": label,
+        "file": f"ch07/{name}.py",
+        "sentence": f"What {label} does.",
+        "kinds": ["CUDA"],
+        "status": "proven",
+        "proofs": [Proof(size="test", when="before timing", error=3e-7)],
+        "why": Why(
+            kernels=4 if role == "baseline" else 1, peak_bytes=3e9 if role == "baseline" else 1e9, top=["k<int>"]
+        ),
+    }
+    return VariantResult.model_validate(known | facts)
+
+
+def blocks(us: Mapping[str, float], rounds: int = 4, a_round: int = 3) -> list[Block]:
+    """Mirrored blocks of device samples, each variant's with a deterministic wobble of 0.2%."""
+    made = []
+    for index in range(rounds):
+        for turn in range(a_round):
+            order = [*us, *reversed(us)]
+            samples = [
+                Sample(
+                    variant=name,
+                    device_us=us[name] * WOBBLE[(index + 3 * turn + 5 * place) % 8] * WOBBLE[(turn + len(name)) % 8],
+                    wall_us=None,
+                    host_us=5.0,
+                )
+                for place, name in enumerate(order)
+            ]
+            state = Telemetry(sm_mhz=1980, memory_mhz=3201, power_w=640, temperature_c=55)
+            made.append(Block(round=index, steps=1, samples=samples, telemetry=state))
+    return made
+
+
+def pair(us: Mapping[str, float], name: str = "copy", **facts: Any) -> PairResult:
+    """A pair whose variants (`baseline`, `optimized`, `optimized__wide`, `peer__lib`) took these microseconds."""
+    times = {f"{role.split('__')[0]}_{name}" + role[len(role.split("__")[0]) :]: t for role, t in us.items()}
+    timed = {**times, CONTROL: facts.pop("control_us", us["baseline"])}
+    rows = facts.pop("rows", {})
+    known: dict[str, Any] = {
+        "chapter": "ch07",
+        "name": name,
+        "status": "proven",
+        "clock": "device",
+        "goal": "speed",
+        "device": "NVIDIA H200",
+        "size": "bench",
+        "shape": {"n": 4096},
+        "tolerance": 1e-6,
+        "cost": COST,
+        "floor_us": 1.5,
+        "seed": 7,
+        "seconds": {"proof": 0.5, "samples": 1.25},
+        "variants": [variant(stem, **rows.get(role, {})) for role, stem in zip(us, times)],
+        "blocks": blocks(timed, **facts.pop("plan", {})),
+    }
+    return judge(PairResult.model_validate(known | facts), PEAKS)
+
+
+def refused(status: str, name: str, reason: str, **facts: Any) -> PairResult:
+    known = {"chapter": "ch08", "name": name, "status": status, "reason": reason, "device": "NVIDIA H200"}
+    return PairResult.model_validate(known | facts)
+
+
+def every_kind() -> list[PairResult]:
+    hostile = pair(
+        {"baseline": 100.0, "optimized": 50.0},
+        name=HOSTILE_NAME,
+        notes=[HOSTILE],
+        reason=HOSTILE,
+        hint=HOSTILE,
+        log=f"{HOSTILE}\n{HOSTILE}",
+        rows={"baseline": {"sentence": HOSTILE}, "optimized": {"label": HOSTILE, "why": Why(top=[HOSTILE])}},
+    )
+    wrong = Proof(size="bench", when="after timing", reason="relative error 5.00e-03")
+    return [
+        pair({"baseline": 400.0, "optimized": 50.0, "optimized__wide": 44.0, "peer__lib": 55.0, "peer__old": 70.0}),
+        pair({"baseline": 100.0, "optimized": 130.0}, name="smaller", goal="memory"),
+        pair({"baseline": 100.0, "optimized": 100.0}, name="same"),
+        pair({"baseline": 100.0, "optimized": 90.0}, name="doubtful", plan={"rounds": 2}),
+        pair({"baseline": 321.0, "optimized": 123.0}, name="disturbed", control_us=400.0),
+        pair(
+            {"baseline": 100.0, "optimized": 77.7},
+            name="wrong",
+            rows={"optimized": {"status": "failed", "verdict": "invalid", "reason": "it is wrong", "proofs": [wrong]}},
+        ),
+        refused("failed", "crash", "segfault", log="line one\nline two"),
+        refused("unsupported", "cluster", "needs sm_100, found sm_90"),
+        refused("built", "compiled", "compiled for sm_80, not run"),
+        hostile,
+    ]
+
+
+def manifest(root: Path | None = None, **facts: Any) -> Manifest:
+    gpu = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=139, power_limit_w=700)
+    machine = Machine(
+        hostname="box", system="Linux 6", cpu="a CPU", cores=16, memory_gib=128, numa_nodes=1, gpus=[gpu], driver="580"
+    )
+    digests = {str(path): sha256(path.read_bytes()).hexdigest() for path in sorted((root or Path()).glob("ch07/*.*"))}
+    known: dict[str, Any] = {
+        "started": STARTED,
+        "command": ["benchmark_cli", "run", "ch7"],
+        "options": {"budget_s": 3.0, "size": None, "profile": False},
+        "targets": ["ch7"],
+        "machine": machine,
+        "versions": {"torch": "2.11.0", "nvcc": None},
+        "git_commit": "abc123",
+        "git_dirty": True,
+        "sources": digests if root else {},
+        "environment": {"CUDA_MODULE_LOADING": "LAZY"},
+        "seed": 0,
+    }
+    return Manifest.model_validate(known | facts)
+
+
+def summary(pairs: Sequence[PairResult], about: Manifest | None = None, **facts: Any) -> Summary:
+    known: dict[str, Any] = {"finished": "2026-01-02T03:05:05+00:00", "seconds": 60.0, "complete": True}
+    rows = [result.model_copy(update={"blocks": []}) for result in pairs]
+    return Summary.model_validate({"manifest": about or manifest(), "pairs": rows} | known | facts)
+
+
+def write_sources(root: Path) -> Path:
+    (root / "ch07").mkdir(parents=True, exist_ok=True)
+    for name, text in SOURCES.items():
+        (root / "ch07" / name).write_text(text)
+    return root
+
+
+def write_run(folder: Path, pairs: Sequence[PairResult], about: Manifest | None = None, **facts: Any) -> Path:
+    """A run's folder as `run` leaves it: the summary, its table, the peaks, and each pair with its samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_text(summary(pairs, about, **facts).model_dump_json())
+    (folder / "peaks.json").write_text(SURVEY.model_dump_json())
+    for result in pairs:
+        place = folder / f"{result.chapter}_{result.name}" / "results"
+        place.mkdir(parents=True)
+        (place / "benchmark_test_results.json").write_text(result.model_dump_json())
+    return folder

@@ -1,0 +1,226 @@
+"""The tool over whole folders of runs: what it prints and writes, what it refuses, and with which exit code."""
+
+import csv
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import manifest, pair, refused, write_run
+from typer.testing import CliRunner
+
+from common.python import expectations
+from common.python.results import PairResult
+from tools.analysis.analyze_expectations import app
+from tools.cli.benchmark_cli import app as benchmark_cli
+
+ROOT = Path(__file__).resolve().parents[2]
+README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
+
+
+@dataclass
+class Place:
+    """A tree with a chapter, and its artifacts."""
+
+    root: Path
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def kept(self) -> Path:
+        return self.root / "ch07" / "expectations_h200.json"
+
+    def pair(self, optimized: float = 50.0, baseline: float = 100.0, **facts: Any) -> PairResult:
+        return pair({"baseline": baseline, "optimized": optimized}, **facts)
+
+    def run(self, day: int, *pairs: PairResult, **facts: Any) -> Path:
+        return write_run(self.artifacts / f"202601{day:02}T000000.000000Z", pairs, manifest(**facts))
+
+    def analyze(self, *words: str | Path) -> tuple[int, list[str], list[str]]:
+        command = ["--root", self.root, *(() if "--artifacts-dir" in words else ("--artifacts-dir", self.artifacts))]
+        done = CliRunner().invoke(app, [str(word) for word in (*command, *words)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.stdout.splitlines(), done.stderr.splitlines()
+
+    def files(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in sorted(self.root.glob("ch07/*"))}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "ch07").mkdir()
+    (tmp_path / "ch07" / "README.md").write_text(README)
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def settled(place: Place) -> Place:
+    """With the expectations of three runs, whose speedups are 2.000, 2.016 and 2.008."""
+    for day, optimized in ((1, 50.0), (2, 49.6), (3, 49.8)):
+        place.run(day, place.pair(optimized))
+    code, out, err = place.analyze("--update")
+    assert (code, err) == (0, [])
+    assert out[-3:-1] == ["wrote ch07/expectations_h200.json", "wrote ch07/README.md"]
+    assert out[-1].startswith("ch07:copy: expected from now on 2.01x [")
+    return place
+
+
+def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it(settled: Place) -> None:
+    one = expectations.read(settled.kept).pairs["copy"]
+    assert one.runs == 3
+    assert one.result.variants[1].device is not None
+    assert one.result.variants[1].device.median == pytest.approx(49.8, rel=1e-3)
+    assert "2.01x" in (settled.root / "ch07" / "README.md").read_text()
+    settled.run(4, settled.pair(49.8))
+    code, out, err = settled.analyze()
+    assert (code, err) == (0, [])
+    assert out == ["ch07:copy  met", f"{settled.artifacts}/20260104T000000.000000Z on NVIDIA H200: 1 met"]
+
+
+def test_a_regression_exits_with_3_where_it_was_asked_for_and_is_in_the_csv(settled: Place) -> None:
+    settled.run(4, settled.pair(60.0), refused("failed", "crash", "segfault"))
+    table = settled.root / "reports" / "proof.csv"
+    before = settled.files()
+    for words, code in (
+        ((), 0),
+        (("--fail-on", "missing,improved"), 0),
+        (("--fail-on", "regressed,failed"), 3),
+        (("--fail-on", " failed"), 3),
+        (("--update", "--provisional", "--fail-on", "regressed"), 3),
+    ):
+        assert settled.analyze("--output-csv", table, *words)[0] == code
+    assert settled.files() == before  # what was refused is not made the new expectation
+    lines = list(csv.DictReader(table.open()))
+    assert [(line["chapter"], line["pair"], line["status"]) for line in lines] == [
+        ("ch07", "copy", "regressed"),
+        ("ch08", "crash", "failed"),
+    ]
+    assert "expected 2.01x" in lines[0]["reason"]
+    older = settled.artifacts / "20260103T000000.000000Z"
+    assert settled.analyze("--artifacts-dir", older, "--fail-on", "regressed,failed")[0] == 0
+
+
+def test_fewer_than_three_runs_are_refused_with_how_many_more_are_needed(place: Place) -> None:
+    place.run(1, place.pair(40.0), sources={"common/x.py": "1"})
+    place.run(2, place.pair())
+    place.run(3, place.pair(52.0))
+    before = place.files()
+    code, _, err = place.analyze("--update")
+    assert code == 2
+    assert err == [
+        "left out 20260101T000000.000000Z: of other sources: common/x.py",
+        "analyze_expectations: --update takes 3 runs of the same sources, and here are 2: 1 more is needed, "
+        "or --provisional",
+    ]
+    assert place.files() == before
+    code, out, _ = place.analyze("--update", "--provisional")
+    assert code == 0
+    assert out[-1].endswith("the median of 2")
+    assert expectations.read(place.kept).pairs["copy"].runs == 2
+    assert "Provisional, from fewer runs: copy." in (place.root / "ch07" / "README.md").read_text()
+
+
+def test_of_many_runs_that_are_left_out_the_newest_are_named(settled: Place) -> None:
+    settled.run(9, settled.pair(), sources={"common/x.py": "1"})
+    for day in range(4, 9):
+        settled.run(day, settled.pair())
+    err = settled.analyze("--update")[2]
+    assert [line.split(":")[0] for line in err[:5]] == [f"left out 2026010{day}T000000.000000Z" for day in range(4, 9)]
+    assert err[5] == "left out 3 older runs too"
+
+
+def test_the_folder_of_one_run_is_that_run_alone(settled: Place) -> None:
+    code, _, err = settled.analyze("--artifacts-dir", settled.artifacts / "20260101T000000.000000Z", "--update")
+    assert code == 2
+    assert "here is 1: 2 more are needed" in err[-1]
+
+
+def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Place) -> None:
+    before = settled.files()
+    for day in (4, 5, 6):
+        settled.run(day, settled.pair(100.0), git_commit="new")
+    for folder in sorted(settled.artifacts.iterdir())[:3]:
+        shutil.rmtree(folder)
+    code, _, err = settled.analyze("--update")
+    assert code == 2
+    assert err == [
+        "ch07:copy: not recorded, 0 sound runs, 3 more needed: it is same, not faster or smaller",
+        "analyze_expectations: --update recorded nothing: no pair is proven, faster and alone on its GPU in 3 runs",
+    ]
+    assert settled.files() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--fail-on", "regressed,slow"), "--fail-on 'slow' is not a status: met, improved, regressed, "),
+        (("--fail-on", ""), "--fail-on '' is not a status"),
+        (("--provisional",), "--provisional goes with --update"),
+        (("--artifacts-dir", "/nowhere"), "/nowhere holds no run: name a folder of runs, such as artifacts"),
+        (("--output-csv", "/proc/x/y.csv"), "cannot use /proc/x"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str, ...], told: str) -> None:
+    code, _, err = settled.analyze(*words)
+    assert (code, len(err)) == (2, 1)
+    assert err[0].startswith(f"analyze_expectations: {told}")
+
+
+def test_a_word_that_no_option_takes_is_one_line_too(settled: Place) -> None:
+    command = [sys.executable, str(ROOT / "tools" / "analysis" / "analyze_expectations.py"), "--bogus"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=settled.root)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("analyze_expectations: No such option: --bogus")
+    done = subprocess.run(command[:2], capture_output=True, text=True, timeout=60, check=False, cwd=settled.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ch07:copy  new" in done.stdout  # of ./artifacts, and nothing is expected of it in this repository
+    done = subprocess.run([*command[:2], "--fail-on", "new"], capture_output=True, check=False, cwd=settled.root)
+    assert done.returncode == 3
+
+
+def test_an_unfinished_newest_run_is_not_replaced_by_an_older_one(settled: Place) -> None:
+    folder = settled.artifacts / "20260109T000000.000000Z"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    code, out, err = settled.analyze("--fail-on", "regressed")
+    assert (code, out) == (2, [])
+    assert f"{folder} has no summary.json" in err[0]
+
+
+def test_unreadable_files_are_one_line(settled: Place) -> None:
+    kept = settled.kept.read_text()
+    for text in (kept[:100], kept.replace('"schema_version": 2', '"schema_version": 9'), "\x00"):
+        settled.kept.write_text(text)
+        code, _, err = settled.analyze()
+        assert (code, len(err)) == (2, 1)
+        assert "expectations_h200.json is not a readable expectations file" in err[0]
+    settled.kept.write_text(kept)
+    (settled.artifacts / "20260103T000000.000000Z" / "summary.json").write_text("{")
+    code, _, err = settled.analyze()
+    assert (code, len(err)) == (2, 1)
+
+
+def test_a_run_of_a_foreign_chapter_writes_nowhere_else(place: Place) -> None:
+    stray = place.pair().model_copy(update={"chapter": "ch99"})
+    for day in (1, 2, 3):
+        place.run(day, stray)
+    before = place.files()
+    code, _, err = place.analyze("--update")
+    assert (code, err) == (2, ["analyze_expectations: 'ch99' is no chapter: ch01 to ch20"])
+    assert place.files() == before
+
+
+def test_compare_is_a_command_with_one_line_for_what_is_no_run(settled: Place, tmp_path: Path) -> None:
+    runs = sorted(settled.artifacts.iterdir())
+    done = CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(runs[1])])
+    assert done.exit_code == 0
+    assert "50.0 us -> 49.6 us" in done.stdout
+    assert CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(runs[1]), "--json"]).stdout.startswith("{")
+    done = CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(tmp_path)])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"benchmark_cli: {tmp_path} has no summary.json")

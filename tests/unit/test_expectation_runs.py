@@ -1,0 +1,215 @@
+"""Only sound runs of the same sources in the same environment make an expectation, and of these the median does."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import STARTED, blocks, manifest, pair, refused, variant, write_run
+
+from common.python.artifacts import read_run
+from common.python.expectation_runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
+from common.python.results import Manifest, PairResult, Proof, Telemetry
+
+ROOT = Path(__file__).resolve().parents[2]
+TWO = {"baseline": 100.0, "optimized": 50.0}
+
+
+def sound(optimized: float = 50.0, **facts: Any) -> PairResult:
+    return pair({"baseline": 100.0, "optimized": optimized}, **facts)
+
+
+def runs_of(tmp_path: Path, *pairs: PairResult | list[PairResult], about: Manifest | None = None) -> list[Path]:
+    """A folder of runs, oldest first, of a pair or several each."""
+    for index, one in enumerate(pairs):
+        write_run(tmp_path / f"2026010{index + 1}T000000.000000Z", one if isinstance(one, list) else [one], about)
+    return run_folders(tmp_path)
+
+
+def test_the_newest_run_is_the_last_by_name_and_an_unfinished_one_is_not_passed_over(tmp_path: Path) -> None:
+    folders = runs_of(tmp_path, sound(), sound())
+    (tmp_path / "peaks").mkdir()
+    (tmp_path / "20260103T000000.000000Z").mkdir()  # what `build` leaves
+    assert run_folders(tmp_path) == folders
+    assert run_folders(folders[0]) == folders[:1]
+    (tmp_path / "20260103T000000.000000Z" / "manifest.json").write_text("{}")
+    assert run_folders(tmp_path)[-1].name == "20260103T000000.000000Z"
+
+
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_folder_without_runs_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="holds no run: name a folder of runs"):
+        run_folders(tmp_path / name)
+
+
+HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"sources": {**HASHES, "ch08/baseline_x.py": "3"}}, None),  # another target
+        ({"sources": {**HASHES, "ch07/baseline_copy.py": "9"}}, "of other sources: ch07/baseline_copy.py"),
+        ({"sources": {**HASHES, "common/python/new.py": "4"}}, "of other sources: common/python/new.py"),
+        ({"sources": {"common/python/a.py": "8", "ch07/baseline_copy.py": "9"}}, "baseline_copy.py and others"),
+        ({"versions": {"torch": "2.10.0"}}, "of another environment: torch 2.10.0 -> 2.11.0"),
+    ],
+)
+def test_runs_are_alike_if_their_sources_and_environment_are(
+    tmp_path: Path, changes: dict[str, Any], reason: str | None
+) -> None:
+    old = write_run(tmp_path / "1", [sound()], manifest(**{"sources": HASHES, **changes}))
+    new = write_run(tmp_path / "2", [sound()], manifest(sources=HASHES))
+    runs, told = alike([old, new], read_run(new))
+    assert [run.folder for run in runs] == ([new] if reason else [old, new])
+    assert [line.startswith("1: ") and reason in line for line in told if reason] == [True] * bool(reason)
+
+
+def test_a_damaged_run_is_left_out_and_told_of(tmp_path: Path) -> None:
+    folders = runs_of(tmp_path, sound(), sound())
+    (folders[0] / "summary.json").write_text("{")
+    runs, told = alike(folders, read_run(folders[1]))
+    assert len(runs) == 1
+    assert "summary.json is damaged or foreign" in told[0]
+
+
+def with_telemetry(state: Telemetry, discarded: str | None = None) -> PairResult:
+    found = sound()
+    found.blocks[3].telemetry, found.blocks[3].discarded = state, discarded
+    return found
+
+
+def without_proof() -> PairResult:
+    found = sound()
+    found.variants[1].proofs = []
+    return found
+
+
+def refuted() -> PairResult:
+    found = sound()
+    found.variants[1].proofs.append(Proof(size="bench", when="after timing", reason="off"))
+    return found
+
+
+def with_failed_rung() -> PairResult:
+    found = sound()
+    row = variant("optimized_copy__wide", status="failed", reason="segfault")
+    return found.model_copy(update={"variants": [*found.variants, row]})
+
+
+def without_control() -> PairResult:
+    us = {"baseline_copy": 100.0, "optimized_copy": 50.0}
+    return sound(blocks=blocks(us))
+
+
+def with_bad_control() -> PairResult:
+    found = sound()
+    found.control = found.variants[1].speedup
+    return found
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (lambda: sound(), None),
+        (lambda: sound(100.0), "it is same, not faster or smaller"),
+        (lambda: sound(200.0), "it is slower"),
+        (lambda: sound(100.0, goal="memory"), None),
+        (lambda: sound(plan={"rounds": 2}), "it is inconclusive"),
+        (lambda: refused("failed", "copy", "segfault"), "it failed: segfault"),
+        (lambda: refused("unsupported", "copy", "needs sm_100"), "it is unsupported: needs sm_100"),
+        (lambda: sound(control_us=150.0), "it failed: the control"),
+        (with_failed_rung, "it failed: optimized_copy__wide: segfault"),
+        (lambda: sound(device="cpu"), "it was measured on the CPU"),
+        (lambda: sound(size="test"), "its size is test, not bench"),
+        (without_proof, "optimized_copy holds no proof"),
+        (refuted, "optimized_copy holds no proof"),
+        (without_control, "its control is missing"),
+        (with_bad_control, "its control is missing or reads other than 1"),
+        (lambda: with_telemetry(Telemetry(other_processes=1)), "other processes were on the GPU"),
+        (lambda: with_telemetry(Telemetry(other_processes=1), "GPU slowed"), None),
+        (lambda: with_telemetry(Telemetry(other_processes=0)), None),
+        (lambda: with_telemetry(Telemetry()), None),  # NVML refused
+    ],
+)
+def test_only_a_proven_gain_on_a_gpu_of_its_own_is_sound(result: Callable[[], PairResult], reason: str | None) -> None:
+    found = doubt(result(), manifest())
+    assert found is None if reason is None else found is not None and found.startswith(reason)
+
+
+@pytest.mark.parametrize("option", ["reproducible", "cold_start"])
+def test_what_was_run_as_nobody_would_is_not_sound(option: str) -> None:
+    assert doubt(sound(), manifest(options={option: True})) == f"it was run as {option}"
+    assert doubt(sound(), manifest(options={option: False})) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [((50.0, 40.0, 48.0), 48.0), ((50.0, 40.0, 48.0, 45.0), 48.0), ((50.0, 40.0), 50.0), ((40.0,), 40.0)],
+)
+def test_the_median_is_kept_and_never_the_best(times: tuple[float, ...], kept: float) -> None:
+    outcomes = [(sound(us), manifest(started=f"of {us}")) for us in times]
+    one = made_of(outcomes, ROOT)
+    assert (one.measured, one.runs) == (f"of {kept}", len(times))
+    assert one.gain is not None
+    middle = float(np.median([100 / us for us in times])) if len(times) >= 3 else 100 / kept
+    assert one.gain.ratio == pytest.approx(middle, rel=2e-3)
+
+
+def test_where_memory_is_the_goal_the_median_is_of_memory() -> None:
+    outcomes = []
+    for index, peak in enumerate((3e9, 1e9, 2e9)):
+        found = sound(100.0 - index, goal="memory")
+        why = found.variants[1].why
+        assert why is not None
+        found.variants[1].memory_ratio = 4e9 / peak
+        outcomes.append((found, manifest(started=str(index))))
+    assert made_of(outcomes, ROOT).measured == "2"
+
+
+def test_an_interval_over_runs_shows_what_no_run_can_see() -> None:
+    found = over_runs([2.0, 2.0 * 1.02, 2.0 * 1.04])
+    half = 4.302653 * np.std(np.log([1.0, 1.02, 1.04]), ddof=1) / math.sqrt(3)
+    assert (found.ratio, found.rounds) == (pytest.approx(2.04), 3)
+    assert (math.log(found.high / 2.04), math.log(2.04 / found.low)) == pytest.approx((half, half))
+    with pytest.raises(ValueError, match="needs two"):
+        over_runs([2.0])
+
+
+def test_the_interval_of_a_time_is_where_a_further_runs_lies() -> None:
+    random = np.random.default_rng(7)
+    inside = 0
+    for logs in random.normal(0, 0.02, (4000, 4)):
+        found = further_run([50.0 * math.exp(log) for log in logs[:3]])
+        inside += found.low <= 50.0 * math.exp(logs[3]) <= found.high
+    assert inside / 4000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -> None:
+    contended = with_telemetry(Telemetry(other_processes=2))
+    wide = pair({"baseline": 100.0, "optimized": 50.0, "optimized__wide": 40.0}, name="wide")
+    narrow = pair(TWO, name="wide")
+    nights = [[sound(), narrow], [contended, wide], [sound(), wide], [sound(), wide]]
+    folders = runs_of(tmp_path, *nights)
+    runs = [read_run(folder) for folder in folders]
+    chosen, told = choose(runs, ROOT, provisional=False)
+    assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 3), ("ch07:wide", 3)]
+    assert told == []
+    chosen, told = choose(runs[1:], ROOT, provisional=False)
+    assert [one.result.key for one in chosen] == ["ch07:wide"]
+    assert told == ["ch07:copy: not recorded, 2 sound runs, 1 more needed: other processes were on the GPU"]
+    chosen, told = choose(runs[:2], ROOT, provisional=True)
+    assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 1), ("ch07:wide", 1)]
+    assert chosen[0].measured == STARTED
+    chosen, told = choose(runs[1:2], ROOT, provisional=True)
+    assert told == ["ch07:copy: not recorded, 0 sound runs, 1 more needed: other processes were on the GPU"]
+
+
+def test_runs_of_another_shape_are_of_another_pair(tmp_path: Path) -> None:
+    folders = runs_of(tmp_path, sound(shape={"n": 1}), sound(), sound())
+    _, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
+    assert len(told) == 1
+    assert told[0].endswith("its shape, clock, goal or variants are not those of the newest run")

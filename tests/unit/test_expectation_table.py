@@ -1,0 +1,81 @@
+"""The CSV has a line a pair with both sides, and nothing of what may not be shown."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from synthetic_run import HOSTILE, STARTED, every_kind, manifest, pair
+
+from common.python.expectation_check import Held, hold
+from common.python.expectation_runs import made_of
+from common.python.expectation_table import FIELDS, proof_csv
+from common.python.expectations import Expectation
+from common.python.results import PairResult
+
+ROOT = Path(__file__).resolve().parents[2]
+US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}
+
+
+def expect(found: PairResult) -> Expectation:
+    return made_of([(found, manifest(git_commit="old", started="2025"))] * 3, ROOT)
+
+
+def lines(*rows: Held) -> list[dict[str, str]]:
+    text = proof_csv(rows, manifest())
+    assert text.count("\n") == len(rows) + 1
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
+    (line,) = lines(hold(pair({**US, "optimized": 52.0}), expect(pair(US)), manifest(versions={"torch": "9"})))
+    assert tuple(line) == FIELDS
+    assert [line[name] for name in ("chapter", "pair", "status", "gpu", "size", "clock", "goal", "variant")] == [
+        *("ch07", "copy", "inconclusive", "NVIDIA H200", "bench", "device", "speed", "optimized_copy")
+    ]
+    assert line["differences"] == "torch 2.11.0 -> 9"
+    assert line["reason"].endswith("perhaps by what changed: torch 2.11.0 -> 9")
+    figures = {
+        "speedup": (100 / 52, 2.0),
+        "baseline_us": (100.0, 100.0),
+        "optimized_us": (52.0, 50.0),
+        "limit_us": (20.0, 20.0),
+        "baseline_percent_of_limit": (20.0, 20.0),
+        "percent_of_limit": (100 * 20 / 52, 40.0),
+        "peer_ratio": (55 / 52, 1.1),
+        "sm_mhz": (1980, 1980),
+        "memory_ratio": (3.0, 3.0),
+    }
+    for name, (found, expected) in figures.items():
+        assert float(line[name]) == pytest.approx(found, rel=5e-3), name
+        assert float(line[f"expected_{name}"]) == pytest.approx(expected, rel=5e-3), name
+    for side in ("", "expected_"):
+        assert float(line[f"{side}speedup_low"]) <= float(line[f"{side}speedup"]) <= float(line[f"{side}speedup_high"])
+        assert float(line[f"{side}time_low"]) <= float(line[f"{side}time_high"])
+        assert (line[f"{side}limit_by"], line[f"{side}peer"]) == ("hbm", "lib")
+        assert line[f"{side}limit_source"].startswith("measured 1 day ago")
+    assert (line["expected_runs"], line["commit"], line["expected_commit"]) == ("3", "abc123", "old")
+    assert (line["measured"], line["expected_measured"]) == (STARTED, "2025")
+
+
+def test_what_may_not_be_shown_or_is_not_there_is_empty() -> None:
+    (invalid,) = lines(hold(pair(US, control_us=150.0), expect(pair(US)), manifest()))
+    assert (invalid["status"], invalid["speedup"], invalid["optimized_us"], invalid["limit_us"]) == (
+        "failed",
+        "",
+        "",
+        "",
+    )
+    assert float(invalid["expected_speedup"]) == pytest.approx(2.0, rel=5e-3)
+    (missing,) = lines(Held("ch07:copy", "missing", expected=expect(pair(US))))
+    assert (missing["status"], missing["gpu"], missing["measured"]) == ("missing", "NVIDIA H200", "")
+    (new,) = lines(hold(pair(US), None, manifest()))
+    assert (new["status"], new["expected_speedup"], new["expected_runs"]) == ("new", "", "")
+
+
+def test_hostile_names_stay_on_their_line() -> None:
+    found = lines(*(hold(one, None, manifest()) for one in every_kind()))
+    found += lines(hold(pair(US, device=HOSTILE), None, manifest(git_commit=HOSTILE)))
+    assert "\\x1b" not in str(found)
+    assert "\\u202e" not in str(found)
+    assert found[-2]["pair"].startswith(HOSTILE[:20])

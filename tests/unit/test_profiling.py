@@ -1,0 +1,52 @@
+"""One profile serves all variants, and each is told its own part of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.python.preparation import Prepared
+from common.python.profiling import _read, why
+from common.python.workload import Step
+
+CPU = torch.device("cpu")
+
+
+def prepared(name: str, step: Step) -> Prepared:
+    return Prepared(name, step, {}, 0.0, 0.0)
+
+
+def test_each_variant_is_told_its_own_operators_and_whoever_is_at_work_is_said(tmp_path: Path) -> None:
+    x = torch.ones(64, 64)
+    said: list[tuple[str, str]] = []
+    variants = [prepared("baseline_x", lambda: x.exp().sin()), prepared("optimized_x", lambda: x.cos())]
+    found = why(variants, CPU, tmp_path / "folder" / "t.json", lambda who, what: said.append((who, what)))
+    assert list(found) == ["baseline_x", "optimized_x"]
+    assert (found["baseline_x"].operators, set(found["baseline_x"].top)) == (2, {"aten::exp", "aten::sin"})
+    assert (found["optimized_x"].operators, found["optimized_x"].top) == (1, ["aten::cos"])
+    assert said == [("baseline_x", "profile"), ("optimized_x", "profile")]
+    assert json.loads((tmp_path / "folder" / "t.json").read_text())["traceEvents"]
+
+
+def event(name: str, category: str, ts: float, dur: float, **args: int) -> dict[str, object]:
+    return {"name": name, "cat": category, "ph": "X", "ts": ts, "dur": dur, "args": args}
+
+
+def test_kernels_belong_to_the_step_that_was_waited_for_and_overlap_counts_once() -> None:
+    events = [
+        event("step and its work of a", "user_annotation", 100, 200),
+        event("step of a", "user_annotation", 100, 20),
+        event("cudaStreamSynchronize", "cuda_runtime", 110, 5),
+        event("cudaDeviceSynchronize", "cuda_runtime", 121, 178),  # the harness's own
+        event("add", "kernel", 150, 40),
+        event("add", "kernel", 170, 40),
+        event("Memcpy HtoD", "gpu_memcpy", 200, 30, bytes=4096),
+        event("step and its work of b", "user_annotation", 400, 100),
+        event("step of b", "user_annotation", 400, 10),
+        event("mul", "kernel", 450, 7),
+    ]
+    a, b = (_read(events, name, torch.device("cuda")) for name in ("a", "b"))
+    assert (a.kernels, a.syncs, a.copied_bytes, a.busy_us) == (2, 1, 4096.0, pytest.approx(80.0))
+    assert a.top == ["add", "Memcpy HtoD"]
+    assert (b.kernels, b.syncs, b.copied_bytes, b.busy_us) == (1, 0, 0.0, pytest.approx(7.0))

@@ -1,0 +1,51 @@
+"""How many rounds and blocks a session takes, by hand-computed cases."""
+
+import pytest
+
+from common.python.schedule import blocks_in_round, fixed_plan, out_of_time, warm_passes
+
+
+@pytest.mark.parametrize(
+    ("iterations", "plan"),
+    [
+        (None, None),
+        (1, [1]),
+        (2, [1]),
+        (6, [1, 1, 1]),
+        (20, [2, 2, 1, 1, 1, 1, 1, 1]),
+        (64, [4] * 8),
+    ],
+)
+def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
+    iterations: int | None, plan: list[int] | None
+) -> None:
+    assert fixed_plan(iterations) == plan
+
+
+def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:
+    assert warm_passes(None, 5) is None
+    assert warm_passes([1, 1, 1], 5) == 2
+    assert warm_passes([1, 1, 1], 0) == 0
+    assert warm_passes([1, 1, 1], None) == 0
+
+
+def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hundreds() -> None:
+    assert blocks_in_round(budget_s=4.0, block_s=0.1) == 5
+    assert blocks_in_round(budget_s=4.0, block_s=3.0) == 1
+    assert blocks_in_round(budget_s=4.0, block_s=1e-4) == 32
+    assert blocks_in_round(budget_s=4.0, block_s=0.0) == 32
+
+
+@pytest.mark.parametrize(
+    ("seconds", "late"),
+    [
+        ({"prepare": 1.0, "warm-up": 1.0, "samples": 2.9}, False),
+        ({"prepare": 0.0, "warm-up": 0.0, "samples": 3.0}, True),
+        ({"prepare": 6.0, "warm-up": 2.0, "samples": 1.0}, True),
+        ({"prepare": 6.0, "warm-up": 1.9, "samples": 1.0, "proof": 9.0}, False),
+    ],
+)
+def test_time_is_up_after_a_budget_of_samples_or_three_of_everything_but_proof(
+    seconds: dict[str, float], late: bool
+) -> None:
+    assert out_of_time(seconds, 3.0) is late
