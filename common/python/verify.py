@@ -1,0 +1,256 @@
+"""The sweep that a contributor and CI run: all that can be checked here is, and what cannot be is counted, with why."""
+
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
+from common.python.compilation import TARGETS, Compiled, compile_pairs
+from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.machine import Machine
+from common.python.requirements import Requirements, unmet
+from common.python.results import PairResult
+from common.python.roster import Roster, new_row
+from common.python.runner import PAIR_LIMIT_S, missing, open_machine
+from common.python.session import Session, Settings
+from common.python.targets import parse
+
+SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
+ENDED = "another problem of its pair came first"
+RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sweep found, and what it took."""
+
+    checks: list[Check]
+    pairs: int
+    seconds: float
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [problem for check in self.checks for problem in check.problems]
+
+    @property
+    def nothing_checked(self) -> bool:
+        return not any(check.passed or check.problems for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where pairs are executed, and what of the tree can be: `sound` are the modules whose sources have no problem."""
+
+    root: Path
+    folder: Path  # for scratch files and logs
+    machine: Machine
+    device: str  # the GPU's name, or "cpu"
+    whole: dict[str, Pair]
+    sound: set[str]
+
+    def unready(self, pair: Pair, variant: Variant) -> str | None:
+        """Why a variant cannot be imported here, if it cannot."""
+        baseline = self.whole[pair.key].baseline
+        for whose, needed in (("its", variant), ("its baseline's", baseline)):
+            if needed is None or needed.module not in self.sound:
+                return f"{whose} source has a problem"
+            modules = (*needed.required.modules, *["triton"] * ("Triton" in needed.kinds))
+            if reasons := unmet(Requirements(modules=modules), self.machine):
+                return "; ".join(reasons)
+        return None
+
+    def settings(self, pair: Pair) -> Settings:
+        folder = self.folder / f"{pair.chapter}_{pair.name}"
+        return Settings(
+            root=self.root,
+            folder=folder,
+            scratch=folder / "scratch",
+            size="bench",
+            seed=SEED,
+            device=self.device,
+            time_limit_s=PAIR_LIMIT_S,
+            prove_at=("test",) if self.device == "cpu" else ("test", "bench"),
+        )
+
+
+def verify(
+    root: Path, targets: Sequence[str], build: bool = True, execute: bool = True, show: Show = lambda doing: None
+) -> Report:
+    """Check the pairs that the targets name, and their chapters; `show` hears what is being done.
+
+    Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
+    """
+    started = time.monotonic()
+    asked = [target for text in targets for target in parse(text)]
+    whole = {pair.key: pair for pair in find_pairs(root)}
+    pairs = select(list(whole.values()), asked)
+    sources, sound = check_sources(pairs, whole)
+    checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+        if execute and pairs:
+            # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            machine, found = open_machine(root, Path(scratch))
+            place = Place(root, Path(scratch), machine, found["device"], whole, sound)
+            with _executing(pairs, place, show) as executed:
+                compilation = check_compilation(pairs, sound, root, build, show)
+                checks += executed()
+        else:
+            count = sum(len(pair.variants) for pair in pairs)
+            checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
+            compilation = check_compilation(pairs, sound, root, build, show)
+    return Report([*checks, compilation], len(pairs), time.monotonic() - started)
+
+
+@contextmanager
+def _executing(pairs: Sequence[Pair], place: Place, show: Show) -> Iterator[Callable[[], list[Check]]]:
+    """Execute pairs while what is inside goes on; gives the function that waits for them."""
+    jobs = place.machine.cores if place.device == "cpu" else 1  # at `bench` size one pair may fill the GPU
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = [pool.submit(execute_pair, pair, place, show) for pair in pairs]
+
+        def executed() -> list[Check]:
+            whole = [Check("imports"), Check("proofs")]
+            for part in parts:
+                for check, more in zip(whole, part.result()):
+                    check.add(more)
+            return whole
+
+        try:
+            yield executed
+        except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(part.done() for part in parts):
+                for worker in multiprocessing.active_children():
+                    worker.kill()
+                time.sleep(0.1)
+            raise
+
+
+def execute_pair(pair: Pair, place: Place, show: Show) -> tuple[Check, Check]:
+    """Import what can be imported here and prove what can run: at `test` size, on a GPU at `bench` size too."""
+    imports, proofs = Check("imports"), Check("proofs")
+    able: list[Variant] = []
+    imported: list[Variant] = []
+    for variant in pair.variants:
+        if unready := place.unready(pair, variant):
+            imports.not_done[unready] += 1
+            proofs.not_done[unready] += 1
+        elif reasons := missing(pair, variant, place.machine):
+            proofs.not_done["; ".join(reasons)] += 1
+            imported.append(variant)
+        else:
+            able.append(variant)
+    if able or imported:
+        show(pair.key)
+        rows = [new_row(pair, variant) for variant in (*able, *imported)]
+        result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
+        session = Session(pair, Roster(result, [], able, imported), place.settings(pair), result)
+        session.run()
+        _tell(session, imports, proofs)
+    return imports, proofs
+
+
+def _tell(session: Session, imports: Check, proofs: Check) -> None:
+    """What a session found. A fault is one problem; what it kept from being done counts as not done."""
+    roster, opened = session.roster, bool(session.facts)
+    unloaded = set(session.facts["failures"]) if opened else {who for who, _ in roster.faults}
+    for who, reason in roster.faults:
+        (imports if who in unloaded else proofs).problems.append(_located(session, who, reason))
+    count = len(roster.checked) + len(roster.imported)
+    imports.passed += count - len(unloaded) if opened else 0
+    imports.not_done[ENDED] += 0 if opened else count - len(unloaded)
+    refused = {who for who, _ in roster.faults} - unloaded
+    for variant in roster.checked:
+        row = roster.row(variant.name)
+        if row.status == "proven" and {proof.size for proof in row.proofs} == set(session.settings.prove_at):
+            proofs.passed += 1
+        elif variant.name not in refused:
+            proofs.not_done[ENDED] += 1
+
+
+def _located(session: Session, who: str, reason: str) -> Problem:
+    """Where a fault is to be looked for: the line that raised, else what states the tolerance, or `prepare`."""
+    pair, root = session.pair, session.settings.root
+    stem = f"baseline_{pair.name}" if who == "workload" else who
+    path = root / pair.chapter / f"{stem}.py"
+    raised = RAISED.fullmatch(reason)
+    if raised and path.with_name(raised[2]).exists():
+        return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
+    name = "workload" if who == "workload" else "prepare"
+    line = line_of(path, name, "tolerance" if "tolerance" in reason else None)
+    return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
+
+
+def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Show) -> Check:
+    """Whether the sound CUDA and Triton sources compile for every target; what spills is a warning."""
+    check = Check("compilation")
+    for pair in pairs:
+        for variant in pair.variants:
+            reason = "--no-build" if not build else "its source has a problem" if variant.module not in sound else ""
+            if reason:
+                check.not_done[reason] += len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
+    if not build:
+        return check
+    ready = [pair.only({v.name for v in pair.variants if v.module in sound}) for pair in pairs]
+    failed: dict[tuple[str, int, str], list[str]] = {}
+    for each in compile_pairs(ready, TARGETS, root, show=lambda one: show(f"{one.source} for {one.arch}")):
+        if each.status == "compiled":
+            check.passed += 1
+            told = (warning.removeprefix(f"{each.source}, ") for warning in each.warnings)
+            check.warnings += [Problem(each.source, 1, f"warning: {warning}") for warning in told]
+        elif each.status == "skipped":
+            check.not_done[each.reason or "skipped"] += 1
+        else:
+            failed.setdefault((each.source, each.line or 1, said_by_compiler(each)), []).append(each.arch)
+    for (source, line, said), archs in failed.items():
+        check.problems.append(Problem(source, line, f"does not compile for {', '.join(archs)}: {said}"))
+    return check
+
+
+def said_by_compiler(failed: Compiled) -> str:
+    """What a compiler said, less the file, the line and the architecture, which stand before it."""
+    name = Path(failed.source).name
+    said = (failed.reason or "").removeprefix(f"{name} does not compile for {failed.arch}: ")
+    said = said.removeprefix(f"{failed.source}({failed.line}): ")
+    raised = RAISED.fullmatch(said)
+    return f"{raised[1]}: {raised[4]}" if raised and (raised[2], raised[3]) == (name, str(failed.line)) else said
+
+
+@contextmanager
+def follow() -> Iterator[Show]:
+    """A listener for `verify`: on a terminal one line that says what is being done, in a pipe nothing."""
+    if not sys.stdout.isatty():
+        yield lambda doing: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console().status("reading") as status:
+        yield lambda doing: status.update(Text(doing))
+
+
+def print_report(report: Report) -> None:
+    """A line for each problem, then the counts by kind, then what could not be done, by reason."""
+    for check in report.checks:
+        for problem in (*check.warnings, *check.problems):
+            print(problem)
+    print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
+    for check in report.checks:
+        counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
+        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check.name, *counts))
+    for check in report.checks:
+        for reason, count in (+check.not_done).most_common():
+            print(f"not done: {count} {check.name}: {reason}")
+    each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
+    print(f"{report.pairs} pairs in {report.seconds:.1f} s{each}")

@@ -1,0 +1,532 @@
+"""`verify` on small trees: each planted fault is one line and one count, the honest tree passes, and nothing passes
+by doing nothing."""
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from small_tree import HONEST, WRONG, Tree
+from typer.testing import CliRunner
+
+from common.python import expectations
+from common.python.builds import Compiled
+from common.python.cuda import find_nvcc
+from common.python.discovery import find_pairs
+from common.python.machine import machine
+from common.python.results import PairResult
+from common.python.verify import Place, execute_pair, said_by_compiler
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+BASELINE, OPTIMIZED = "ch01/baseline_doubles.py", "ch01/optimized_doubles.py"
+SHARED = "from ch01.baseline_doubles import workload as workload"
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+
+
+class Done(NamedTuple):
+    code: int
+    problems: list[str]  # the lines above the table
+    counts: dict[str, tuple[int, ...]]  # passed, warnings, problems, not done, by check; those with a count
+    not_done: list[str]
+    error: str
+
+
+def verify(tree: Tree, *words: str) -> Done:
+    done = CliRunner().invoke(app, ["verify", "--root", str(tree.root), *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    text = done.stdout.splitlines()
+    head = next((index for index, line in enumerate(text) if line.startswith("check  ")), len(text))
+    rows = [re.fullmatch(r"(\D+?) +(\d+) +(\d+) +(\d+) +(\d+)", line) for line in text[head + 1 :]]
+    counts = {row[1]: tuple(map(int, row.groups()[1:])) for row in rows if row and set(row.groups()[1:]) != {"0"}}
+    not_done = [line.removeprefix("not done: ") for line in text if line.startswith("not done: ")]
+    return Done(done.exit_code, text[:head], counts, not_done, done.stderr)
+
+
+@pytest.fixture
+def honest(tree: Tree) -> Tree:
+    """A pair in PyTorch with its expectations and the README that shows them."""
+    tree.pair("ch01:doubles")
+    readme = "# Doubling\n\n<!-- results:begin -->\n<!-- results:end -->\n"
+    result = PairResult(chapter="ch01", name="doubles", status="measured", verdict="same", device="NVIDIA H200")
+    pair = expectations.Expectation(measured="", commit=None, dirty=None, versions={}, driver=None, result=result)
+    kept = expectations.Expectations(gpu="NVIDIA H200", pairs={"doubles": pair})
+    (tree.root / "ch01" / "expectations_h200.json").write_text(kept.model_dump_json(indent=1) + "\n")
+    shown = expectations.replace_between_markers(readme, expectations.table(kept))
+    (tree.root / "ch01" / "README.md").write_text(shown)
+    return tree
+
+
+PASSES = {
+    "sources": (2, 0, 0, 0),
+    "expectations": (1, 0, 0, 0),
+    "README tables": (1, 0, 0, 0),
+    "imports": (2, 0, 0, 0),
+    "proofs": (2, 0, 0, 0),
+}
+
+
+def change(tree: Tree, file: str, old: str, new: str) -> None:
+    path = tree.root / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_an_honest_tree_passes(honest: Tree) -> None:
+    assert verify(honest) == Done(0, [], PASSES, [], "")
+
+
+def test_the_sources_expectations_and_tables_of_this_project_are_sound() -> None:
+    done = verify(Tree(ROOT), "--no-execute", "--no-build")
+    assert (done.code, done.problems) == (0, [])
+
+
+def test_what_was_not_asked_for_is_counted_and_not_done(honest: Tree) -> None:
+    done = verify(honest, "--no-execute", "--no-build")
+    counts = {"imports": (0, 0, 0, 2), "proofs": (0, 0, 0, 2)}
+    assert done == Done(0, [], PASSES | counts, ["2 imports: --no-execute", "2 proofs: --no-execute"], "")
+
+
+def test_an_empty_tree_is_nothing_to_check_and_no_success(tree: Tree) -> None:
+    assert verify(tree) == Done(4, [], {}, [], f"benchmark_cli: nothing to check: {tree.root} has no pairs\n")
+
+
+SOURCES = [  # file, what stands there, what is planted, the line of the problem and what it says
+    (OPTIMIZED, "import torch\n", "import torch\nx = = 2\n", 3, "invalid syntax"),
+    (OPTIMIZED, "import torch\n", "import torch\nreturn\n", 3, "'return' outside function"),
+    (
+        OPTIMIZED,
+        '"""Doubles every element, optimized."""',
+        "x = 1",
+        1,
+        "the first line must be a docstring that says the mechanism",
+    ),
+    (
+        OPTIMIZED,
+        "import torch\n",
+        "import torch\nrequires = needs(sm=LEAST)\n",
+        3,
+        "`requires = needs(sm=LEAST)` must be `requires = needs(...)`, once, with literal keyword arguments",
+    ),
+    (
+        OPTIMIZED,
+        "import torch\n",
+        "import torch\nrequires = needs(targets=['hopper'])\n",
+        3,
+        "`requires = needs(targets=['hopper'])`: target 'hopper' is not an architecture: write it as sm_90a",
+    ),
+    (
+        OPTIMIZED,
+        SHARED,
+        "from dataclasses import replace\nfrom ch01 import baseline_doubles\n"
+        "workload = replace(baseline_doubles.workload, tolerance=0.9)",
+        5,
+        f"must share its baseline's workload, and nothing else of that name: `{SHARED}`",
+    ),
+    (
+        OPTIMIZED,
+        "def prepare",
+        "def prepared",
+        1,
+        "has no `prepare`: a function of the inputs that returns a step",
+    ),
+]
+OTHERS = [
+    "from ch01.baseline_other import workload as workload",
+    "from ch01.baseline_doubles import prepare as workload",
+    "from ch01.baseline_doubles import prepare as workload, workload as problem",
+    "from ch01.baseline_doubles import workload; workload = workload",
+    "import ch01.baseline_doubles",
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "line", "message"), SOURCES, ids=[case[4] for case in SOURCES])
+def test_a_fault_in_a_source_is_one_line_and_its_file_is_not_run(
+    honest: Tree, file: str, old: str, new: str, line: int, message: str
+) -> None:
+    change(honest, file, old, new)
+    skipped = {"sources": (1, 0, 1, 0), "imports": (1, 0, 0, 1), "proofs": (1, 0, 0, 1)}
+    not_done = ["1 imports: its source has a problem", "1 proofs: its source has a problem"]
+    assert verify(honest) == Done(1, [f"{file}:{line}: {message}"], PASSES | skipped, not_done, "")
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_another_workload_than_the_baselines_is_a_fault(honest: Tree, line: str) -> None:
+    change(honest, OPTIMIZED, SHARED, line)
+    [problem] = verify(honest, "--no-execute").problems
+    assert problem.endswith(f": must share its baseline's workload, and nothing else of that name: `{SHARED}`")
+
+
+STATED = [
+    ("workload = Workload(", "workload = dict(", 5, "must state the problem as `workload = Workload(...)`, once"),
+    (
+        "workload = Workload(",
+        "made = workload = Workload(",
+        5,
+        "must state the problem as `workload = Workload(...)`, once",
+    ),
+    ("tolerance=1e-6,", "tolerance=1e-6,\n    gpus=int(1),", 11, "gpus= must be a literal int"),
+    ("tolerance=1e-6,", "tolerance=1e-6,\n    isolated=0,", 11, "isolated= must be a literal bool"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "message"), STATED, ids=[case[3] for case in STATED])
+def test_a_fault_in_a_baseline_keeps_its_whole_pair_from_running(
+    honest: Tree, old: str, new: str, line: int, message: str
+) -> None:
+    change(honest, BASELINE, old, new)
+    done = verify(honest)
+    assert done.problems == [f"{BASELINE}:{line}: {message}"]
+    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (1, (0, 0, 0, 2), (0, 0, 0, 2))
+    assert "1 proofs: its baseline's source has a problem" in done.not_done
+
+
+def test_a_variant_without_a_baseline_and_a_baseline_alone(tree: Tree) -> None:
+    tree.pair("ch01:doubles")
+    (tree.root / BASELINE).unlink()
+    tree.pair("ch02:doubles")
+    (tree.root / "ch02" / "optimized_doubles.py").unlink()
+    done = verify(tree)
+    assert done.problems == [
+        f"{OPTIMIZED}:1: has no baseline: write baseline_doubles.py",
+        "ch02/baseline_doubles.py:1: has nothing to be compared with: write optimized_doubles.py",
+    ]
+    assert (done.code, done.counts["sources"], done.counts["proofs"]) == (1, (0, 0, 2, 0), (0, 0, 0, 2))
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_no_traceback(honest: Tree) -> None:
+    (honest.root / OPTIMIZED).unlink()
+    (honest.root / OPTIMIZED).symlink_to("nowhere")
+    done = verify(honest)
+    assert (done.code, len(done.problems)) == (1, 1)
+    assert re.match(rf"{OPTIMIZED}:1: .*No such file or directory", done.problems[0])
+
+
+RUNNING = [  # the body of the optimized file, the line, what is said; imports and proofs: passed, problems, not done
+    (
+        WRONG,
+        5,
+        r"wrong at test size, before timing: relative error 5.00e-03, the tolerance is 1.0e-06",
+        (2, 0, 0),
+        (1, 1, 0),
+    ),
+    (
+        "\n    import no_such_module" + HONEST,
+        5,
+        "ModuleNotFoundError: No module named 'no_such_module'",
+        (1, 1, 0),
+        (1, 0, 1),
+    ),
+    ("\n    raise SystemExit(3)" + HONEST, 6, "the worker exited with code 3 during import", (0, 1, 1), (0, 0, 2)),
+    (
+        HONEST.replace("return a * 2", r"raise ValueError('\x1b[31mred\tand\nmore')"),
+        7,
+        "ValueError: [31mred and",
+        (2, 0, 0),
+        (1, 1, 0),
+    ),
+    (HONEST.replace("return a * 2", "return a / n"), 7, "NameError: name 'n' is not defined", (2, 0, 0), (1, 1, 0)),
+    (
+        HONEST.replace("return a * 2", "__import__('os').kill(__import__('os').getpid(), 11)"),
+        5,
+        "the worker was killed by SIGSEGV during prepare",
+        (2, 0, 0),
+        (1, 1, 0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "line", "message", "imports", "proofs"), RUNNING, ids=[case[2] for case in RUNNING])
+def test_a_fault_while_running_is_one_line_where_it_is_to_be_looked_for(
+    honest: Tree, body: str, line: int, message: str, imports: tuple[int, int, int], proofs: tuple[int, int, int]
+) -> None:
+    honest.pair("ch01:doubles", optimized=body)
+    done = verify(honest, "--no-build")
+    assert done.problems == [f"{OPTIMIZED}:{line}: {message}"]
+    found = [(done.counts[name][0], *done.counts[name][2:]) for name in ("imports", "proofs")]
+    assert (done.code, found) == (1, [imports, proofs])
+    assert done.not_done == [
+        f"{counts[2]} {name}: another problem of its pair came first"
+        for name, counts in (("imports", imports), ("proofs", proofs))
+        if counts[2]
+    ]
+
+
+NOT_A_NUMBER = "wrong at test size, before timing: the reference itself holds NaN"
+WORKLOADS = [
+    ("tolerance", "0.5", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
+    ("reference", "lambda a: a[9999]", 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
+    ("fields", "mutates=['c'],", 5, "frozen or mutates names ['c'], the inputs are ['a']"),
+    ("inputs", '{"b": draw.normal(n)}', 14, "TypeError: prepare() got an unexpected keyword argument 'b'"),
+    (
+        "reference",
+        "lambda a: a * float('nan')",
+        14,
+        "wrong at test size, before timing: the reference itself holds NaN",
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "line", "message"), WORKLOADS, ids=[case[3] for case in WORKLOADS])
+def test_a_fault_of_the_workload_is_one_line_in_the_baseline(
+    honest: Tree, field: str, text: str, line: int, message: str
+) -> None:
+    honest.pair("ch01:doubles", optimized=HONEST, **{field: text})
+    done = verify(honest)
+    assert done.problems == [f"{BASELINE}:{line}: {message}"]
+    assert done.counts["proofs"][2] == 1
+
+
+def test_every_process_of_an_isolated_pair_is_its_own(honest: Tree) -> None:
+    body = (
+        f"""
+    import os
+    assert os.getppid() != {os.getpid()}, "a fresh interpreter, which takes seconds to start"
+    holders = workload.__dict__.setdefault("holders", [])
+    holders.append(__name__)
+    assert len(holders) == 1
+    """
+        + HONEST
+    )
+    honest.pair("ch01:doubles", fields="isolated=True,", optimized=body, again=body)
+    done = verify(honest)
+    assert (done.code, done.counts["proofs"]) == (0, (3, 0, 0, 0))
+
+
+def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
+    """The device is this CPU: what is tested is that the larger size is proven, and counts."""
+    large = HONEST.replace("a * 2", "a * (2 if a.numel() < 1000 else 3)")
+    tree.pair("ch01:rung", optimized=large, padded=HONEST)
+    tree.pair("ch01:whole", baseline=large, optimized=HONEST)
+    assert proven(tree, "ch01:rung", "cpu") == (3, [], 0)
+    assert proven(tree, "ch01:rung", "NVIDIA H200") == (2, ["bench"], 0)
+    assert proven(tree, "ch01:whole", "NVIDIA H200") == (0, ["bench"], 1)
+
+
+def proven(tree: Tree, key: str, device: str) -> tuple[int, list[str], int]:
+    """How many variants are proven, at which size one is wrong, and how many are not done."""
+    [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
+    place = Place(tree.root, tree.root / device, machine(), device, {key: pair}, {v.module for v in pair.variants})
+    _, proofs = execute_pair(pair, place, lambda doing: None)
+    wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
+    return proofs.passed, wrong, proofs.not_done.total()
+
+
+def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(
+    honest: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest.pair("ch01:doubles", optimized=TRITON)
+    assert verify(honest, "--no-build").counts["proofs"] == (2, 0, 0, 0)
+    monkeypatch.setitem(sys.modules, "triton", None)  # as the import system marks what cannot be imported
+    done = verify(honest, "--no-build")
+    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (1, 0, 0, 1), (1, 0, 0, 1))
+    assert "1 proofs: needs the module triton" in done.not_done
+
+
+TRITON = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def double(a, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(a + at, mask=at < n) * 2, mask=at < n)
+
+    def prepare(a):
+        out = torch.empty_like(a)
+
+        def step():
+            double[(triton.cdiv(a.numel(), 64),)](a, out, a.numel(), BLOCK=64)
+            return out
+
+        return step
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "said"),
+    [
+        ("x.cu", 'x.cu does not compile for sm_90a: ch07/x.cu(8): error: expected a ";"', 'error: expected a ";"'),
+        ("x.cu", "x.cu does not compile for sm_90a: ptxas fatal: no", "ptxas fatal: no"),
+        ("x.py", "CompilationError at x.py:8: not 'nope'", "CompilationError: not 'nope'"),
+        ("x.py", "CompilationError at y.py:8: not 'nope'", "CompilationError at y.py:8: not 'nope'"),
+    ],
+)
+def test_what_a_compiler_says_is_told_without_what_stands_before_it(source: str, reason: str, said: str) -> None:
+    failed = Compiled(source=f"ch07/{source}", language="CUDA", arch="sm_90a", status="failed", reason=reason, line=8)
+    assert said_by_compiler(failed) == said
+
+
+def test_a_pair_that_cannot_run_here_is_imported_and_the_rest_is_not_done(honest: Tree) -> None:
+    wants = "from common.python.requirements import needs\nrequires = needs(gpus=100)\nimport torch\n"
+    change(honest, OPTIMIZED, "import torch\n", wants)
+    done = verify(honest)
+    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (2, 0, 0, 0), (1, 0, 0, 1))
+    assert done.not_done == [f"1 proofs: needs 100 GPUs, found {len(machine().gpus)}"]
+    honest.pair("ch01:doubles", fields="gpus=2,")
+    assert verify(honest).not_done == ["2 proofs: pairs on several GPUs cannot be run yet"]
+
+
+def test_one_file_alone_is_checked_against_its_baseline_and_only_it_is_told_of(honest: Tree) -> None:
+    honest.pair("ch02:other", optimized=WRONG)
+    assert verify(honest, OPTIMIZED).counts == {name: (1, *counts[1:]) for name, counts in PASSES.items()}
+    change(honest, BASELINE, "def prepare", "def prepared")
+    done = verify(honest, "--targets", OPTIMIZED)
+    assert (done.code, done.problems) == (0, [])
+    assert done.not_done == [f"1 {name}: its baseline's source has a problem" for name in ("imports", "proofs")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("| ch01:doubles |", "| ch01:triples |", 6, "the table is not what expectations_h200.json says; "),
+        ("<!-- results:end -->", "", 1, "the text must hold <!-- results:begin --> and, after it, "),
+    ],
+)
+def test_a_stale_readme_is_one_line(honest: Tree, old: str, new: str, line: int, message: str) -> None:
+    change(honest, "ch01/README.md", old, new)
+    done = verify(honest, "--no-execute", "--no-build")
+    assert (done.code, len(done.problems), done.counts["README tables"]) == (1, 1, (0, 0, 1, 0))
+    assert done.problems[0].startswith(f"ch01/README.md:{line}: {message}")
+
+
+def test_a_readme_that_is_missing_is_one_line(honest: Tree) -> None:
+    (honest.root / "ch01" / "README.md").unlink()
+    assert verify(honest, "--no-execute").problems == ["ch01/README.md:1: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line", "message"),
+    [
+        (lambda text: text[:150], 0, "Invalid JSON: EOF while parsing"),
+        (lambda text: text.replace(b'"gpu"', b'"card"'), 1, "gpu: Field required"),
+        (lambda text: b"[]", 1, "Input should be an object"),
+        (lambda text: b"\xff", 1, "'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
+    honest: Tree, spoil: Callable[[bytes], bytes], line: int, message: str
+) -> None:
+    path = honest.root / "ch01" / "expectations_h200.json"
+    path.write_bytes(spoil(path.read_bytes()))
+    done = verify(honest, "--no-execute")
+    line = line or len(path.read_bytes().splitlines())
+    assert (done.code, len(done.problems)) == (1, 1)
+    assert done.problems[0].startswith(
+        f"ch01/expectations_h200.json:{line}: is not a readable expectations file: {message}"
+    )
+    assert (done.counts["expectations"], done.counts["README tables"]) == ((0, 0, 1, 0), (0, 0, 0, 1))
+    assert "1 README tables: no readable expectations" in done.not_done
+
+
+def test_an_expectations_file_that_cannot_be_opened_is_one_line(honest: Tree) -> None:
+    (honest.root / "ch01" / "expectations_a100.json").symlink_to("nowhere")
+    done = verify(honest, "--no-execute")
+    assert (done.code, done.problems) == (1, ["ch01/expectations_a100.json:1: No such file or directory"])
+    assert (done.counts["expectations"], done.counts["README tables"]) == ((1, 0, 1, 0), (1, 0, 0, 0))
+
+
+CUDA = """
+    from common.python.cuda import load_cuda
+
+    def prepare(a):
+        doubles, out = load_cuda(__file__, "doubles"), torch.empty_like(a)
+
+        def step():
+            doubles(a, out, a.numel())
+            return out
+
+        return step
+"""
+KERNEL = """// Each thread doubles one element.
+#include <cstdint>
+#include <cuda_runtime.h>
+__global__ void doubled(const float* a, float* out, int64_t n) {
+    float held[64];
+    for (int64_t i = 0; i < n; i++) held[i % 64] = a[i];
+    out[0] = held[n % 64]
+}
+extern "C" int doubles(const float* a, float* out, int64_t n, cudaStream_t stream) {
+    doubled<<<1, 1, 0, stream>>>(a, out, n);
+    return cudaGetLastError();
+}
+"""
+
+
+@pytest.fixture
+def cuda(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """The baseline's kernel indexes a local array, the optimized one lacks a semicolon."""
+    monkeypatch.setattr("common.python.cuda.ROOT", honest.root)  # nothing of this goes into the project's build/
+    monkeypatch.setattr("common.python.verify.TARGETS", ("sm_90a", "sm_100a"))
+    honest.pair("ch01:doubles", baseline=CUDA, optimized=CUDA)
+    (honest.root / BASELINE).with_suffix(".cu").write_text(KERNEL.replace("% 64]\n", "% 64];\n"))
+    (honest.root / OPTIMIZED).with_suffix(".cu").write_text(KERNEL)
+    return honest
+
+
+@needs_nvcc
+def test_a_kernel_that_does_not_compile_is_one_line_and_local_memory_is_a_warning(cuda: Tree) -> None:
+    done = verify(cuda, "--no-execute")
+    broken = 'ch01/optimized_doubles.cu:8: does not compile for sm_90a, sm_100a: error: expected a ";"'
+    warning = "ch01/baseline_doubles.cu:1: warning: {}: doubled has a stack frame of 256 bytes in local memory"
+    assert done.problems == [warning.format("sm_90a"), warning.format("sm_100a"), broken]
+    assert (done.code, done.counts["compilation"]) == (1, (2, 2, 1, 0))
+    (cuda.root / OPTIMIZED).with_suffix(".cu").unlink()
+    assert verify(cuda, OPTIMIZED, "--no-execute").problems == [
+        "ch01/optimized_doubles.cu:1: does not compile for sm_90a, sm_100a: "
+        "optimized_doubles.py loads it, but there is no ch01/optimized_doubles.cu"
+    ]
+
+
+def test_without_nvcc_or_with_no_build_compilation_is_counted_as_not_done(
+    cuda: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.compilation.find_nvcc", lambda: None)
+    monkeypatch.delenv("NVCC", raising=False)
+    for words, reason in (([], "needs nvcc"), (["--no-build"], "--no-build")):
+        done = verify(cuda, "--no-execute", *words)
+        assert (done.code, done.counts["compilation"]) == (0, (0, 0, 0, 4))
+        assert done.not_done[-1] == f"4 compilation: {reason}"
+    change(cuda, OPTIMIZED, "def prepare", "def prepared")
+    done = verify(cuda, "--no-execute")
+    assert done.not_done[-2:] == ["2 compilation: its source has a problem", "2 compilation: needs nvcc"]
+
+
+def test_what_a_cuda_pair_lacks_is_counted_with_its_reason(cuda: Tree) -> None:
+    if machine().gpus:
+        pytest.skip("there is a GPU here")
+    done = verify(cuda, "--no-build")
+    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (2, 0, 0, 0), (0, 0, 0, 2))
+    assert done.not_done == ["2 proofs: needs 1 GPU, found 0", "4 compilation: --no-build"]
+
+
+def test_a_terminal_sees_what_is_done_and_ctrl_c_ends_it_at_once(tree: Tree) -> None:
+    hangs = "\n    import time\n    time.sleep(60)" + HONEST
+    tree.pair("ch01:doubles", optimized=hangs)
+    command = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py"), "verify", "--root", str(tree.root)]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=ROOT) as process:
+        os.close(theirs)
+        seen = b""
+        while b"ch01:doubles" not in seen:  # OSError, should it end before
+            seen += os.read(ours, 4096)
+        time.sleep(0.5)  # the worker has begun by now
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # how a terminal ends that nobody writes to
+            while more := os.read(ours, 4096):
+                seen += more
+        assert process.wait(timeout=20) == 130
+    os.close(ours)
+    assert time.monotonic() - started < 10
+    assert b"Traceback" not in seen
+    assert b"check " not in seen

@@ -1,0 +1,135 @@
+"""What ptxas and PTX say of kernels is read as it is written; a library counts only with a record that fits it."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from common.python.builds import ARCHS, CHIPS, Compiled, KernelUse, demangled, keep, kept, kernel_uses, sm_of
+
+# As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
+LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z4copyILi64EEvPKfPf' for 'sm_90a'
+ptxas info    : Function properties for _Z4copyILi64EEvPKfPf
+    256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 80 registers, used 0 barriers, 256 bytes cumulative stack size
+ptxas info    : Compile time = 17.371 ms
+ptxas info    : Compiling entry function '_ZN29_GLOBAL__N__82b42667_4_m_cu_f2mmEPK6__halfPf' for 'sm_90a'
+ptxas info    : Function properties for _ZN29_GLOBAL__N__82b42667_4_m_cu_f2mmEPK6__halfPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 26 registers, used 1 barriers, 4096 bytes smem
+ptxas info    : Compile time = 28.680 ms
+ptxas info    : Compiling entry function 'spill' for 'sm_90a'
+ptxas info    : Function properties for spill
+    912 bytes stack frame, 680 bytes spill stores, 920 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers, 912 bytes cumulative stack size
+ptxas info    : Compile time = 41.082 ms
+ptxas info    : Function properties for _Z3devPfi
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+"""
+PTX = """\
+.func (.param .b32 func_retval0) _Z3devPfi( ) { mma.sync.aligned.m16n8k8; }
+.visible .entry _Z4copyILi64EEvPKfPf( ) { ld.global.f32; }
+.entry _ZN29_GLOBAL__N__82b42667_4_m_cu_f2mmEPK6__halfPf( ) { wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32; }
+.visible .entry spill( ) { %s }
+"""
+
+
+def test_each_kernel_has_what_its_own_lines_say() -> None:
+    copy, product, spill = kernel_uses(LOG, PTX % "")
+    assert copy == KernelUse(name="copy<64>", registers=80, spill_bytes=0, stack_bytes=256, shared_bytes=0)
+    assert (product.registers, product.shared_bytes, product.stack_bytes) == (26, 4096, 0)
+    assert product.name == "(anonymous namespace)::mm"
+    assert (spill.registers, spill.spill_bytes, spill.stack_bytes) == (32, 680 + 920 + 4 + 8, 912 + 16)
+
+
+@pytest.mark.parametrize(
+    ("code", "matrix"),
+    [
+        ("fma.rn.f32", None),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", None),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "mma"),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col", "mma"),
+        ("wgmma.fence.sync.aligned; mma.sync.aligned.m16n8k8", "mma"),
+        ("mma.sync.aligned.m16n8k8; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "wgmma"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned", None),
+        ("mma.sync.aligned.m16n8k8; tcgen05.mma.cta_group::1.kind::f16", "tcgen05"),
+    ],
+)
+def test_the_matrix_instruction_is_the_greatest_in_the_kernel_itself(code: str, matrix: str | None) -> None:
+    assert [use.matrix for use in kernel_uses(LOG, PTX % code)] == [None, "mma", matrix]
+
+
+def test_what_ptxas_does_not_say_is_unknown_rather_than_none() -> None:
+    (use,) = kernel_uses("ptxas info : Compiling entry function 'f' for 'sm_200'\nin words that nobody knows yet", "")
+    assert use == KernelUse(name="f")
+    assert (use.registers, use.spill_bytes, use.stack_bytes, use.shared_bytes) == (None, None, None, None)
+
+
+def test_names_stay_mangled_where_nothing_can_demangle_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert demangled(["_Z4copyILi64EEvPKfPf"]) == ["_Z4copyILi64EEvPKfPf"]
+
+
+def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
+    kernels = [
+        KernelUse(name="fits", registers=255, spill_bytes=0, stack_bytes=0),
+        KernelUse(name="spills", spill_bytes=8, stack_bytes=16),
+        KernelUse(name="indexes", spill_bytes=0, stack_bytes=256),
+    ]
+    fields = {"source": "ch07/optimized_x.cu", "language": "CUDA", "arch": "sm_90a", "status": "compiled"}
+    compiled = Compiled(**fields, kernels=kernels, at_test_size=[KernelUse(name="odd", spill_bytes=8)])
+    assert compiled.warnings == [
+        "ch07/optimized_x.cu, sm_90a: spills spills 8 bytes and has a stack frame of 16 bytes in local memory",
+        "ch07/optimized_x.cu, sm_90a: indexes has a stack frame of 256 bytes in local memory",
+    ]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    path = tmp_path / "x.so"
+    path.write_bytes(b"machine code")
+    keep(path, [KernelUse(name="f", registers=8)])
+    return path
+
+
+def test_a_library_is_kept_with_what_it_holds(library: Path) -> None:
+    assert kept(library) == [KernelUse(name="f", registers=8)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".so", "machine"),
+        (".so", "machine kode"),
+        (".so", None),
+        (".json", None),
+        (".json", ""),
+        (".json", "[]"),
+        (".json", "{}"),
+        (".json", '{"sha256": "%s", "kernels": [{"name": "f", "regis'),
+        (".json", '{"sha256": "%s", "kernels": [{"name": "f", "threads": 4}]}'),
+        (".json", '{"sha256": "%s", "kernels": null}'),
+    ],
+)
+def test_a_library_or_a_record_that_is_not_whole_counts_for_nothing(
+    library: Path, suffix: str, text: str | None
+) -> None:
+    digest = library.with_suffix(".json").read_text().split('"')[3]
+    if text is None:
+        library.with_suffix(suffix).unlink()
+    else:
+        library.with_suffix(suffix).write_text(text.replace("%s", digest))
+    assert kept(library) is None
+
+
+def test_a_foreign_record_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Compiled.model_validate({"source": "x", "language": "CUDA", "arch": "sm_80", "status": "compiled", "more": 1})
+
+
+def test_architectures_are_those_of_the_chips() -> None:
+    assert {sm_of(arch) for arch in ARCHS} == set(CHIPS)
+    assert {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103a", "sm_121a", "sm_100f"} <= set(ARCHS)
+    assert not {"sm_80a", "sm_90f"} & set(ARCHS)  # accelerated instructions began with 9.0, families with 10.0

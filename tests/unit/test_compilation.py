@@ -1,0 +1,288 @@
+"""What is compiled, what is skipped and why, and when a kept result still holds: decided without a compiler."""
+
+from pathlib import Path
+
+import pytest
+
+from common.python import compilation, cuda, requirements
+from common.python.builds import Compiled, KernelUse
+from common.python.compilation import Task, check_archs, compile_pairs
+from common.python.cuda import Library
+from common.python.discovery import find_pairs
+from common.python.targets import TargetError
+
+SENTENCE = '"""Each thread copies one element."""\n'
+CUDA = SENTENCE + "from common.python.cuda import load_cuda\nfrom common.python.requirements import needs\n"
+TRITON = SENTENCE + "import triton\nfrom common.python.requirements import needs\n"
+USE = KernelUse(name="f", registers=8)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The files that a compiler was asked for; none runs, for what is tested is what it is asked."""
+    found: list[str] = []
+
+    def compile_source(source: Path, arch: str) -> Library:
+        found.append(f"{source.stem} {arch}")
+        return Library(source, [USE], False)
+
+    monkeypatch.setattr(compilation, "compile_source", compile_source)
+    monkeypatch.setattr(compilation, "find_nvcc", lambda: Path("/anywhere/nvcc"))
+    monkeypatch.setattr(cuda, "ROOT", tmp_path / "library")
+    monkeypatch.delenv("NVCC", raising=False)
+    return found
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / "ch01" / name).parent.mkdir(exist_ok=True)
+        (root / "ch01" / name).write_text(text)
+
+
+def sweep(root: Path, *archs: str) -> list[Compiled]:
+    return compile_pairs(find_pairs(root), archs or ("sm_90a",), root)
+
+
+def told(root: Path, *archs: str) -> list[tuple[str, str, str | None]]:
+    return [(one.arch, one.status, one.reason) for one in sweep(root, *archs)]
+
+
+def test_every_file_is_compiled_for_every_architecture_in_the_order_of_the_pairs(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    for stem in ("baseline_x", "optimized_x", "optimized_x__tile", "baseline_a"):
+        write(tmp_path, {f"{stem}.py": CUDA, f"{stem}.cu": "// It copies.\n"})
+    write(tmp_path, {"peer_x__torch.py": SENTENCE})
+    heard: list[Compiled] = []
+    found = compile_pairs(find_pairs(tmp_path), ("sm_90a", "sm_80"), tmp_path, jobs=1, show=heard.append)
+    stems = ("baseline_a", "baseline_x", "optimized_x", "optimized_x__tile")
+    assert [(one.source, one.arch) for one in found] == [
+        (f"ch01/{stem}.cu", arch) for stem in stems for arch in ("sm_90a", "sm_80")
+    ]
+    assert {one.status for one in found} == {"compiled"}
+    assert found[0].kernels == [USE]
+    assert sorted(asked) == sorted(f"{stem} {arch}" for stem in stems for arch in ("sm_90a", "sm_80"))
+    assert sorted(heard, key=found.index) == found
+
+
+def test_a_file_for_some_architectures_is_skipped_for_the_others_with_its_reason(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    requires = "requires = needs(targets=['sm_90a'])\n"
+    write(tmp_path, {"baseline_x.py": CUDA + requires, "baseline_x.cu": "// A.\n// targets: sm_90a (wgmma)\n"})
+    assert told(tmp_path, "sm_90a", "sm_100a") == [
+        ("sm_90a", "compiled", None),
+        ("sm_100a", "skipped", "for sm_90a only: wgmma"),
+    ]
+    assert asked == ["baseline_x sm_90a"]
+
+
+@pytest.mark.parametrize(
+    ("head", "requires", "reason"),
+    [
+        ("// targets: sm_90a", "", "// targets: says ['sm_90a'], but baseline_x.py needs(targets=[])"),
+        (
+            "",
+            "requires = needs(targets=['sm_90a'])",
+            "// targets: says [], but baseline_x.py needs(targets=['sm_90a'])",
+        ),
+        ("// targets: hopper", "", "// targets: names 'hopper'; known: sm_80, "),
+    ],
+)
+def test_a_file_and_its_needs_that_disagree_are_a_failure(
+    head: str, requires: str, reason: str, tmp_path: Path, asked: list[str]
+) -> None:
+    write(tmp_path, {"baseline_x.py": CUDA + requires, "baseline_x.cu": f"// It copies.\n{head}\n"})
+    ((_, status, found),) = told(tmp_path)
+    assert status == "failed"
+    assert (found or "").startswith(reason)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("requires", "reason"),
+    [
+        ("sm=100", "needs sm_100 or later"),
+        ("headers=['no_such_header.h']", "needs the header no_such_header.h"),
+        ("memory_gib=1e6, cores=10**6, gpus=99", None),  # only to run it
+    ],
+)
+def test_what_compiling_needs_and_lacks_is_a_reasoned_skip(
+    requires: str, reason: str | None, tmp_path: Path, asked: list[str]
+) -> None:
+    requires = requires.replace("10**6", "1000000")
+    write(tmp_path, {"baseline_x.py": f"{CUDA}requires = needs({requires})\n", "baseline_x.cu": "// It copies.\n"})
+    assert told(tmp_path) == [("sm_90a", "skipped" if reason else "compiled", reason)]
+
+
+def test_without_a_compiler_every_file_is_skipped_and_none_passes(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "find_nvcc", lambda: None)
+    monkeypatch.setattr(requirements, "_importable", lambda module: module != "triton")
+    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// A.\n", "optimized_x.py": TRITON})
+    assert told(tmp_path) == [
+        ("sm_90a", "skipped", "needs nvcc"),
+        ("sm_90a", "skipped", "needs the module triton"),
+    ]
+    assert asked == []
+
+
+def test_a_compiler_that_was_named_and_does_not_exist_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
+    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// It copies.\n"})
+    ((_, status, reason),) = told(tmp_path)
+    assert status == "failed"
+    assert "missing, which is no program" in (reason or "")
+
+
+@pytest.mark.parametrize(("arch", "instead"), [("sm_90", "sm_90a"), ("sm_100f", "sm_100a")])
+def test_triton_compiles_for_one_architecture_alone(arch: str, instead: str, tmp_path: Path) -> None:
+    write(tmp_path, {"baseline_x.py": TRITON})
+    assert told(tmp_path, arch) == [(arch, "skipped", f"triton compiles for {instead} instead")]
+
+
+def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: Path, asked: list[str]) -> None:
+    write(tmp_path, {"baseline_x.py": CUDA, "optimized_x.py": "import triton\n", "peer_x__y.py": TRITON + "f(\n"})
+    found = sweep(tmp_path)
+    assert [(one.source, one.status) for one in found] == [
+        ("ch01/baseline_x.cu", "failed"),
+        ("ch01/optimized_x.py", "failed"),
+        ("ch01/peer_x__y.py", "failed"),
+    ]
+    assert found[0].reason == "baseline_x.py loads it, but there is no ch01/baseline_x.cu"
+    assert "docstring" in (found[1].reason or "")
+    assert [one.line for one in found] == [None, 1, 4]
+
+
+def test_an_architecture_that_is_not_known_is_refused_with_those_that_are() -> None:
+    check_archs(["sm_80", "sm_90a", "sm_121a"])
+    for archs in (["sm_90a", "sm_42"], ["90"], [""], []):
+        with pytest.raises(TargetError, match=r"is not an architecture; known are sm_80, .*sm_121a"):
+            check_archs(archs)
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("baseline_x.cu does not compile: /r/ch01/baseline_x.cu(7): error: no", 7),
+        ("/r/ch01/baseline_x.cu:12:10: fatal error: no", 12),
+        ("/r/kernel.cuh(3): error: no", None),
+        ("ptxas /tmp/a.ptx, line 22; error", None),
+    ],
+)
+def test_the_line_of_an_error_is_that_of_the_file_itself(reason: str, line: int | None, tmp_path: Path) -> None:
+    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// It copies.\n"})
+    (pair,) = find_pairs(tmp_path)
+    (task,) = compilation._tasks(pair, ["sm_80"], tmp_path)
+    failed = task.failed(Path("/r"), reason)
+    assert failed.line == line
+    assert "/r/" not in (failed.reason or "")
+
+
+# The results of Triton that are kept.
+
+
+def task_of(root: Path) -> Task:
+    (pair,) = find_pairs(root)
+    return next(task for task in compilation._tasks(pair, ["sm_90a"], root) if task.variant.role == "optimized")
+
+
+def place(root: Path) -> Path:
+    return compilation._place(task_of(root), root, {})
+
+
+@pytest.fixture
+def pair(tmp_path: Path, asked: list[str]) -> Path:
+    write(
+        tmp_path,
+        {
+            "baseline_x.py": SENTENCE + "from common.python.workload import Workload\n",
+            "optimized_x.py": TRITON + "from ch01.baseline_x import workload as workload\n",
+            "peer_x__other.py": SENTENCE,
+        },
+    )
+    return tmp_path
+
+
+def test_a_kept_result_holds_while_its_files_and_settings_are_the_same(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = place(pair)
+    assert before.name.startswith("ch01-optimized_x-sm_90a-")
+    (pair / "ch01" / "peer_x__other.py").write_text("another file")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert place(pair) == before
+
+
+def test_another_file_version_or_setting_is_another_result(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [place(pair)]
+    for name in ("optimized_x.py", "baseline_x.py"):
+        file = pair / "ch01" / name
+        file.write_text(file.read_text() + "\n")
+        found.append(place(pair))
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
+    found.append(place(pair))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9")
+    found.append(place(pair))
+    assert len(set(found)) == 5
+
+
+def test_a_file_is_made_of_what_it_imports_and_what_that_imports(pair: Path) -> None:
+    names = {path.name for path in compilation._imports(pair / "ch01" / "optimized_x.py", pair)}
+    assert {"optimized_x.py", "baseline_x.py", "requirements.py", "workload.py", "results.py", "machine.py"} <= names
+    assert not {"peer_x__other.py", "compilation.py", "report.py"} & names
+
+
+def test_a_kept_result_is_read_back_and_one_that_is_not_whole_counts_for_nothing(pair: Path) -> None:
+    compiled = task_of(pair).ended("compiled", kernels=[USE], seconds=2.0)
+    compilation._keep(place(pair), compiled)
+    assert compilation._kept(place(pair)) == compiled
+    assert sweep(pair)[0].model_dump() == compiled.model_dump() | {"cached": True, "seconds": 0.0}
+    for text in (place(pair).read_text()[:-1], "", "{}", '"compiled"'):
+        place(pair).write_text(text)
+        assert compilation._kept(place(pair)) is None
+    place(pair).unlink()
+    assert compilation._kept(place(pair)) is None
+
+
+def test_the_process_that_compiles_may_die_and_then_nothing_passes(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'ImportError: libtriton.so' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    assert told(pair) == [("sm_90a", "failed", "the compiling process ended early: ImportError: libtriton.so")]
+    assert not place(pair).exists()
+
+
+@pytest.mark.parametrize(
+    ("needs", "answer", "status", "reason"),
+    [
+        ("", {"error": "KeyError at x.py:3: 'a'", "compiling": False}, "failed", "KeyError at x.py:3: 'a'"),
+        ("gpus=1", {"error": "boom", "compiling": False}, "skipped", "cannot be run without a GPU: boom"),
+        ("targets=['sm_90a']", {"error": "boom", "compiling": False}, "skipped", "cannot be run without a GPU: boom"),
+        ("gpus=1", {"error": "boom", "compiling": True}, "failed", "boom"),
+        ("", {"error": None, "kernels": [], "at_test_size": []}, "skipped", "launches no Triton kernel"),
+    ],
+)
+def test_a_pair_that_needs_a_gpu_may_fail_without_one_and_no_other_may(
+    needs: str, answer: dict[str, object], status: str, reason: str, pair: Path
+) -> None:
+    file = pair / "ch01" / "optimized_x.py"
+    file.write_text(file.read_text() + f"requires = needs({needs})\n")
+    judged = compilation._judged(task_of(pair), pair, answer)
+    assert (judged.status, judged.reason) == (status, reason)
+
+
+def test_the_files_of_this_project_agree_with_their_needs() -> None:
+    """Every .cu file of the corpus, for an architecture that none of them is compiled for."""
+    root = Path(__file__).resolve().parents[2]
+    pairs = find_pairs(root)
+    tasks = [task for pair in pairs for task in compilation._tasks(pair, ["sm_75"], root) if task.language == "CUDA"]
+    results = [compilation._not_compiled(task, root, compilation.machine()) for task in tasks]
+    assert len(tasks) >= 13
+    assert [one.reason for one in results if one and one.status == "failed"] == []
