@@ -1,0 +1,92 @@
+"""What `doctor` says of one thing about this machine, and how checks that may be refused become such findings."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+State = Literal["good", "note", "poor", "unknown"]
+
+
+class Unknown(Exception):
+    """The machine does not say; the message is why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A check's answer. good: nothing to do; note: know it when you read numbers; poor: it spoils or prevents them."""
+
+    state: State
+    found: str
+    change: str | None = None  # the command that would change it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An answer with its place in the report, and why a measurement cares."""
+
+    area: str
+    name: str
+    state: State
+    found: str
+    matters: str
+    change: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question put to the machine; `ask` may raise Unknown, OSError or ValueError for what it cannot read."""
+
+    name: str
+    matters: str
+    ask: Callable[..., Answer]
+
+
+def examine(
+    area: str, checks: Sequence[Check], *subject: object, refusals: tuple[type[Exception], ...] = ()
+) -> list[Finding]:
+    """Each check put to the subject; what cannot be read, or raises one of `refusals`, is unknown, with the reason."""
+    return [_finding(area, check, subject, (Unknown, OSError, ValueError, *refusals)) for check in checks]
+
+
+def _finding(area: str, check: Check, subject: Sequence[object], refusals: tuple[type[Exception], ...]) -> Finding:
+    try:
+        answer = check.ask(*subject)
+    except refusals as error:
+        answer = Answer("unknown", _why(error))
+    return Finding(area, check.name, answer.state, answer.found, check.matters, answer.change)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def text(path: Path) -> str:
+    """A small file's text, stripped. Raises OSError, which `examine` makes a reason."""
+    return path.read_text(errors="replace").strip()
+
+
+def cpu_list(written: str) -> set[int]:
+    """The CPUs in the kernel's notation: "0-3,8" is 0, 1, 2, 3 and 8. Raises ValueError for anything else."""
+    cpus: set[int] = set()
+    for part in filter(None, written.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers in the same notation: "0-3,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"

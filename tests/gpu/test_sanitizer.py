@@ -1,0 +1,53 @@
+"""Each fault in tests/faults/sanitizer is caught by the tool that is for it, and its honest twin is clean under all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.python.doctor import find_program
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = ROOT / "tests" / "faults" / "sanitizer"
+CAUGHT = {  # by which tool, and the words that it must use
+    "out_of_bounds_write": ("memcheck", "Invalid __global__ write of size 4 bytes"),
+    "shared_memory_race": ("racecheck", "Race reported between"),
+    "uninitialised_read": ("initcheck", "Uninitialized __global__ memory read of size 4 bytes"),
+}
+
+pytestmark = pytest.mark.skipif(find_program("compute-sanitizer") is None, reason="needs compute-sanitizer")
+
+
+@pytest.fixture(autouse=True)
+def peaks_at_hand() -> None:
+    """Nothing is held against peaks here, so none are measured."""
+
+
+def sanitize(logs: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(ROOT / "scripts" / "sanitize.sh"), "--root", str(FAULTS), "--logs", str(logs), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHON": sys.executable},
+    )
+
+
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_a_fault_is_caught_by_its_tool(fault: str, tmp_path: Path) -> None:
+    tool, words = CAUGHT[fault]
+    done = sanitize(tmp_path, f"ch06/optimized_{fault}.py", "--tool", tool)
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = done.stdout.splitlines()[0]
+    assert line.startswith(f"{tool:10} ch06:{fault} optimized: ")
+    assert words in line
+    assert f"optimized_{fault}.cu:" in line
+
+
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_its_honest_twin_is_clean_under_every_tool(fault: str, tmp_path: Path) -> None:
+    done = sanitize(tmp_path, f"ch06/optimized_{fault}__honest.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "4 clean, 0 with errors"

@@ -1,0 +1,293 @@
+"""The whole report: on this machine as it is, on one without a driver, and with the programs that a test puts there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import get_args
+
+import pynvml
+import pytest
+
+import common.python.doctor as doctor
+from common.python.doctor import PROGRAMS, compiler, diagnose, print_report, program, torch_build, triton_release
+from common.python.findings import Finding, State, Unknown
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-X", "importtime", str(ROOT / "tools/cli/benchmark_cli.py"), "doctor"]
+ORIGIN = doctor._origin
+DEVICE = Finding("GPU 0", "device", "good", "NVIDIA H200, sm_90, 140 GiB", "")
+PLAIN = Finding("host", "fan", "note", "it \x1b[31m stands\nstill", "heat slows", "turn it")
+
+
+@pytest.fixture
+def bin_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The only folder on the PATH; neither CUDA toolkits nor wheels are found elsewhere."""
+    for variable in ("NVCC", "CUDA_HOME", "NVCC_CCBIN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(doctor, "find_nvcc", lambda: next((Path(p) for p in [shutil.which("nvcc")] if p), None))
+    monkeypatch.setattr(doctor, "TOOLKIT", tmp_path / "toolkit")
+    monkeypatch.setattr(doctor, "_origin", lambda package: None)
+    (tmp_path / "bin").mkdir()
+    return tmp_path / "bin"
+
+
+def script(folder: Path, name: str, body: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+def nvcc(folder: Path, release: str, known: str = "sm_90 sm_100") -> None:
+    script(folder, "g++", "true")
+    answers = f'[ "$1" = --version ] && echo "Cuda compilation tools, release {release}, V{release}.88" || echo {known}'
+    script(folder, "nvcc", answers)
+
+
+def test_this_machine_is_examined_quickly_and_every_finding_is_whole() -> None:
+    started = time.monotonic()
+    findings = diagnose()
+    assert time.monotonic() - started < 2
+    assert {finding.state for finding in findings} <= set(get_args(State))
+    assert all(finding.area and finding.name and finding.found and finding.matters for finding in findings)
+    assert {"driver", "CPU governor", "/dev/shm", "GPU counters", "nvcc", "torch", "triton", "ncu"} <= {
+        finding.name for finding in findings
+    }
+    keys = [(finding.area, finding.name) for finding in findings]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_command_prints_its_findings_and_imports_no_torch(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0
+    assert {Finding(**finding).area for finding in json.loads(done.stdout)} >= {"driver", "host", "limits", "tools"}
+    imported = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & {"torch", "triton"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_option_is_one_line_and_exit_code_2() -> None:
+    done = subprocess.run([sys.executable, *COMMAND[3:], "--yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"benchmark_cli: No such option: --yaml.*\n", done.stderr)
+
+
+def test_without_a_driver_the_rest_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "has_nvml", lambda: False)
+    first, *rest = diagnose()
+    assert (first.area, first.state) == ("driver", "poor")
+    assert "libnvidia-ml.so.1 cannot be loaded" in first.found
+    assert first.change == "./setup.sh --system"
+    assert rest
+
+
+def test_a_driver_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mismatch() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+
+    monkeypatch.setattr(doctor, "has_nvml", lambda: True)
+    monkeypatch.setattr(pynvml, "nvmlInit", mismatch)
+    first, second, *_ = diagnose()
+    assert (first.name, first.state) == ("driver", "poor")
+    assert "RM has detected an NVML/RM version mismatch" in first.found
+    assert second.area == "host"
+
+
+def test_the_driver_and_its_gpus_come_first_and_nvml_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr(doctor, "has_nvml", lambda: True)
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.95.05")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12080)
+    monkeypatch.setattr(doctor, "examine_gpus", lambda nvml, root: [DEVICE])
+    found = {finding.name: finding for finding in diagnose()}
+    assert list(found)[:3] == ["driver", "CUDA", "device"]
+    assert [found[name].found for name in ("driver", "CUDA")] == ["580.95.05", "up to 12.8"]
+    assert [found[name].state for name in ("driver", "CUDA")] == ["good", "good"]
+    assert closed == [True]
+    if found["nvcc"].found.startswith("13"):  # the release of the driver reaches what must fit it
+        assert (found["nvcc"].state, "the driver runs CUDA 12.8" in found["nvcc"].found) == ("poor", True)
+
+
+def test_an_nvcc_that_fits_driver_and_gpu_is_good(bin_folder: Path) -> None:
+    nvcc(bin_folder, "13.0")
+    answer = compiler((13, 0), [DEVICE])
+    assert (answer.state, answer.found) == ("good", f"13.0 ({bin_folder}/nvcc)")
+    assert compiler(None, []).state == "good"
+
+
+def test_an_nvcc_that_fits_neither_is_poor(bin_folder: Path) -> None:
+    nvcc(bin_folder, "13.0")
+    newer = compiler((12, 8), [DEVICE])
+    assert (newer.state, "the driver runs CUDA 12.8" in newer.found) == ("poor", True)
+    nvcc(bin_folder, "11.7", known="sm_80 sm_86")
+    older = compiler((13, 0), [DEVICE])
+    assert (older.state, older.found.split("; ")[1]) == ("poor", "it does not know sm_90")
+
+
+def test_a_compiler_that_is_missing_or_half_there_is_poor(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = compiler(None, [])
+    assert (answer.state, answer.found) == ("poor", "none")
+    monkeypatch.setenv("NVCC", "/no/such/nvcc")
+    answer = compiler(None, [])
+    assert (answer.state, answer.found) == ("poor", "none: $NVCC is /no/such/nvcc, which is no program")
+    nvcc(bin_folder, "13.0")
+    (bin_folder / "g++").unlink()
+    answer = compiler(None, [])
+    assert (answer.state, answer.change) == ("poor", "sudo apt-get install g++")
+
+
+def test_a_compiler_that_fails_is_unknown(bin_folder: Path) -> None:
+    script(bin_folder, "g++", "true")
+    script(bin_folder, "nvcc", "exit 3")
+    with pytest.raises(Unknown, match="nvcc --version ended with 3"):
+        compiler(None, [])
+    script(bin_folder, "nvcc", "echo hello")
+    with pytest.raises(Unknown, match="names no release"):
+        compiler(None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "release"),
+    [
+        ("ncu", "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public)", "2025.3.1.0"),
+        ("nsys", "NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0", "2025.3.2.474"),
+        ("cuobjdump", "Copyright (c) 2005-2025\nCuda compilation tools, release 13.0, V13.0.85", "13.0"),
+        ("ncu", "hello", "no version in what it says"),
+    ],
+)
+def test_a_program_says_its_version(name: str, said: str, release: str, bin_folder: Path) -> None:
+    path = script(bin_folder, name, f"echo '{said}'")
+    answer = program(name, "install it")
+    assert (answer.state, answer.found, answer.change) == ("good", f"{release} ({path})", None)
+
+
+def test_a_program_beside_the_toolkit_is_no_use_to_who_does_not_know(bin_folder: Path, tmp_path: Path) -> None:
+    path = script(tmp_path / "toolkit" / "bin", "nsys", "echo version 1.2")
+    answer = program("nsys", "install it")
+    assert (answer.state, answer.found) == ("note", f"1.2, at {path}, which is not on the PATH")
+    assert answer.change == f"PATH=$PATH:{path.parent}"
+    missing = program("ncu", "install it")
+    assert (missing.state, missing.found, missing.change) == ("note", "none", "install it")
+
+
+def test_programs_of_tritons_wheel_are_found_without_importing_it(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "a_wheel"
+    path = script(package / "backends/nvidia/bin", "cuobjdump", "echo release 12.9")
+    (package / "__init__.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(package.parent)
+    assert doctor.find_program("cuobjdump") is None
+    monkeypatch.setattr(doctor, "_origin", lambda name: ORIGIN("a_wheel" if name == "triton" else name))
+    assert doctor.find_program("cuobjdump") == path
+    assert ORIGIN("no_package_of_this_name") is None
+
+
+def test_a_driver_that_hides_its_release_fits_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+    monkeypatch.setattr(doctor, "has_nvml", lambda: True)
+    for name in ("nvmlInit", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", refuses)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", refuses)
+    monkeypatch.setattr(doctor, "examine_gpus", lambda nvml, root: [])
+    found = {finding.name: finding for finding in diagnose()}
+    assert [found[name].found for name in ("driver", "CUDA")] == ["Insufficient Permissions"] * 2
+    assert found["torch"].state == "good"
+
+
+def test_a_program_that_hangs_is_unknown(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "TOOL_S", 0.1)
+    script(bin_folder, "nsys", "PATH=/usr/bin:/bin; sleep 5")
+    started = time.monotonic()
+    with pytest.raises(Unknown, match=r"nsys --version took over 0.1 s"):
+        program("nsys", "install it")
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("installed", "driver", "state"),
+    [
+        ("2.11.0+cu130", (13, 0), "good"),
+        ("2.11.0+cu130", (12, 8), "poor"),
+        ("2.11.0+cu126", (12, 4), "good"),  # within a major release, older drivers run newer builds
+        ("2.13.0+cpu", (13, 0), "poor"),
+        ("2.13.0+cpu", None, "good"),
+        ("2.11.0", (12, 8), "good"),
+    ],
+)
+def test_torch_must_fit_the_driver(
+    installed: str, driver: tuple[int, int] | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "version", lambda package: installed)
+    answer = torch_build(driver, [])
+    assert answer.state == state
+    assert answer.found.startswith(installed)
+
+
+def test_triton_is_named_by_its_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version", lambda package: f"{package} 3.6")
+    answer = triton_release(None, [])
+    assert (answer.state, answer.found) == ("good", "triton 3.6")
+
+
+def test_packages_that_are_missing_are_poor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(doctor, "version", missing)
+    assert {ask(None, []).state for ask in (torch_build, triton_release)} == {"poor"}
+
+
+def test_json_is_a_list_of_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report([DEVICE, PLAIN], as_json=True)
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == {
+        "area": "GPU 0",
+        "name": "device",
+        "state": "good",
+        "found": DEVICE.found,
+        "matters": "",
+        "change": None,
+    }
+    assert Finding(**second) == PLAIN
+
+
+def test_a_pipe_gets_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report([DEVICE, PLAIN], as_json=False)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split("\t") == ["good", "GPU 0", "device", DEVICE.found, "", ""]
+    assert second.split("\t") == ["note", "host", "fan", "it [31m stands still", "heat slows", "turn it"]
+
+
+def test_a_terminal_gets_a_table_that_cuts_nothing_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setitem(os.environ, "NO_COLOR", "1")
+    long = Finding("tools", "ncu", "poor", "none", "it says why", f"PATH=$PATH:/{'folder/' * 20}bin")
+    print_report([DEVICE, PLAIN, long], as_json=False)
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "1 good, 1 note, 1 poor, 0 unknown" in out
+    assert long.change is not None
+    assert long.change in re.sub(r"\s+", "", out)
+    assert "\x1b" not in out
+    assert out.count("$ ") == 2  # a finding that no command would change has none
+
+
+def test_every_program_says_why_and_what_installs_it() -> None:
+    assert [name for name, _, _ in PROGRAMS] == ["ncu", "nsys", "compute-sanitizer", "cuobjdump"]
+    assert all(matters and install for _, matters, install in PROGRAMS)

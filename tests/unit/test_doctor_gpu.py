@@ -1,0 +1,228 @@
+"""What NVML and /sys answer becomes findings; NVML is a stand-in that refuses all that a test does not set."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from common.python.doctor_gpu import CHECKS, examine_gpus
+from common.python.findings import Finding
+
+GIB = 2**30
+PCI = "sys/bus/pci/devices/0000:19:00.0"
+PEER = SimpleNamespace(domain=0, bus=7, device=0)
+FILES = {
+    f"{PCI}/numa_node": "0",
+    f"{PCI}/local_cpulist": "0-15",
+    f"{PCI}/msi_irqs/155": "msi",
+    "proc/interrupts": "           CPU0  CPU1\n 155:  12  0  PCI-MSI 1048576-edge  nvidia\n 156:  1  0  nvme0q0",
+    "proc/irq/155/smp_affinity_list": "0-15",
+    "proc/7/comm": "python3",
+}
+NO = {"refused": pynvml.NVML_ERROR_NOT_SUPPORTED}
+ANSWERS: dict[str, Any] = {  # of one H200 of two sockets and four switches, with nothing to find fault with
+    "Count": 1,
+    "HandleByIndex": lambda index: index,
+    "Name": "NVIDIA H200",
+    "UUID": lambda handle: f"GPU-{handle}",
+    "CudaComputeCapability": (9, 0),
+    "MemoryInfo": SimpleNamespace(total=140 * GIB),
+    "PciInfo": SimpleNamespace(domain=0, bus=0x19, device=0),
+    "ClockInfo": lambda gpu, kind: {1: 345, 2: 2619}[kind],
+    "MaxClockInfo": lambda gpu, kind: {1: 1980, 2: 3201}[kind],
+    "CurrentClocksThrottleReasons": 1,  # idle
+    "ApplicationsClock": lambda gpu, kind: {0: 1980, 2: 3201}[kind],
+    "DefaultApplicationsClock": lambda gpu, kind: {0: 1980, 2: 3201}[kind],
+    "PersistenceMode": 1,
+    "PowerManagementLimit": 700_000,
+    "PowerManagementDefaultLimit": 700_000,
+    "PowerManagementLimitConstraints": [200_000, 700_000],
+    "EccMode": [1, 1],
+    "MigMode": [0, 0],
+    "ComputeMode": 0,
+    "CurrPcieLinkGeneration": 5,
+    "MaxPcieLinkGeneration": 5,
+    "CurrPcieLinkWidth": 16,
+    "MaxPcieLinkWidth": 16,
+    "NvLinkState": lambda gpu, link: 1 if link < 18 else {"refused": pynvml.NVML_ERROR_INVALID_ARGUMENT},
+    "NvLinkRemoteDeviceType": 2,
+    "NvLinkRemotePciInfo": lambda gpu, link: SimpleNamespace(domain=0, bus=7 + link // 9, device=0),
+    "ComputeRunningProcesses": [],
+    "GraphicsRunningProcesses": [],
+}
+
+
+class StandIn:
+    """pynvml with its own constants and errors, and these answers instead of a driver's."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(pynvml, name)  # a name that the library does not have is a mistake
+        if name.startswith("NVML"):
+            return real
+        return self._answering(name.removeprefix("nvmlDeviceGet"))
+
+    def _answering(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            answer = self.answers.get(name, {"refused": pynvml.NVML_ERROR_UNKNOWN})
+            value = answer(*arguments) if callable(answer) else answer
+            if isinstance(value, dict):
+                raise pynvml.NVMLError(value["refused"])
+            return value
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16 if pid == 0 else 1)))
+
+
+def findings(root: Path, answers: dict[str, Any], files: dict[str, str] | None = None) -> dict[str, Finding]:
+    for name, content in (FILES | (files or {})).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content + "\n")
+    return {finding.name: finding for finding in examine_gpus(StandIn(ANSWERS | answers), root)}
+
+
+def test_a_gpu_without_fault_is_good_throughout(tmp_path: Path) -> None:
+    found = findings(tmp_path, {})
+    assert {name: finding for name, finding in found.items() if finding.state != "good"} == {}
+    assert {name: finding.found for name, finding in found.items()} == {
+        "device": "NVIDIA H200, sm_90, 140 GiB",
+        "units": "has wgmma, TMA, clusters, DSMEM, cluster multicast, fp8; no tcgen05, fp4",
+        "clocks": "SM 345 of 1980 MHz, memory 2619 of 3201 MHz",
+        "application clocks": "SM 1980 MHz, memory 3201 MHz: the default",
+        "persistence": "on",
+        "power limit": "700 W, default 700 W, at most 700 W",
+        "ECC": "on",
+        "MIG": "off",
+        "compute mode": "shared",
+        "PCIe link": "gen 5 x16, at most gen 5 x16",
+        "NVLink": "18 links: 0-8 to a switch at 0000:07:00; 9-17 to a switch at 0000:08:00",
+        "NUMA node": "node 0, CPUs 0-15",
+        "interrupts": "IRQ 155 on CPUs 0-15",
+        "processes": "none",
+    }
+    assert {finding.area for finding in found.values()} == {"GPU 0"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "state", "says", "change"),
+    [
+        ({"MemoryInfo": NO}, "device", "good", "the host's memory", ""),
+        ({"CudaComputeCapability": (12, 1)}, "units", "good", "no wgmma, cluster multicast, tcgen05", ""),
+        ({"CudaComputeCapability": (10, 3)}, "units", "good", "tcgen05, fp8, fp4; no wgmma", "-code=sm_103a"),
+        ({"CudaComputeCapability": (8, 6)}, "units", "good", "has none of these", ""),
+        ({"CudaComputeCapability": (20, 0)}, "units", "unknown", "sm_200 is not in the table", ""),
+        ({"CurrentClocksThrottleReasons": 0x40}, "clocks", "poor", "held back by hw_thermal_slowdown", ""),
+        ({"CurrentClocksThrottleReasons": 0x4}, "clocks", "note", "held back by sw_power_cap", ""),
+        ({"ApplicationsClock": 1200}, "application clocks", "note", "the default is 1980 and 3201", "-rac"),
+        ({"ApplicationsClock": NO}, "application clocks", "unknown", "Not Supported", ""),
+        ({"PersistenceMode": 0}, "persistence", "poor", "off", "sudo nvidia-smi -i 0 -pm 1"),
+        ({"PowerManagementLimit": 450_000}, "power limit", "poor", "450 W, default 700 W", "-pl 700"),
+        ({"PowerManagementDefaultLimit": 600_000}, "power limit", "note", "700 W, default 600 W", "-pl 600"),
+        ({"PowerManagementLimitConstraints": NO}, "power limit", "good", "default 700 W", ""),
+        ({"PowerManagementLimit": NO}, "power limit", "unknown", "Not Supported", ""),
+        ({"EccMode": [0, 0]}, "ECC", "note", "off", "-e 1"),
+        ({"EccMode": [0, 1]}, "ECC", "note", "off, on after the next reset", "-e 1"),
+        ({"EccMode": [1, 0]}, "ECC", "note", "on, off after the next reset", ""),
+        ({"EccMode": NO}, "ECC", "note", "this GPU has none", ""),
+        ({"MigMode": [1, 1]}, "MIG", "poor", "on", "-mig 0"),
+        ({"MigMode": [0, 1]}, "MIG", "note", "on after the next reset", "-mig 0"),
+        ({"MigMode": NO}, "MIG", "good", "this GPU has none", ""),
+        ({"MigMode": {"refused": pynvml.NVML_ERROR_NO_PERMISSION}}, "MIG", "unknown", "Insufficient Permissions", ""),
+        ({"ComputeMode": 3}, "compute mode", "note", "one process at a time", "-c DEFAULT"),
+        ({"ComputeMode": 2}, "compute mode", "poor", "prohibited", "-c DEFAULT"),
+        ({"CurrPcieLinkWidth": 8}, "PCIe link", "poor", "gen 5 x8, at most gen 5 x16", ""),
+        ({"CurrPcieLinkGeneration": 1}, "PCIe link", "note", "gen 1 x16", ""),
+        ({"NvLinkState": NO}, "NVLink", "good", "this GPU has none", ""),
+        ({"NvLinkState": {"refused": pynvml.NVML_ERROR_GPU_IS_LOST}}, "NVLink", "unknown", "GPU is lost", ""),
+        ({"NvLinkState": 0}, "NVLink", "note", "36 links: none is up", ""),
+        ({"NvLinkState": lambda gpu, link: int(link != 3)}, "NVLink", "poor", "0-2,4-8 to a", "nvidia-smi nvlink"),
+        ({"NvLinkState": lambda gpu, link: int(link < 9)}, "NVLink", "poor", "; down: 9-35", "nvidia-smi nvlink"),
+        ({"NvLinkRemoteDeviceType": NO}, "NVLink", "good", "0-8 to a peer at 0000:07:00", ""),
+        ({"NvLinkRemotePciInfo": NO}, "NVLink", "good", "0-17 to a switch", ""),
+        ({"NvLinkRemoteDeviceType": 0, "NvLinkRemotePciInfo": PEER}, "NVLink", "good", "to a GPU at 0000:07:00", ""),
+        ({"ComputeRunningProcesses": [SimpleNamespace(pid=7)]}, "processes", "poor", "1 compute: 7 (python3)", ""),
+        ({"GraphicsRunningProcesses": [SimpleNamespace(pid=9)]}, "processes", "note", "1 graphics: 9", ""),
+        ({"ComputeRunningProcesses": [SimpleNamespace(pid=os.getpid())]}, "processes", "good", "none", ""),
+        ({"GraphicsRunningProcesses": NO}, "processes", "good", "none", ""),
+    ],
+)
+def test_what_differs_is_named_with_what_would_change_it(
+    answers: dict[str, Any], name: str, state: str, says: str, change: str, tmp_path: Path
+) -> None:
+    finding = findings(tmp_path, answers)[name]
+    assert (finding.state, says in finding.found) == (state, True), finding
+    assert bool(finding.change) == bool(change), finding
+    assert change in (finding.change or "")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "state", "says", "change"),
+    [
+        ({f"{PCI}/numa_node": "-1"}, "NUMA node", "good", "the host's only one", ""),
+        ({f"{PCI}/local_cpulist": "0-7"}, "NUMA node", "note", "may also run on 8 CPUs elsewhere", "--membind=0"),
+        ({f"{PCI}/local_cpulist": ""}, "NUMA node", "unknown", "names no CPUs near it", ""),
+        ({f"{PCI}/numa_node": "none"}, "NUMA node", "unknown", "invalid literal", ""),
+        ({"proc/irq/155/smp_affinity_list": "0-31"}, "interrupts", "note", "on CPUs 0-31; near are 0-15", "echo 0-15"),
+        ({"proc/irq/155/smp_affinity_list": "3"}, "interrupts", "good", "IRQ 155 on CPUs 3", ""),
+        ({"proc/interrupts": " 155:  1  PCI-MSI  nvme"}, "interrupts", "unknown", "none of this GPU's", ""),
+    ],
+)
+def test_what_sys_and_proc_say_of_it(
+    files: dict[str, str], name: str, state: str, says: str, change: str, tmp_path: Path
+) -> None:
+    finding = findings(tmp_path, {}, files)[name]
+    assert (finding.state, says in finding.found) == (state, True), finding
+    assert bool(finding.change) == bool(change), finding
+    assert change in (finding.change or "")
+
+
+def test_a_driver_that_refuses_everything_leaves_everything_unknown(tmp_path: Path) -> None:
+    answers = {"Count": 1, "HandleByIndex": 0}
+    found = examine_gpus(StandIn(answers), tmp_path)
+    assert [finding.name for finding in found] == [check.name for check in CHECKS]
+    assert {(finding.state, finding.found) for finding in found} == {("unknown", "Unknown Error")}
+    assert all(finding.matters for finding in found)
+
+
+def test_a_container_that_hides_sys_leaves_only_what_it_hides_unknown(tmp_path: Path) -> None:
+    found = examine_gpus(StandIn(ANSWERS), tmp_path)
+    unknown = {finding.name: finding.found for finding in found if finding.state != "good"}
+    assert unknown.keys() == {"NUMA node", "interrupts"}
+    assert "numa_node: No such file" in unknown["NUMA node"]
+
+
+def test_a_gpu_that_cuda_does_not_show_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    found = examine_gpus(StandIn(ANSWERS | {"Count": 2}), tmp_path)
+    devices = {finding.area: finding for finding in found if finding.name == "device"}
+    assert devices["GPU 0"].state == "note"
+    assert "hidden by CUDA_VISIBLE_DEVICES=1" in devices["GPU 0"].found
+    assert devices["GPU 1"].state == "good"
+
+
+def test_a_gpu_that_was_lost_is_named_and_the_others_are_examined(tmp_path: Path) -> None:
+    def handle(index: int) -> Any:
+        return {"refused": pynvml.NVML_ERROR_GPU_IS_LOST} if index == 0 else index
+
+    found = examine_gpus(StandIn(ANSWERS | {"Count": 2, "HandleByIndex": handle}), tmp_path)
+    lost = [finding for finding in found if finding.area == "GPU 0"]
+    assert [(finding.state, finding.found) for finding in lost] == [("poor", "NVML: GPU is lost")]
+    assert len(found) == 1 + len(CHECKS)
+
+
+@pytest.mark.parametrize(("answers", "says"), [({"Count": 0}, "shows none"), ({}, "does not count")])
+def test_a_driver_without_gpus_is_poor(answers: dict[str, Any], says: str, tmp_path: Path) -> None:
+    [finding] = examine_gpus(StandIn(answers), tmp_path)
+    assert (finding.area, finding.state) == ("GPU", "poor")
+    assert says in finding.found

@@ -1,0 +1,176 @@
+"""The host's checks on recorded /proc and /sys trees: bare machines, containers, and files that cannot be read."""
+
+import os
+import resource
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.python.doctor_host import HOST, LIMITS, PROFILING, examine_host, filesystem
+from common.python.findings import Finding
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+HUGE = "sys/kernel/mm/transparent_hugepage/enabled"
+GIB = 2**30
+BARE = {  # a machine with two sockets, as its own files say it
+    "proc/self/cgroup": "0::/user.slice",
+    "proc/meminfo": "MemTotal:       134217728 kB\nMemFree:        100000000 kB",
+    "proc/mounts": "/dev/nvme0n1p2 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0",
+    "proc/sys/kernel/perf_event_paranoid": "2",
+    "proc/self/status": "Name:\tpython\nCapEff:\t0000000000000000",
+    "proc/driver/nvidia/params": "EnableMSI: 1\nRmProfilingAdminOnly: 0",
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/cpu1/cpufreq/scaling_governor": "performance",
+    f"{NODE}/node0/cpulist": "0-7",
+    HUGE: "always [madvise] never",
+}
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the system answers about this process; a test changes it."""
+    answers = SimpleNamespace(affinity=8, cores=8, limits={}, free=100 * GIB, shared=64 * GIB)
+
+    def space(folder: Path) -> SimpleNamespace:
+        size = answers.shared if folder.name == "shm" else answers.free
+        return SimpleNamespace(f_blocks=size // 4096, f_bavail=size // 4096, f_frsize=4096)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(answers.affinity if pid == 0 else 1)))
+    monkeypatch.setattr(os, "cpu_count", lambda: answers.cores)
+    monkeypatch.setattr(os, "statvfs", space)
+    monkeypatch.setattr(resource, "getrlimit", lambda name: answers.limits.get(name, (resource.RLIM_INFINITY,) * 2))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/tmp")
+    answers.limits[resource.RLIMIT_CORE] = (0, 0)
+    return answers
+
+
+def found(root: Path, files: dict[str, str]) -> dict[str, Finding]:
+    for name, content in (BARE | files).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content + "\n")
+    return {finding.name: finding for finding in examine_host(root)}
+
+
+def test_a_well_kept_machine_is_good_throughout(tmp_path: Path) -> None:
+    findings = found(tmp_path, {})
+    assert {name: finding.state for name, finding in findings.items() if finding.state != "good"} == {}
+    assert findings["CPU cores"].found == "all 8"
+    assert findings["memory"].found == "128.0 GiB"
+    assert findings["NUMA"].found == "node 0: CPUs 0-7"
+    assert findings["CPU governor"].found == "performance on 2 CPUs"
+    assert findings["scratch folder"].found == "/tmp on ext4, 100 GiB free"
+    assert findings["locked memory"].found == "unlimited (hard unlimited)"
+    assert findings["/dev/shm"].found == "65536 MiB"
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "state", "says", "change"),
+    [
+        ({f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave"}, "CPU governor", "poor", "powersave on 1", "cpupower"),
+        ({HUGE: "always madvise [never]"}, "transparent huge pages", "note", "never", "echo madvise"),
+        ({HUGE: "never"}, "transparent huge pages", "unknown", "marks none as chosen", ""),
+        ({f"{NODE}/node1/cpulist": "8-15"}, "NUMA", "note", "node 0: CPUs 0-7; node 1: CPUs 8-15", "numactl"),
+        ({f"{NODE}/node1/cpulist": ""}, "NUMA", "good", "node 0: CPUs 0-7", ""),  # memory alone, as on Grace
+        ({"sys/fs/cgroup/user.slice/cpu.max": "400000 100000"}, "CPU cores", "note", "4 of 8 cores", "--cpuset-cpus"),
+        ({"sys/fs/cgroup/user.slice/cpu.max": "nonsense"}, "CPU cores", "unknown", "not enough values", ""),
+        ({"sys/fs/cgroup/user.slice/memory.max": str(33 * GIB)}, "memory", "note", "33.0 of 128.0 GiB", "--memory"),
+        ({"proc/meminfo": "MemFree: 1 kB"}, "memory", "unknown", "no MemTotal", ""),
+        ({"proc/mounts": "overlay / overlay rw 0 0"}, "scratch folder", "note", "/tmp on overlay", "TMPDIR="),
+        ({"proc/mounts": "tmpfs /tmp tmpfs rw 0 0"}, "scratch folder", "note", "/tmp on tmpfs", "TMPDIR="),
+        ({"proc/mounts": ""}, "scratch folder", "unknown", "covers /tmp", ""),
+        ({"proc/sys/kernel/perf_event_paranoid": "4"}, "CPU sampling", "note", "is 4", "sysctl"),
+        ({"proc/sys/kernel/perf_event_paranoid": "x"}, "CPU sampling", "unknown", "invalid literal", ""),
+        ({"proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"}, "GPU counters", "note", "only", "modprobe.d"),
+        ({"proc/driver/nvidia/params": "EnableMSI: 1"}, "GPU counters", "unknown", "no RmProfilingAdminOnly", ""),
+    ],
+)
+def test_what_differs_is_named_with_what_would_change_it(
+    files: dict[str, str], name: str, state: str, says: str, change: str, tmp_path: Path
+) -> None:
+    finding = found(tmp_path, files)[name]
+    assert (finding.state, says in finding.found) == (state, True), finding
+    assert bool(finding.change) == bool(change), finding
+    assert change in (finding.change or "")
+
+
+@pytest.mark.parametrize("capability", [21, 38])
+def test_an_administrator_needs_no_permission_to_profile(capability: int, tmp_path: Path) -> None:
+    status = {"proc/self/status": f"CapEff:\t{1 << capability:016x}", "proc/sys/kernel/perf_event_paranoid": "4"}
+    findings = found(tmp_path, status | {"proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"})
+    assert findings["CPU sampling"].state == "good"
+    assert findings["GPU counters"].state == ("good" if capability == 21 else "note")
+
+
+def test_affinity_is_no_quota(process: SimpleNamespace, tmp_path: Path) -> None:
+    process.affinity = 2
+    finding = found(tmp_path, {})["CPU cores"]
+    assert (finding.state, finding.found) == ("note", "2 of 8 cores, by affinity")
+    assert finding.change == "taskset -pc 0-7 $$"
+
+
+@pytest.mark.parametrize(
+    ("limit", "soft", "name", "says"),
+    [
+        (resource.RLIMIT_MEMLOCK, 8 << 20, "locked memory", "8 MiB (hard unlimited)"),
+        (resource.RLIMIT_NOFILE, 4095, "open files", "4095 (hard unlimited)"),
+        (resource.RLIMIT_NPROC, 512, "processes", "512 (hard unlimited)"),
+        (resource.RLIMIT_CORE, resource.RLIM_INFINITY, "core dumps", "up to unlimited each"),
+    ],
+)
+def test_a_tight_limit_is_noted(
+    process: SimpleNamespace, limit: int, soft: int, name: str, says: str, tmp_path: Path
+) -> None:
+    process.limits[limit] = (soft, resource.RLIM_INFINITY)
+    finding = found(tmp_path, {})[name]
+    assert (finding.state, finding.found) == ("note", says)
+    assert "ulimit" in (finding.change or "")
+
+
+def test_a_limit_that_is_just_enough_is_good(process: SimpleNamespace, tmp_path: Path) -> None:
+    process.limits[resource.RLIMIT_NOFILE] = (4096, 4096)
+    finding = found(tmp_path, {})["open files"]
+    assert (finding.state, finding.found, finding.change) == ("good", "4096 (hard 4096)", None)
+
+
+@pytest.mark.parametrize(("missing", "state"), [(0, "good"), (4096, "poor")])
+def test_little_room_is_poor(process: SimpleNamespace, missing: int, state: str, tmp_path: Path) -> None:
+    process.free, process.shared = 10 * GIB - missing, GIB - missing
+    findings = found(tmp_path, {})
+    assert (findings["scratch folder"].state, findings["/dev/shm"].state) == (state, state)
+    assert findings["/dev/shm"].change == (None if missing == 0 else "docker run --shm-size=8g ...")
+
+
+def test_a_small_disk_in_a_container_is_poor_rather_than_noted(process: SimpleNamespace, tmp_path: Path) -> None:
+    process.free = 10 * GIB
+    assert found(tmp_path, {"proc/mounts": "overlay / overlay rw 0 0"})["scratch folder"].state == "note"
+    process.free -= 4096
+    assert found(tmp_path, {"proc/mounts": "overlay / overlay rw 0 0"})["scratch folder"].state == "poor"
+
+
+def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Path) -> None:
+    findings = examine_host(tmp_path)
+    assert [finding.name for finding in findings] == [check.name for check in (*HOST, *LIMITS, *PROFILING)]
+    read = [finding for finding in findings if finding.area != "limits"]
+    assert {finding.name: finding.found for finding in read if finding.state != "unknown"} == {"CPU cores": "all 8"}
+    assert all(finding.found and finding.matters for finding in findings)
+    assert "no NVIDIA kernel module" in findings[-1].found
+
+
+def test_files_that_cannot_be_read_are_unknown(tmp_path: Path) -> None:
+    for name in BARE:
+        if not name.endswith("cgroup"):
+            (tmp_path / name).mkdir(parents=True)  # opening a folder fails, for root as well
+    findings = {finding.name: finding for finding in examine_host(tmp_path)}
+    for name in ("CPU governor", "transparent huge pages", "NUMA", "memory", "CPU sampling", "GPU counters"):
+        assert findings[name].state == "unknown", findings[name]
+        assert "Is a directory" in findings[name].found
+
+
+def test_the_file_system_is_that_of_the_deepest_and_latest_mount() -> None:
+    mounts = "a / ext4 rw\nb /tmp xfs rw\nc /tmp/x\\040y tmpfs rw\nd /tmp btrfs rw\n\ne /tmpfiles nfs rw"
+    assert filesystem(Path("/tmp/z"), mounts) == "btrfs"
+    assert filesystem(Path("/tmp/x y/z"), mounts) == "tmpfs"
+    assert filesystem(Path("/var"), mounts) == "ext4"

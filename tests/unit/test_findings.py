@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from common.python.findings import Answer, Check, Finding, Unknown, counted, cpu_list, examine, ranges, text
+
+
+class Refused(Exception):
+    """Stands for what a library raises."""
+
+
+def raising(error: Exception) -> Check:
+    def ask(subject: str) -> Answer:
+        raise error
+
+    return Check("fan", "heat slows", ask)
+
+
+def test_an_answer_becomes_a_finding_with_its_place_and_its_reason() -> None:
+    check = Check("fan", "heat slows", lambda subject: Answer("poor", f"{subject} stands", "turn it"))
+    assert examine("GPU 0", [check], "it") == [Finding("GPU 0", "fan", "poor", "it stands", "heat slows", "turn it")]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (Unknown("nobody says"), "nobody says"),
+        (PermissionError(13, "Permission denied", "/sys/fan"), "/sys/fan: Permission denied"),
+        (ValueError("not a number"), "not a number"),
+        (Refused(), "Refused"),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_with_the_reason_and_the_rest_is_asked(error: Exception, why: str) -> None:
+    after = Check("after", "", lambda subject: Answer("good", "asked"))
+    first, second = examine("host", [raising(error), after], "it", refusals=(Refused,))
+    assert (first.state, first.found, first.matters, first.change) == ("unknown", why, "heat slows", None)
+    assert second.found == "asked"
+
+
+def test_a_mistake_in_a_check_is_not_taken_for_a_refusal() -> None:
+    with pytest.raises(Refused):
+        examine("host", [raising(Refused())], "it")
+
+
+@pytest.mark.parametrize(
+    ("written", "cpus"),
+    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
+)
+def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
+    assert cpu_list(written) == cpus
+
+
+def test_numbers_are_written_in_the_same_notation() -> None:
+    assert ranges([8, 0, 1, 3, 2]) == "0-3,8"
+    assert ranges([]) == ""
+
+
+def test_nouns_are_counted_as_a_reader_would() -> None:
+    assert [counted(n, "link") for n in (0, 1, 18)] == ["0 links", "1 link", "18 links"]
+
+
+def test_a_list_of_anything_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="all"):
+        cpu_list("all")
+
+
+def test_a_file_that_is_no_utf_8_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "name").write_bytes(b" GPU \xff\n")
+    assert text(tmp_path / "name") == "GPU �"

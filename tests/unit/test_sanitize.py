@@ -1,0 +1,391 @@
+"""scripts/sanitize.sh with a stand-in for compute-sanitizer that records its arguments and replays a report."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tools.testing.sanitize as sanitize
+from common.python.cuda import CudaError
+from common.python.discovery import find_pairs
+from common.python.machine import Gpu, Machine
+from tools.testing.sanitize import command, kernels, main, runs_of, verdict, watch
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = ROOT / "tests" / "faults" / "sanitizer"
+GPU = Gpu("NVIDIA H200", "GPU-1", 90, 140.0)
+HERE = Machine("host", "Linux", "cpu", 16, 128.0, 1, [GPU])
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+START = "========= COMPUTE-SANITIZER\n"
+CLEAN = START + "========= ERROR SUMMARY: 0 errors\n"
+NO_RACE = START + "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+# As the manual of compute-sanitizer shows them, but for the names.
+WRITE = START + (
+    "========= Invalid __global__ write of size 4 bytes\n"
+    "=========     at twice(const float *, float *, long)+0x160 in optimized_x.cu:8\n"
+    "=========     by thread (253,0,0) in block (3,0,0)\n"
+    "=========     Address 0x7f6510c00ff4 is out of bounds\n"
+    "========= \n"
+    "========= ERROR SUMMARY: 1 error\n"
+)
+RACE = START + (
+    "========= Error: Race reported between Write access at reverse(float *)+0x90 in optimized_x.cu:9\n"
+    "=========     and Read access at reverse(float *)+0x100 in optimized_x.cu:10 [508 hazards]\n"
+    "=========\n"
+    "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
+)
+WARNED = RACE.replace("Error:", "WARNING:").replace("(1 error, 0 warnings)", "(0 errors, 1 warning)")
+READ = START + (
+    "========= Uninitialized __global__ memory read of size 4 bytes\n"
+    "=========     at twice(const float *, float *, long)+0x70 in optimized_x.cu:8\n"
+    "========= ERROR SUMMARY: 1021 errors\n"
+)
+BARRIER = START + (
+    "========= Barrier error detected. Divergent thread(s) in warp\n"
+    "=========     at k(int *, int *)+0xf0 in divergence.cu:79\n"
+    "========= ERROR SUMMARY: 1 error\n"
+)
+INTERNAL = START + (
+    "========= Internal Sanitizer Error: The Sanitizer encountered an error while launching k\n"
+    "========= ERROR SUMMARY: 0 errors\n"
+)
+STAND_IN = """#!/bin/bash
+cd "$(dirname "$0")"
+printf '%s\\n' "$PYTORCH_NO_CUDA_MEMORY_CACHING" "$@" end >recorded.$$
+cat recorded.$$ >>recorded  # at once, for tools run side by side
+while [[ $1 != --log-file ]]; do [[ $1 != --tool ]] || tool=$2; shift; done
+[[ ! -e $tool.report ]] || cp $tool.report "$2"
+echo "it printed this"
+[[ ! -e $tool.then ]] || . ./$tool.then
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a compute-sanitizer on the PATH whose reports are clean, on a machine with an H200."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "compute-sanitizer").write_text(STAND_IN)
+    (folder / "compute-sanitizer").chmod(0o755)
+    for tool in TOOLS:
+        (folder / f"{tool}.report").write_text(NO_RACE if tool == "racecheck" else CLEAN)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(sanitize, "machine", lambda: HERE)
+    monkeypatch.setattr(sanitize, "build", lambda source, arch: source)
+    return folder
+
+
+@pytest.fixture
+def run(stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
+    def call(*words: str, root: Path = FAULTS) -> tuple[int, list[str]]:
+        code = main([*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
+        captured = capsys.readouterr()
+        return code, (captured.out + captured.err).splitlines()
+
+    return call
+
+
+def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requires: str = "needs(sm=80)") -> None:
+    """A pair of chapter 6 whose variants of these labels are CUDA; its baseline is not."""
+    folder = root / "ch06"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"baseline_{name}.py").write_text(
+        f'"""It doubles all that it gets."""\nworkload = Workload({workload})\n'
+    )
+    for kind in kinds:
+        stem = f"optimized_{name}" + (f"__{kind}" if kind != "optimized" else "")
+        text = f'"""It doubles in CUDA."""\nfrom common.python.cuda import load_cuda\nrequires = {requires}\n'
+        (folder / f"{stem}.py").write_text(text)
+        (folder / f"{stem}.cu").write_text(f"// It doubles.\n__global__ void twice_{kind}() {{}}\n")
+
+
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [
+        ("memcheck", ["--report-api-errors", "no", "--padding", "4096"]),
+        ("racecheck", ["--kernel-name", "kns=reverse"]),
+        ("initcheck", []),
+        ("synccheck", ["--kernel-name", "kns=reverse"]),
+    ],
+)
+def test_the_command_line_of_each_tool(tool: str, options: list[str], tmp_path: Path) -> None:
+    [found] = [pair for pair in find_pairs(FAULTS) if pair.name == "shared_memory_race"]
+    [of_pair], skipped = runs_of(found, HERE)
+    assert skipped == []
+    assert command(Path("/bin/compute-sanitizer"), tool, of_pair, FAULTS, tmp_path / "log") == [
+        *("/bin/compute-sanitizer", "--tool", tool, "--target-processes", "application-only"),
+        *("--log-file", str(tmp_path / "log"), "--error-exitcode", "9", "--launch-timeout", "120"),
+        *("--show-backtrace", "device", *options, sys.executable, "-m", "tools.testing.one_step", str(FAULTS)),
+        *("ch06.baseline_shared_memory_race", "ch06.optimized_shared_memory_race"),
+        "ch06.optimized_shared_memory_race__honest",
+    ]
+
+
+def test_every_cuda_variant_of_the_corpus_has_kernels_or_calls_a_library() -> None:
+    sources = [
+        variant.path.with_suffix(".cu") for p in find_pairs(ROOT) for variant in p.variants if "CUDA" in variant.kinds
+    ]
+    assert sources
+    for source in sources:
+        text = source.read_text()
+        assert len(kernels(text)) >= ("<<<" in text), source
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("__global__ void f(int* a) { g(a); }", ["f"]),
+        ("template <bool even>\n__global__ void __launch_bounds__(SIDE* SIDE)\n    f(int a) {}", ["f"]),
+        ("__global__ void __launch_bounds__(max(1, 2), 3) f(int a) {}", ["f"]),
+        ("__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256) f() {}", ["f"]),
+        ("static __global__ __launch_bounds__(32) void f() {}", ["f"]),
+        ('extern "C" __global__ void f();\n__global__ void g() {}\nextern "C" __global__ void f() {}', ["f", "g"]),
+        ("// __global__ void old() {}\n/* __global__ void older() {} */ __global__ void f() {}", ["f"]),
+        ("int main() { return cublasSgemm(); }", []),
+    ],
+)
+def test_the_kernels_of_a_source(source: str, names: list[str]) -> None:
+    assert kernels(source) == names
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "found"),
+    [
+        (CLEAN, 0, None),
+        (NO_RACE, 0, None),
+        (WRITE, 1, "Invalid __global__ write of size 4 bytes at twice(const float *, float *, long)+0x160 in "),
+        (RACE, 9, "Error: Race reported between Write access at reverse(float *)+0x90 in optimized_x.cu:9 and Read "),
+        (WARNED, 0, "WARNING: Race reported between Write access at reverse(float *)+0x90 in optimized_x.cu:9 and "),
+        (READ, 9, "Uninitialized __global__ memory read of size 4 bytes at twice(const float *, float *, long)+0x70 "),
+        (BARRIER, 9, "Barrier error detected. Divergent thread(s) in warp at k(int *, int *)+0xf0 in divergence.cu:79"),
+        (READ, 0, "Uninitialized __global__ memory read"),
+        (CLEAN, 1, "failed, exit code 1: the last line"),
+        (START, 0, "ended without a summary, exit code 0: the last line"),
+        ("", -11, "ended without a summary, exit code -11: the last line"),
+    ],
+)
+def test_what_a_report_says(report: str, code: int, found: str | None) -> None:
+    said = verdict(report, code, "the first line\nthe last line\n")
+    assert said == found if found is None else (said or "").startswith(found), said
+
+
+@pytest.mark.parametrize("after", ["", "=========     Host Frame: main [0x10]\n"])
+def test_only_a_place_is_added_to_the_first_error(after: str) -> None:
+    report = START + "========= Deadlock detected\n" + after + "========= ERROR SUMMARY: 1 error\n"
+    assert verdict(report, 9, "") == "Deadlock detected"
+
+
+def test_launches_that_a_tool_could_not_watch_are_no_clean_run() -> None:
+    assert (verdict(INTERNAL, 0, "") or "").startswith("Internal Sanitizer Error")
+
+
+def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    code, lines = run("ch06:uninitialised_read")
+    assert code == 0
+    assert lines == [*(f"{tool:10} ch06:uninitialised_read: clean" for tool in TOOLS), "4 clean, 0 with errors"]
+    calls = (stand_in / "recorded").read_text().split("end\n")[:-1]
+    assert sorted(call.splitlines()[:3] for call in calls) == sorted(["1", "--tool", tool] for tool in TOOLS)
+    assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.log").read_text() == CLEAN
+    assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.out").read_text() == "it printed this\n"
+
+
+def test_an_error_names_pair_tool_first_error_and_log(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    (stand_in / "racecheck.report").write_text(RACE)
+    (stand_in / "racecheck.then").write_text("exit 9")
+    code, lines = run("ch06:shared_memory_race")
+    assert code == 1
+    assert [line for line in lines if line.endswith(": clean")] == [lines[0], lines[2], lines[3]]
+    assert lines[1].startswith("racecheck  ch06:shared_memory_race: Error: Race reported between Write access at")
+    assert lines[1].endswith(f"({tmp_path}/logs/ch06_shared_memory_race.racecheck.log)")
+    assert lines[4] == "3 clean, 1 with errors"
+
+
+def test_one_tool_and_one_file_can_be_asked_for(run: Callable[..., tuple[int, list[str]]], stand_in: Path) -> None:
+    code, lines = run("ch06/optimized_shared_memory_race__honest.py", "--tool", "synccheck", "--tool", "memcheck")
+    assert (code, lines[-1]) == (0, "2 clean, 0 with errors")
+    assert lines[0] == "synccheck  ch06:shared_memory_race honest: clean"
+    recorded = (stand_in / "recorded").read_text()
+    assert recorded.count("ch06.optimized_shared_memory_race__honest\n") == 2
+    assert "ch06.optimized_shared_memory_race\n" not in recorded
+
+
+def test_an_old_report_is_not_taken_for_this_one(run: Callable[..., tuple[int, list[str]]], stand_in: Path) -> None:
+    assert run("ch06:uninitialised_read", "--tool", "memcheck")[0] == 0
+    (stand_in / "memcheck.report").unlink()
+    code, lines = run("ch06:uninitialised_read", "--tool", "memcheck")
+    assert code == 1
+    assert "ended without a summary, exit code 0: it printed this" in lines[0]
+
+
+def test_a_run_starts_where_the_tools_are(tmp_path: Path) -> None:
+    watch(["pwd"], tmp_path / "run.log")
+    assert (tmp_path / "run.out").read_text() == f"{ROOT}\n"
+
+
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    started = time.monotonic()
+    found = watch(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], tmp_path / "log", limit_s=0.3)
+    assert found == "did not end within 0.3 s"
+    assert time.monotonic() - started < 5
+    child = Path("/proc") / (tmp_path / "pid").read_text().strip()
+    deadline = time.monotonic() + 5
+    while child.exists() and "\tZ" not in (child / "status").read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not child.exists() or "State:\tZ" in (child / "status").read_text()
+
+
+def test_what_does_not_build_is_an_error(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(source: Path, arch: str) -> Path:
+        raise CudaError(f"{source.name} does not compile for {arch}: expected a ;")
+
+    monkeypatch.setattr(sanitize, "build", fails)
+    code, lines = run("ch06:out_of_bounds_write")
+    assert code == 1
+    assert lines[0].startswith(
+        "build      ch06:out_of_bounds_write: optimized_out_of_bounds_write.cu does not compile for sm_90a"
+    )
+    assert lines[1:] == ["0 clean, 1 with errors"]
+
+
+def test_what_cannot_run_here_is_skipped_with_the_reason(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    pair(tmp_path, "blackwell", ("optimized",), requires="needs(targets=['sm_100a'])")
+    pair(tmp_path, "broken", ("optimized",), requires="needs(sm=least)")
+    pair(tmp_path, "ranks", ("optimized",), workload="gpus=2")
+    code, lines = run(root=tmp_path)
+    assert code == 4
+    assert lines == [
+        "skipped    ch06:blackwell optimized: is for sm_100a, found sm_90",
+        "skipped    ch06:broken optimized: ch06/optimized_broken.py:3: `requires = needs(sm=least)` must be "
+        "`requires = needs(...)`, once, with literal keyword arguments",
+        "skipped    ch06:ranks optimized: its ranks are processes of their own",
+        "0 clean, 0 with errors",
+    ]
+
+
+def test_variants_of_an_isolated_pair_have_a_process_each(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    pair(tmp_path, "settings", ("optimized", "second"), workload="isolated=True")
+    code, lines = run("--tool", "racecheck", root=tmp_path)
+    assert (code, lines[:2]) == (0, [f"racecheck  ch06:settings {label}: clean" for label in ("optimized", "second")])
+    first, second = (stand_in / "recorded").read_text().split("end\n")[:-1]
+    assert "kns=twice_optimized" in first
+    assert "kns=twice_second" not in first
+    assert second.splitlines()[-2:] == ["ch06.baseline_settings", "ch06.optimized_settings__second"]
+
+
+def test_a_pair_without_kernels_of_its_own_is_not_watched_inside_a_library(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    pair(tmp_path, "library", ("optimized",))
+    (tmp_path / "ch06" / "optimized_library.cu").write_text("// It calls cuBLAS.\n// link: cublas\n")
+    code, lines = run(root=tmp_path)
+    assert (code, lines[-1]) == (0, "2 clean, 0 with errors")
+    assert lines[1] == "skipped    ch06:library optimized: racecheck watches our kernels, and it has none"
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["ch99"], "chapters are ch01 to ch20"),
+        (["ch06:zzzzzz"], "there are ch06:out_of_bounds_write"),
+        (["--tool", "leakcheck"], "invalid choice: 'leakcheck'"),
+        (["--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], right: str) -> None:
+    done = script(*words, "--root", str(FAULTS))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sanitize.sh: ")
+    assert done.stderr.count("\n") == 1
+    assert right in done.stderr
+
+
+def test_pairs_without_cuda_are_refused(tmp_path: Path) -> None:
+    pair(tmp_path, "plain", ())
+    done = script("ch06:plain", "--root", str(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        2,
+        "sanitize.sh: ch06:plain has no CUDA variant: compute-sanitizer is for .cu files\n",
+    )
+
+
+def test_without_a_gpu_nothing_is_checked_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\n")
+    (tmp_path / "compute-sanitizer").chmod(0o755)
+    done = script("--root", str(FAULTS), CUDA_VISIBLE_DEVICES="", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert (done.returncode, done.stderr) == (4, "sanitize.sh: no CUDA GPU here; nothing was checked\n")
+
+
+def test_without_the_tool_nothing_is_checked_and_that_is_said(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanitize, "find_program", lambda name: None)
+    code, lines = run()
+    assert code == 4
+    assert lines == ["sanitize.sh: compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked"]
+
+
+def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(ROOT / "scripts" / "sanitize.sh"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"PYTHON": sys.executable} | environment,
+    )
+
+
+def test_help_says_what_the_exit_codes_mean() -> None:
+    done = script("--help")
+    assert done.returncode == 0
+    assert "0 clean, 1 errors, 2 usage, 4 nothing could run here" in done.stdout
+
+
+def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "ch06"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    shared = '"""It doubles all that it gets."""\nfrom ch06.baseline_x import workload as workload\n'
+    (folder / "baseline_x.py").write_text(
+        "from common.python.workload import Cost, Workload\n"
+        "workload = Workload(inputs=lambda draw, n: {'a': draw.normal(n)}, reference=lambda a: a * 2, tolerance=0.0,\n"
+        "    cost=lambda n: Cost(hbm_bytes=n), sizes={'bench': {'n': 9}, 'test': {'n': 7}})\n"
+    )
+    step = "def prepare(a):\n    def step():\n        {}\n        return a * 2\n    return step\n"
+    (folder / "optimized_x.py").write_text(shared + step.format("print('stepped', len(a))"))
+    (folder / "optimized_x__bad.py").write_text(shared + step.format("raise ValueError('no such place')"))
+    (folder / "optimized_x__broken.py").write_text("import nothing_of_this_name\n")
+
+    words = [[str(tmp_path), "ch06.baseline_x", f"ch06.optimized_x{label}"] for label in ("", "__bad", "__broken")]
+    calls = [words[0], [*words[0], words[1][2], words[2][2]]]
+    program = f"import sys\nfrom tools.testing.one_step import main\nfor words in {calls!r}:\n"
+    program += "    sys.argv[1:] = words\n    print('exit', main())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=ROOT,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    alone, three = done.stdout.partition("exit 0\n")[::2]
+    assert alone.count("stepped 7") == 1
+    assert three.count("stepped 7") == 1
+    assert "ch06.optimized_x__bad: ValueError at optimized_x__bad.py:5: no such place" in three
+    assert "ch06.optimized_x__broken: ModuleNotFoundError" in three
+    assert three.endswith("exit 1\n")

@@ -1,0 +1,169 @@
+"""tools/tcgen05_probe.cu builds for the GPUs that have tcgen05; ptxas refuses it, by name, for the one that has not.
+
+Cluster multicast is another matter: ptxas 13.0 takes it for sm_121a, with a warning, and emits no multicast.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common.python.cuda import find_nvcc, nvcc_version
+from common.python.doctor import find_program
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = ROOT / "tools" / "tcgen05_probe.cu"
+MULTICAST = """// A block of a cluster of two loads a tile for both of them.
+#include <stdint.h>
+__global__ void __cluster_dims__(2) load(const void* map) {
+  __shared__ alignas(128) char tile[1024];
+  __shared__ alignas(8) uint64_t full;
+  const uint32_t to = __cvta_generic_to_shared(tile), barrier = __cvta_generic_to_shared(&full);
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2}], [%3], %4;" ::"r"(to), "l"(map), "r"(0), "r"(barrier), "h"(uint16_t(3)) : "memory");
+}
+"""
+DESCRIPTORS = """
+#define main probe
+#include "{probe}"
+#undef main
+int main() {{
+  printf("%u %llu\\n", INSTRUCTION, (unsigned long long)operand(0x12340));
+  for (int row = 0; row < M; ++row)
+    for (int k = 0; k < K; ++k) printf("%d\\n", place(row, k));
+}}
+"""
+
+pytestmark = pytest.mark.skipif(find_nvcc() is None or (nvcc_version() or "") < "13", reason="needs nvcc 13")
+
+
+def nvcc(source: Path, target: str, *options: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [str(find_nvcc()), f"-arch=compute_{target}", f"-code=sm_{target}", *map(str, options), str(source)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def machine_code(cubin: Path) -> str | None:
+    """The disassembly; None without a disassembler that knows the target."""
+    program = find_program("cuobjdump")
+    if program is None:
+        return None
+    done = subprocess.run([str(program), "-sass", str(cubin)], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.mark.parametrize("target", ["100a", "103a"])
+def test_the_probe_builds_into_one_tensor_core_instruction(target: str, tmp_path: Path) -> None:
+    done = nvcc(PROBE, target, "-cubin", "-Xptxas", "-v", "-o", tmp_path / "probe.cubin")
+    assert done.returncode == 0, done.stderr
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in done.stderr
+    code = machine_code(tmp_path / "probe.cubin")
+    if code is not None:
+        assert re.findall(r"\b(UTC\w*MMA)\b", code) == ["UTCHMMA"]
+        assert "LDTM" in code
+
+
+def test_the_virtual_code_goes_through_tensor_memory(tmp_path: Path) -> None:
+    command = [str(find_nvcc()), "-arch=compute_100a", "-ptx", "-o", str(tmp_path / "probe.ptx"), str(PROBE)]
+    subprocess.run(command, check=True)
+    code = (tmp_path / "probe.ptx").read_text()
+    steps = ["alloc", "mma", "commit", "wait::ld", "dealloc"]
+    found = re.findall(r"\btcgen05\.(alloc|mma|commit|wait::ld|dealloc)\b", code)
+    assert list(dict.fromkeys(found)) == steps
+    assert found.count("mma") == 1
+
+
+def test_ptxas_refuses_the_probe_for_sm_121a_and_says_why(tmp_path: Path) -> None:
+    done = nvcc(PROBE, "121a", "-cubin", "-o", tmp_path / "probe.cubin")
+    assert done.returncode != 0
+    assert not (tmp_path / "probe.cubin").exists()
+    for instruction in ("alloc", "mma", "commit", "ld", "dealloc"):
+        assert f"Instruction 'tcgen05.{instruction}' not supported on .target 'sm_121a'" in done.stderr
+
+
+def test_the_program_says_when_the_device_has_no_tcgen05(tmp_path: Path) -> None:
+    built = nvcc(PROBE, "100a", "-o", tmp_path / "probe")
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [str(tmp_path / "probe")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    assert re.fullmatch(r"tcgen05_probe: no CUDA device: .+\n", done.stdout)
+
+
+def bits(value: int, low: int, high: int) -> int:
+    return value >> low & (1 << high - low + 1) - 1
+
+
+def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
+    source = tmp_path / "descriptors.cu"
+    source.write_text(DESCRIPTORS.format(probe=PROBE))
+    built = nvcc(source, "100a", "-o", tmp_path / "descriptors")
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(tmp_path / "descriptors")], capture_output=True, text=True, check=True)
+    first, *places = done.stdout.splitlines()
+    instruction, operand = map(int, first.split())
+
+    # PTX ISA, "Instruction descriptor", .kind::f16: types of D, A and B, sizes, and nothing else
+    fields = {(4, 5): 1, (7, 9): 1, (10, 12): 1, (17, 22): 64 >> 3, (24, 28): 128 >> 4}
+    assert {field: bits(instruction, *field) for field in fields} == fields
+    assert instruction == sum(value << low for (low, _), value in fields.items())
+
+    # PTX ISA, "Shared memory descriptor": addresses and offsets without their four lowest bits, a constant, no swizzle
+    fields = {(0, 13): 0x1234, (46, 48): 0b001, (49, 51): 0, (52, 52): 0, (53, 60): 0, (61, 63): 0}
+    assert {field: bits(operand, *field) for field in fields} == fields
+    leading, stride = bits(operand, 16, 29) << 4, bits(operand, 32, 45) << 4
+
+    # PTX ISA, "Canonical layouts", K-major without swizzle: ((8,m),(T,2k)):((1T,SBO),(1,LBO)), in elements of 2 bytes
+    size, chunk = 2, 8
+    expected = [
+        row % 8 * chunk + row // 8 * (stride // size) + k % chunk + k // chunk * (leading // size)
+        for row in range(128)
+        for k in range(16)
+    ]
+    assert list(map(int, places)) == expected
+    assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
+
+
+@pytest.mark.parametrize("target", ["90a", "100a", "103a"])
+def test_multicast_is_an_instruction_where_there_is_the_hardware(target: str, tmp_path: Path) -> None:
+    done = multicast(tmp_path, target)
+    assert done.returncode == 0, done.stderr
+    assert "multicast" not in done.stderr
+    code = machine_code(tmp_path / "load.cubin")
+    if code is not None:
+        assert re.search(r"\bUTMALDG\.1D\.MULTICAST\b", code)
+
+
+def test_ptxas_takes_multicast_for_sm_121a_but_warns_and_emulates_it(tmp_path: Path) -> None:
+    done = multicast(tmp_path, "121a")
+    assert done.returncode == 0, done.stderr
+    warning = next(line for line in done.stderr.splitlines() if "multicast::cluster" in line)
+    assert "Advisory" in warning
+    assert "instead of .target 'sm_121a'" in warning
+    assert "substantially reduced performance" in warning
+    code = machine_code(tmp_path / "load.cubin")
+    if code is not None:
+        assert "MULTICAST" not in code
+        assert re.search(r"\bCALL\.ABS\b", code)
+
+
+def test_ptxas_refuses_a_multicast_of_tcgen05_for_sm_121a(tmp_path: Path) -> None:
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+    source = f'__global__ void signal() {{ asm volatile("{commit}" ::"r"(0), "h"((short)3) : "memory"); }}\n'
+    (tmp_path / "signal.cu").write_text(source)
+    done = nvcc(tmp_path / "signal.cu", "121a", "-cubin", "-o", tmp_path / "signal.cubin")
+    assert done.returncode != 0
+    assert "Instruction 'tcgen05.commit' not supported on .target 'sm_121a'" in done.stderr
+    assert nvcc(tmp_path / "signal.cu", "100a", "-cubin", "-o", tmp_path / "signal.cubin").returncode == 0
+
+
+def multicast(folder: Path, target: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "load.cu").write_text(MULTICAST)
+    return nvcc(folder / "load.cu", target, "-cubin", "-o", folder / "load.cubin")

@@ -1,0 +1,233 @@
+"""compute-sanitizer over the CUDA pairs at `test` size: each of its tools watches one step of every CUDA variant.
+
+It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
+the end of a tensor lands in nobody's memory. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from common.python.cuda import CudaError, build
+from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.doctor import find_program
+from common.python.machine import Machine, machine
+from common.python.requirements import unmet
+from common.python.targets import TargetError, parse
+from common.python.text import clean
+
+ROOT = Path(__file__).resolve().parents[2]
+CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
+LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
+START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
+PADDING = 4096  # bytes after each allocation that belong to nobody
+ERROR_EXIT = 9
+# The options are described at https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer.
+# memcheck: torch probes for features with CUDA calls that fail, and a launch that fails raises in load_cuda.
+# initcheck must watch every kernel, since memory is initialised by those of torch.
+# racecheck, synccheck: what goes on inside a kernel of cuBLAS is not ours to answer for: only our kernels are watched.
+TOOLS: dict[str, tuple[str, ...]] = {
+    "memcheck": ("--report-api-errors", "no", "--padding", str(PADDING)),
+    "racecheck": (),
+    "initcheck": (),
+    "synccheck": (),
+}
+OWN_KERNELS_ONLY = ("racecheck", "synccheck")
+ATTRIBUTE = re.compile(r"__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(N), __cluster_dims__(2)
+KERNEL = re.compile(r"__global__\s[^;{}()]*?\b(\w+)\s*\(")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
+UNWATCHED = "Internal Sanitizer Error"
+NO_REPORT = re.compile(r"=+ ?(?:COMPUTE-SANITIZER|(?:ERROR|RACECHECK|LEAK) SUMMARY.*)?")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process steps: variants of a pair, all of them unless the pair isolates them."""
+
+    pair: str
+    baseline: str
+    variants: tuple[Variant, ...]
+
+    @property
+    def name(self) -> str:
+        return self.pair if len(self.variants) > 1 else f"{self.pair} {self.variants[0].label}"
+
+
+def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
+    """The runs of a pair's CUDA variants, and those that cannot run here, with the reason."""
+    runnable, skipped = [], []
+    baseline = f"{pair.chapter}.baseline_{pair.name}"
+    for variant in pair.variants:
+        if "CUDA" not in variant.kinds:
+            continue
+        reasons = [variant.problem] if variant.problem else unmet(variant.required, here)
+        if pair.literals.get("gpus", 1) != 1:
+            reasons.append("its ranks are processes of their own")
+        if reasons:
+            skipped.append(f"{pair.key} {variant.label}: {clean('; '.join(reasons))}")
+        else:
+            runnable.append(variant)
+    groups = [(variant,) for variant in runnable] if pair.isolated else [tuple(runnable)] * bool(runnable)
+    return [Run(pair.key, baseline, group) for group in groups], skipped
+
+
+def kernels(source: str) -> list[str]:
+    """The names of the kernels that a .cu file defines."""
+    code = ATTRIBUTE.sub(" ", COMMENT.sub(" ", source))
+    return list(dict.fromkeys(KERNEL.findall(code)))
+
+
+def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[str] | None:
+    """The command line that watches a run; None where the tool watches our own kernels and there are none."""
+    names = [name for variant in run.variants for name in kernels(variant.path.with_suffix(".cu").read_text())]
+    if tool in OWN_KERNELS_ONLY and not names:
+        return None
+    own = [part for name in dict.fromkeys(names) for part in ("--kernel-name", f"kns={name}")]
+    return [
+        *(str(program), "--tool", tool, "--target-processes", "application-only", "--log-file", str(log)),
+        *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
+        *TOOLS[tool],
+        *(own if tool in OWN_KERNELS_ONLY else ()),
+        *(sys.executable, "-m", "tools.testing.one_step", str(root), run.baseline),
+        *(variant.module for variant in run.variants),
+    ]
+
+
+def built(run: Run, here: Machine) -> str | None:
+    """Build what a run loads, because nvcc is not to run under the tools; the reason if something does not build."""
+    sm = here.gpus[0].sm
+    try:
+        for variant in run.variants:
+            build(variant.path.with_suffix(".cu"), f"sm_{sm}" + "a" * (sm >= 90))
+    except CudaError as error:
+        return clean(str(error))
+    return None
+
+
+def watch(words: list[str], log: Path, limit_s: float = LIMIT_S) -> str | None:
+    """Run a command line of compute-sanitizer to its end; what it found, in one line, or None when all is clean.
+
+    The log keeps the tool's report, and beside it, under .out, stands what the program printed.
+    """
+    log.unlink(missing_ok=True)
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    with log.with_suffix(".out").open("w+") as output:
+        process = subprocess.Popen(
+            words, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
+        )
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return f"did not end within {limit_s:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        printed = output.read()
+    return verdict(log.read_text(errors="replace") if log.exists() else "", code, printed)
+
+
+def verdict(report: str, code: int, printed: str) -> str | None:
+    """What a report says, by its first error; a run without a summary, or that failed otherwise, is no clean one."""
+    summary = SUMMARY.findall(report)
+    lines = [line.lstrip("= ").rstrip() for line in report.splitlines() if not NO_REPORT.fullmatch(line.rstrip())]
+    if unwatched := next((line for line in lines if UNWATCHED in line), None):  # it does not count as an error
+        return clean(unwatched)
+    if summary and not any(map(int, summary)) and code == 0:
+        return None
+    if lines:
+        place = lines[1] if len(lines) > 1 and lines[1].startswith(("at ", "and ")) else ""
+        return clean(f"{lines[0]} {place}")
+    last = printed.strip().splitlines()[-1:] or ["no output"]
+    why = "ended without a summary" if not summary else "failed"
+    return clean(f"{why}, exit code {code}: {last[0]}")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one line for what was wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="sanitize.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
+    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
+    parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
+    parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
+    return parser.parse_args(words)
+
+
+def chosen(targets: list[str], root: Path) -> list[Pair]:
+    """The pairs with CUDA variants among the targets. Raises TargetError when there are none."""
+    pairs = select(find_pairs(root), [target for text in targets or ["all"] for target in parse(text)])
+    found = [pair for pair in pairs if any("CUDA" in variant.kinds for variant in pair.variants)]
+    if not found:
+        raise TargetError(f"{' '.join(targets) or 'all'} has no CUDA variant: compute-sanitizer is for .cu files")
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked = arguments(sys.argv[1:] if words is None else words)
+    try:
+        pairs = chosen(asked.targets, asked.root.resolve())
+    except TargetError as error:
+        print(f"sanitize.sh: {error}", file=sys.stderr)
+        return USAGE
+    program, here = find_program("compute-sanitizer"), machine()
+    if program is None or not here.gpus:
+        lack = "no CUDA GPU here" if program else "compute-sanitizer is not found: install the CUDA toolkit's"
+        print(f"sanitize.sh: {lack}; nothing was checked", file=sys.stderr)
+        return NOTHING
+    logs = asked.logs.resolve()
+    logs.mkdir(parents=True, exist_ok=True)
+    return sweep(program, pairs, here, asked.tool or list(TOOLS), asked.root.resolve(), logs)
+
+
+def examined(program: Path, tool: str, run: Run, root: Path, logs: Path) -> tuple[str, bool | None]:
+    """One tool on one run: a line, and whether it is clean; None where there was nothing to watch."""
+    log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
+    line = command(program, tool, run, root, log)
+    if line is None:
+        return f"skipped    {run.name}: {tool} watches our kernels, and it has none", None
+    found = watch(line, log)
+    return f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found), found is None
+
+
+def sweep(program: Path, pairs: list[Pair], here: Machine, tools: list[str], root: Path, logs: Path) -> int:
+    """Every tool on every run, the tools side by side, a line for each; the exit code."""
+    results: Counter[bool] = Counter()
+    for pair in pairs:
+        runs, skipped = runs_of(pair, here)
+        for reason in skipped:
+            print(f"skipped    {reason}")
+        for run in runs:
+            if unbuilt := built(run, here):
+                results[False] += 1
+                print(f"build      {run.name}: {unbuilt}", flush=True)
+                continue
+            with ThreadPoolExecutor(len(tools)) as pool:
+                verdicts = list(pool.map(lambda tool, run=run: examined(program, tool, run, root, logs), tools))
+            for said, clean_run in verdicts:
+                print(said, flush=True)
+                if clean_run is not None:
+                    results[clean_run] += 1
+    print(f"{results[True]} clean, {results[False]} with errors")
+    return FOUND if results[False] else CLEAN if results[True] else NOTHING
+
+
+if __name__ == "__main__":
+    sys.exit(main())
