@@ -1,0 +1,146 @@
+"""Peaks measured for real by workers on the CPU, and runs that meet stored ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tree import Tree
+from typer.testing import CliRunner
+
+from common.python import peak_store
+from common.python.machine import Machine
+from common.python.peak_store import NO_GPU, Peak, Survey
+from common.python.peak_survey import _Surveyor
+from common.python.runner import Options, open_suite
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["--iterations", "2", "--warmup", "0"]
+
+
+@pytest.fixture
+def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
+    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield crew
+    crew.dismiss()
+
+
+def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
+    assert surveyor.measure("no_such", "B/s").reason == "failed: KeyError: 'no_such'"
+    assert surveyor.measure("bf16", "FLOP/s").reason == NO_GPU  # by another worker
+    assert surveyor._worker is not None
+    os.kill(surveyor._worker.pid, signal.SIGKILL)
+    died = surveyor.measure("fp16", "FLOP/s")
+    assert (died.name, died.unit, died.value) == ("fp16", "FLOP/s", None)
+    assert "was killed by SIGKILL" in (died.reason or "")
+    assert surveyor.measure("fp64", "FLOP/s").reason == NO_GPU
+
+
+def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    path = tmp_path / "peaks" / "cpu.json"
+    assert json.loads(done.stdout) == json.loads(path.read_text())
+    found = peak_store.load(path)
+    assert found is not None
+    assert (found.device, found.uuid) == ("cpu", "cpu")
+    values = {peak.name: peak.value for peak in found.peaks if peak.value is not None}
+    assert set(values) == {"host_read", "host_copy", "host_triad", "disk_write", "disk_read"}
+    assert {peak.reason for peak in found.peaks if peak.value is None} == {NO_GPU}
+    assert [line.split()[0] for line in done.stderr.splitlines()] == list(values)  # a line each, as it goes
+    assert set(peak_store.peaks_of(found).values) == {"host", "disk"}
+
+
+def test_the_module_is_the_same_command() -> None:
+    command = [sys.executable, "-m", "tools.benchmarking.benchmark_peak", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert all(option in done.stdout for option in ("--artifacts-dir", "--json"))
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path / "taken")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"benchmark_cli: cannot use {tmp_path / 'taken'}: File exists\n"
+
+
+def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.peak_display.open_machine", lambda root, folder: (machine(), GPU))
+    monkeypatch.setattr("common.python.peak_display.survey", lambda *arguments: measured())
+    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
+    assert done.exit_code == 0
+    line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
+    for cell in ("4.250 TB/s", "4.200 TB/s to 4.300 TB/s", "4.100 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
+        assert cell in line
+    assert "not measured, needs sm_100, this is sm_90: fp4" in done.stdout
+    assert f"peaks: {tmp_path / 'peaks' / 'ab-12.json'}" in done.stdout.replace("\n", "")
+    assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == measured()
+
+
+GPU: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12"}
+
+
+def machine() -> Machine:
+    return Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
+
+
+def measured() -> Survey:
+    figures = {"value": 4.25e12, "low": 4.2e12, "high": 4.3e12, "fastest": 4.35e12, "sustained": 4.1e12}
+    copy = Peak(name="hbm_copy", unit="B/s", **figures, sm_mhz=1980, power_w=512, method="copy_ [x]")  # type: ignore[arg-type]
+    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
+    return Survey(
+        device="NVIDIA H200",
+        uuid="ab-12",
+        measured=datetime(2026, 1, 31, tzinfo=timezone.utc),
+        seconds=40.0,
+        versions=peak_store.versions("580.1", "13.0"),
+        peaks=[copy, gap],
+    )
+
+
+def test_a_run_on_a_cpu_measures_no_peaks_and_keeps_none(tree: Tree) -> None:
+    tree.pair("ch01:doubles")
+    result = tree.run("ch01:doubles").pairs[0]
+    assert (result.status, result.limit) == ("measured", None)
+    assert not (tree.artifacts / "peaks").exists()
+    assert not (tree.folder / "peaks.json").exists()
+
+
+def test_a_run_takes_the_stored_peaks_of_its_gpu_says_where_from_and_keeps_them(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.pair("ch01:doubles")
+    monkeypatch.setattr("common.python.runner.open_machine", lambda root, folder: (machine(), GPU))
+    peak_store.save(tree.artifacts / "peaks" / "ab-12.json", measured())
+    said: list[str] = []
+    options = Options(["ch01:doubles"], root=tree.root, artifacts_dir=tree.artifacts)
+    suite = open_suite(options, lambda phase, result: None, said.append)
+    assert suite.peaks is not None
+    assert (suite.peaks.values, suite.peaks.fastest) == ({"hbm": 4.25e12}, {"hbm": 4.35e12})
+    assert said[0].startswith(f"limits come from peaks {suite.peaks.source}, kept in ")
+    assert peak_store.load(suite.folder / "peaks.json") == measured()
+
+
+def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.pair("ch01:doubles")
+    monkeypatch.setattr("common.python.runner.open_machine", lambda root, folder: (machine(), GPU))
+    path = tree.artifacts / "peaks" / "ab-12.json"
+    peak_store.save(path, measured())
+    path.write_text(path.read_text()[:200])
+    words = ["run", "ch01:doubles", "--root", str(tree.root), "--artifacts-dir", str(tree.artifacts), *QUICK]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"benchmark_cli: {path} is no whole file of peaks (")
+    assert done.stderr.endswith("; `benchmark_cli peak` measures anew and replaces it\n")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,196 @@
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from common.python import peak_sampling
+from common.python.peak_sampling import (
+    FEWEST,
+    Series,
+    Step,
+    Way,
+    best_way,
+    device_timer,
+    host_timer,
+    median_interval,
+    summarise,
+)
+from common.python.results import Telemetry
+
+
+# The ranks of the usual table of nonparametric intervals of a median, for 95%.
+@pytest.mark.parametrize(
+    ("n", "low", "high"), [(3, 1, 3), (6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (20, 6, 15), (100, 40, 61)]
+)
+def test_the_interval_of_a_median_has_the_ranks_of_the_table(n: int, low: int, high: int) -> None:
+    shuffled = [float((7 * rank) % n + 1) for rank in range(n)] if n % 7 else [float(rank + 1) for rank in range(n)]
+    assert sorted(shuffled) == [float(rank + 1) for rank in range(n)]
+    assert median_interval(shuffled) == (low, high)
+
+
+def test_a_rate_is_the_median_of_the_second_half_and_its_best_sample_is_of_all() -> None:
+    times = [1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 5.0, 5.0, 8.0, 8.0]  # the power cap comes down on it
+    states = [
+        Telemetry(sm_mhz=1980, power_w=500.0),
+        Telemetry(sm_mhz=1700, power_w=690.0, throttle=["sw_power_cap"]),
+        Telemetry(sm_mhz=None, power_w=None),
+    ]
+    found = summarise("bf16", "FLOP/s", 400.0, Series(times, states), "by hand")
+    assert (found.value, found.low, found.high, found.fastest) == (80.0, 50.0, 100.0, 400.0)
+    assert (found.samples, found.method) == (6, "by hand")
+    assert (found.sm_mhz, found.power_w, found.throttle) == (1840.0, 690.0, ["sw_power_cap"])
+
+
+def test_a_cost_is_seconds_a_call_and_its_best_sample_is_the_shortest() -> None:
+    found = summarise("graph_node", "s", 1000.0, Series([0.001, 0.002, 0.003, 0.004]), "by hand", unsteady=0.0)
+    assert (found.value, found.fastest) == pytest.approx((2.5e-6, 1e-6))
+    assert found.samples == 4
+    assert (found.sm_mhz, found.power_w, found.throttle) == (None, None, [])
+
+
+class Bench:
+    """Ways that take a known time, and a timer that knows it; what was asked of them is kept."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.seconds, self.made, self.timed = seconds, [], []  # type: ignore[var-annotated]
+
+    def ways(self, work: float = 1.0) -> Iterator[Way]:
+        for name in self.seconds:
+            yield Way(name, work, self._maker(name))
+
+    def _maker(self, name: str) -> Callable[[], Step]:
+        def make() -> Step:
+            self.made.append(name)
+            if self.seconds[name] < 0:
+                raise RuntimeError(f"{name} is not supported\nand more")
+            return lambda: name
+
+        return make
+
+    def timer(self, step: Step, seconds: float, fewest: int) -> Series:
+        name = str(step())
+        self.timed.append((name, seconds))
+        return Series([self.seconds[name]] * fewest)
+
+
+def test_the_fastest_way_is_measured_at_length() -> None:
+    bench = Bench(slow=2.0, fast=1.0, slower=3.0)
+    found = best_way("hbm_copy", "B/s", bench.ways(8.0), bench.timer, 5.0)
+    assert (found.value, found.method, found.samples) == (8.0, "fast", FEWEST // 2)
+    warmed, *raced, last = bench.timed
+    assert warmed == ("slow", peak_sampling.WARM_S)  # else the first alone would run cool
+    assert raced == [(name, peak_sampling.RACE_S) for name in ("slow", "fast", "slower")]
+    assert last == ("fast", 5.0)
+
+
+def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
+    some = Bench(broken=-1.0, whole=1.0)
+    assert best_way("fp8", "FLOP/s", some.ways(), some.timer, 1.0).method == (
+        "whole; failed: broken: broken is not supported"
+    )
+    none = Bench(a=-1.0, b=-1.0)
+    with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):
+        best_way("fp8", "FLOP/s", none.ways(), none.timer, 1.0)
+
+
+def test_shapes_that_would_take_too_long_are_not_even_made() -> None:
+    bench = Bench(small=0.01, large=5.0)
+    ways = [Way("small", 1.0, bench._maker("small")), Way("large", 50.0, bench._maker("large"))]
+    assert best_way("fp64", "FLOP/s", ways, bench.timer, 1.0, longest_step_s=0.1).method == "small"
+    assert bench.made == ["small"]
+    best_way("fp64", "FLOP/s", ways, bench.timer, 1.0)
+    assert bench.made == ["small", "small", "large"]
+
+
+def test_bursts_after_rests_are_the_rate_and_lasting_work_is_kept_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(time, "sleep", rested.append)
+
+    def timer(step: Step, seconds: float, fewest: int) -> Series:
+        return Series([0.5] * len(rested) if rested else [1.0] * fewest)
+
+    way = Way("gemm", 1.0, lambda: lambda: None)
+    lasting = best_way("bf16", "FLOP/s", [way], timer, 1.0)
+    assert (lasting.value, lasting.fastest, lasting.sustained) == (1.0, 1.0, None)
+    found = best_way("bf16", "FLOP/s", [way], timer, 1.0, rest_s=0.25)
+    assert (rested, found.value, found.fastest, found.sustained) == ([0.25] * 8, 2.0, 2.0, 1.0)
+    assert found.samples == 36
+
+
+class Gpu:
+    """A stand-in for the device: steps take a fixed time on its clock, events read it, NVML is asked at some moment."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now, self.step_s, self.steps = 0.0, step_s, 0
+        self.reads: list[int] = []
+
+    def step(self) -> None:
+        self.now += self.step_s
+        self.steps += 1
+
+    def read(self) -> Telemetry:
+        self.reads.append(self.steps)
+        return Telemetry(sm_mhz=1980, power_w=600.0)
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
+    """torch.cuda's events, on the clock of the one Gpu in the list."""
+    device: list[Gpu] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = device[0].now
+
+        def synchronize(self) -> None:
+            """All that was enqueued is done."""
+
+        def elapsed_time(self, other: "Event") -> float:
+            return (other.at - self.at) * 1e3
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    return device
+
+
+@pytest.mark.parametrize(
+    ("step_s", "count", "samples"),
+    [(1e-3, 3, 333), (20e-3, 1, 50), (0.5, 1, 12), (1e-5, 300, 333), (2e-6, 1500, 333)],
+)
+def test_samples_on_the_device_are_long_enough_to_time_and_many_enough_to_judge(
+    events: list[Gpu], step_s: float, count: int, samples: int
+) -> None:
+    gpu = Gpu(step_s)
+    events.append(gpu)
+    found = device_timer(None)(gpu.step, 1.0, FEWEST)
+    assert found.times == pytest.approx([step_s] * len(found.times))
+    assert len(found.times) == pytest.approx(samples, abs=1)
+    assert gpu.steps == 2 + len(found.times) * count  # one to warm up, one to see how long it takes
+    assert found.states == []
+
+
+def test_clocks_are_read_only_when_all_is_enqueued_so_that_no_sample_waits_for_them(events: list[Gpu]) -> None:
+    gpu = Gpu(1e-3)
+    events.append(gpu)
+    found = device_timer(gpu)(gpu.step, 1.0, FEWEST)  # type: ignore[arg-type]
+    assert gpu.reads == [gpu.steps] * 3
+    assert [state.sm_mhz for state in found.states] == [1980] * 3
+    device_timer(gpu)(gpu.step, peak_sampling.RACE_S, 3)  # type: ignore[arg-type]
+    assert len(gpu.reads) == 3  # a race is not reported
+
+
+def test_the_hosts_clock_waits_until_the_device_is_idle() -> None:
+    calls: list[str] = []
+
+    def settle() -> None:
+        calls.append("settle")
+        time.sleep(0.002)
+
+    found = host_timer(settle)(lambda: calls.append("step"), 0.01, 4)
+    assert len(found.times) >= 4
+    assert min(found.times) >= 0.002
+    assert calls == ["step", "settle"] * (len(found.times) + 1)
+    assert len(host_timer()(lambda: None, 0.0, 1).times) == 1

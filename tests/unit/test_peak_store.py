@@ -1,0 +1,193 @@
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.python import peak_store
+from common.python.peak_store import (
+    RESOURCE_OF,
+    Peak,
+    PeakFileError,
+    Survey,
+    age_text,
+    difference,
+    load,
+    path_of,
+    peaks_of,
+    save,
+)
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+VERSIONS = {"driver": "580.1", "CUDA of the driver": "13.0", "torch": "2.11.0", "triton": "3.6.0", "cuBLAS": None}
+
+
+def peak(name: str, value: float, fastest: float | None = None, unit: str = "B/s") -> Peak:
+    figures = {"value": value, "low": value * 0.99, "high": value * 1.01, "fastest": fastest or value}
+    return Peak(name=name, unit=unit, method="by hand", samples=12, **figures)  # type: ignore[arg-type]
+
+
+def survey(*peaks: Peak, **changed: Any) -> Survey:
+    known: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12", "measured": NOON, "seconds": 40.0}
+    return Survey(**{**known, "versions": VERSIONS, "peaks": list(peaks), **changed})
+
+
+def test_what_is_saved_is_loaded_again_whole(tmp_path: Path) -> None:
+    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
+    told = peak("bf16", 781e12, unit="FLOP/s").model_copy(
+        update={"sm_mhz": 1700.0, "power_w": 699.5, "throttle": ["sw_power_cap"]}
+    )
+    kept = survey(told, gap, l2_bytes=60e6, llc_bytes=200e6)
+    path = path_of(tmp_path / "artifacts", kept.uuid)
+    assert path == tmp_path / "artifacts" / "peaks" / "ab-12.json"
+    save(path, kept)
+    assert load(path) == kept
+    assert [file.name for file in path.parent.iterdir()] == ["ab-12.json"]  # nothing partial is left
+
+
+def test_without_a_file_there_are_no_peaks(tmp_path: Path) -> None:
+    assert load(tmp_path / "ab-12.json") is None
+
+
+def broken(text: str, **changed: Any) -> str:
+    """The JSON of a good file with one field replaced."""
+    return json.dumps({**json.loads(text), **changed})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "not JSON",
+        lambda text: "[]",
+        lambda text: '{"a":' * 100_000,
+        lambda text: broken(text, verdict="faster"),
+        lambda text: broken(text, measured="2026-01-31T12:00:00"),  # of no time zone
+        lambda text: broken(text, **{"x" * 5000: 1}),
+        lambda text: text.replace("4000000000000.0", "-1.0", 1),
+        lambda text: broken(text, peaks=[{"name": "hbm_read", "unit": "furlongs", "reason": "x"}]),
+        lambda text: broken(text, peaks=[{"name": "hbm_read", "unit": "B/s"}]),
+        lambda text: text.replace("4000000000000.0", "1e999", 1),
+        lambda text: text.replace("4000000000000.0", "NaN", 1),
+        lambda text: text.replace("4000000000000.0", '"4e12; rm -rf"', 1),
+    ],
+    ids=range(14),
+)
+def test_a_truncated_or_foreign_file_is_one_line_that_names_it_and_says_what_to_do(spoil: Any, tmp_path: Path) -> None:
+    good = survey(peak("hbm_read", 4e12)).model_dump_json()
+    assert good != spoil(good)
+    path = tmp_path / "ab-12.json"
+    path.write_text(spoil(good))
+    with pytest.raises(PeakFileError) as raised:
+        load(path)
+    message = str(raised.value)
+    assert message.startswith(str(path))
+    assert message.endswith("`benchmark_cli peak` measures anew and replaces it")
+    assert len(message.splitlines()) == 1
+    assert len(message) < 400 + len(str(path))
+
+
+def test_bytes_that_are_no_text_and_a_folder_in_the_files_place_are_named_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PeakFileError, match=r"x\.json is no whole file of peaks"):
+        load(path)
+    with pytest.raises(PeakFileError, match=f"cannot read the peaks in {tmp_path}: Is a directory"):
+        load(tmp_path)
+
+
+def test_a_peak_has_all_its_figures_or_a_reason_why_not() -> None:
+    with pytest.raises(ValueError, match="bf16 has neither"):
+        Peak(name="bf16", unit="FLOP/s", value=1.0, low=1.0, high=1.0)
+    with pytest.raises(ValueError, match="bf16 has a value and a reason"):
+        Peak(name="bf16", unit="FLOP/s", value=1.0, low=1.0, high=1.0, fastest=1.0, reason="none")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, None),
+        ({"driver": "590.2"}, "were measured with driver 580.1, here is 590.2"),
+        ({"torch": "2.13.0"}, "were measured with torch 2.11.0, here is 2.13.0"),
+        ({"triton": "3.7.1"}, "were measured with triton 3.6.0, here is 3.7.1"),
+        ({"cuBLAS": "13.1"}, "were measured with cuBLAS unknown, here is 13.1"),
+        ({"torch": None}, "were measured with torch 2.11.0, here is unknown"),
+        ({"NCCL": "2.28"}, "were measured with NCCL unknown, here is 2.28"),
+    ],
+)
+def test_peaks_of_other_versions_are_not_used_and_the_version_is_named(changed: dict[str, Any], told: str) -> None:
+    found = difference(survey(), "ab-12", {**VERSIONS, **changed})
+    assert found is None if told is None else found is not None and told in found
+
+
+def test_peaks_of_another_gpu_or_another_schema_are_not_used() -> None:
+    assert "another GPU, NVIDIA H200 ab-12" in (difference(survey(), "cd-34", VERSIONS) or "")
+    assert "schema 0, here is 1" in (difference(survey(schema_version=0), "ab-12", VERSIONS) or "")
+
+
+def test_versions_are_those_of_this_machine() -> None:
+    found = peak_store.versions("580.1", "13.0")
+    assert set(found) == {"driver", "CUDA of the driver", "torch", "triton", "cuBLAS", "cuSPARSELt"}
+    assert (found["driver"], found["CUDA of the driver"]) == ("580.1", "13.0")
+    assert found["torch"] is not None
+    assert found["torch"][0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (60, "1 minute ago"),
+        (3599, "59 minutes ago"),
+        (3600, "1 hour ago"),
+        (86399, "23 hours ago"),
+        (86400, "1 day ago"),
+        (2 * 86400 + 5, "2 days ago"),
+    ],
+)
+def test_an_age_is_told_in_the_largest_unit_that_fits(seconds: int, told: str) -> None:
+    assert age_text(NOON, NOON + timedelta(seconds=seconds)) == told
+
+
+def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
+    measured = survey(
+        peak("hbm_read", 4.4e12),
+        peak("hbm_write", 4.1e12, fastest=4.5e12),
+        peak("hbm_copy", 4.25e12),
+        peak("l2_read", 6e12),
+        peak("bf16", 781e12, fastest=850e12, unit="FLOP/s"),
+        peak("bf16_sparse", 1200e12, unit="FLOP/s"),
+        peak("fp32", 51e12, unit="FLOP/s"),
+        peak("fp32_fma", 62e12, unit="FLOP/s"),
+        peak("fp8", 1419e12, unit="FLOP/s"),
+        peak("fp8_rowwise", 1284e12, unit="FLOP/s"),
+        peak("pcie_to_device", 55e9),
+        peak("pcie_to_host", 53e9),
+        peak("pcie_both", 100e9),
+        peak("launch_eager", 5.3e-6, fastest=5.1e-6, unit="s"),
+        peak("graph_node", 0.88e-6, fastest=0.86e-6, unit="s"),
+        Peak(name="disk_read", unit="B/s", reason="the disk is full"),
+        l2_bytes=60e6,
+        llc_bytes=200e6,
+    )
+    peaks = peaks_of(measured, NOON + timedelta(days=2))
+    assert peaks.values == {
+        "hbm": 4.4e12,
+        "bf16": 781e12,
+        "fp32": 62e12,
+        "fp8": 1419e12,
+        "pcie": 55e9,
+        "launch": 0.88e-6,
+    }
+    assert (peaks.fastest["hbm"], peaks.fastest["bf16"], peaks.fastest["launch"]) == (4.5e12, 850e12, 0.86e-6)
+    assert set(peaks.fastest) == set(peaks.values)
+    assert (peaks.source, peaks.l2_bytes, peaks.llc_bytes) == ("measured 2 days ago (2026-01-31)", 60e6, 200e6)
+
+
+def test_every_resource_of_a_cost_can_be_measured() -> None:
+    assert set(peak_store.RESOURCES) >= {"hbm", "pcie", "nvlink", "disk", "host", "launch"}
+    assert set(peak_store.RESOURCES) >= {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"}
+    assert len(RESOURCE_OF) == sum(map(len, peak_store.RESOURCES.values()))  # a peak serves one resource

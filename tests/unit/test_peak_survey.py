@@ -1,0 +1,171 @@
+"""Where the peaks of a run come from. The GPU is a name here, and what would be measured on it is given."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.python import peak_store, peak_survey
+from common.python.machine import Machine
+from common.python.peak_store import Peak, PeakFileError, Survey
+from common.python.peak_survey import figure, peak_line, peaks_for_run
+from common.python.performance_targets import Peaks, datasheet_peaks
+from common.python.worker import WorkerError
+
+MACHINE = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
+FOUND = {"device": "NVIDIA H200", "uuid": "ab-12"}
+
+
+def measured(hbm: float | None = 4.25e12, **changed: Any) -> Survey:
+    gap = Peak(name="hbm_copy", unit="B/s", reason="failed: out of memory")
+    copy = gap if hbm is None else Peak(name="hbm_copy", unit="B/s", value=hbm, low=hbm, high=hbm, fastest=hbm)
+    known: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12", "seconds": 40.0, "peaks": [copy]}
+    now = datetime.now(timezone.utc)
+    return Survey(**{**known, "measured": now, "versions": peak_store.versions("580.1", "13.0"), **changed})
+
+
+class Place:
+    """An artifacts folder, the run in it, what was said, and how often a survey was made."""
+
+    def __init__(self, root: Path) -> None:
+        self.artifacts, self.folder, self.said, self.surveys = root / "artifacts", root / "artifacts" / "run", [], 0  # type: ignore[var-annotated]
+
+    @property
+    def store(self) -> Path:
+        return self.artifacts / "peaks" / "ab-12.json"
+
+    def peaks(self, found: dict[str, Any] = FOUND) -> Peaks | None:
+        return peaks_for_run(Path("/"), self.artifacts, self.folder, MACHINE, found, self.said.append)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    here = Place(tmp_path)
+
+    def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Any) -> Survey:
+        here.surveys += 1
+        assert log == here.folder / "logs" / "peaks.log"
+        return measured()
+
+    monkeypatch.setattr(peak_survey, "survey", survey)
+    return here
+
+
+def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(place: Place) -> None:
+    first = place.peaks()
+    assert first is not None
+    assert (first.values, place.surveys) == ({"hbm": 4.25e12}, 1)
+    assert place.said[0] == (
+        f"there are no peaks in {place.store}: measuring those of this NVIDIA H200, once, which takes about a minute"
+    )
+    assert place.said[-1].startswith("limits come from peaks measured just now (")
+    assert place.said[-1].endswith(f"), kept in {place.store}")
+    assert place.store.read_bytes() == (place.folder / "peaks.json").read_bytes()
+    place.said.clear()
+    assert place.peaks() == first
+    assert (place.surveys, len(place.said)) == (1, 1)
+
+
+def test_a_run_says_how_old_its_peaks_are_and_keeps_them_in_its_folder(place: Place) -> None:
+    old = measured(measured=datetime.now(timezone.utc) - timedelta(days=2, hours=1))
+    peak_store.save(place.store, old)
+    found = place.peaks()
+    assert found is not None
+    assert found.source.startswith("measured 2 days ago (")
+    assert place.said == [f"limits come from peaks {found.source}, kept in {place.store}"]
+    assert peak_store.load(place.folder / "peaks.json") == old
+    assert place.surveys == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"versions": peak_store.versions("570.9", "13.0")}, "measured with driver 570.9, here is 580.1"),
+        ({"versions": {**peak_store.versions("580.1", "13.0"), "torch": "1.0"}}, "measured with torch 1.0, here is "),
+        ({"uuid": "cd-34"}, "another GPU, NVIDIA H200 cd-34"),
+    ],
+)
+def test_peaks_of_another_gpu_driver_or_torch_are_measured_anew_and_replaced(
+    changed: dict[str, Any], told: str, place: Place
+) -> None:
+    peak_store.save(place.store, measured(hbm=1e12, **changed))
+    found = place.peaks()
+    assert found is not None
+    assert (found.values["hbm"], place.surveys) == (4.25e12, 1)
+    assert told in place.said[0]
+    place.peaks()
+    assert place.surveys == 1
+
+
+def test_a_file_that_cannot_be_read_stops_the_run_and_is_left_as_it_is(place: Place) -> None:
+    place.store.parent.mkdir(parents=True)
+    place.store.write_text(measured().model_dump_json()[:100])
+    with pytest.raises(PeakFileError, match="`benchmark_cli peak` measures anew"):
+        place.peaks()
+    assert (place.surveys, len(place.store.read_text())) == (0, 100)
+
+
+def test_on_a_cpu_nothing_is_measured_and_there_are_no_limits(place: Place) -> None:
+    assert place.peaks({"device": "cpu"}) is None
+    assert (place.surveys, place.said, place.artifacts.exists()) == (0, [], False)
+
+
+@pytest.mark.parametrize("how", ["no worker", "no memory"])
+def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
+    how: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def survey(*arguments: object) -> Survey:
+        if how == "no worker":
+            raise WorkerError("died", "workload", "the worker was killed by SIGKILL during start")
+        return measured(hbm=None)
+
+    monkeypatch.setattr(peak_survey, "survey", survey)
+    assert place.peaks() == datasheet_peaks("NVIDIA H200")
+    reason = {"no worker": "killed by SIGKILL", "no memory": "failed: out of memory"}[how]
+    assert place.said[-1].startswith("THE PEAKS OF THIS GPU COULD NOT BE MEASURED")
+    assert reason in place.said[-1]
+    assert place.said[-1].endswith("LIMITS COME FROM THE DATASHEET OF H200")
+    assert not place.store.exists()  # the next run tries again
+    assert not (place.folder / "peaks.json").exists()
+    assert place.peaks({"device": "NVIDIA A10", "uuid": "ab-12"}) is None
+    assert place.said[-1].endswith("THERE ARE NO LIMITS")
+
+
+def test_a_line_holds_all_that_is_known_of_a_peak() -> None:
+    peak = Peak(
+        name="bf16",
+        unit="FLOP/s",
+        value=781.2e12,
+        low=779e12,
+        high=783.04e12,
+        fastest=840e12,
+        method="16384 x 8192 x 8192\x1b[31m",
+        sm_mhz=1710.0,
+        power_w=698.6,
+        throttle=["sw_power_cap"],
+    )
+    assert peak_line(peak, datasheet_peaks("NVIDIA H200")).split("  ") == [
+        *("bf16", *[""] * 10, "781.2 TFLOP/s", "[779.0 TFLOP/s, 783.0 TFLOP/s]", "79% of the datasheet"),
+        *("1710 MHz", "699 W", "sw_power_cap", "16384 x 8192 x 8192 [31m"),
+    ]
+    assert "datasheet" not in peak_line(peak, None)
+    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100,\nthis is sm_90")
+    assert peak_line(gap, None).split() == ["fp4", "not", "measured:", "needs", "sm_100,", "this", "is", "sm_90"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4.251e12, "B/s", "4.251 TB/s"),
+        (999.99e9, "B/s", "1.000 TB/s"),
+        (55.52e9, "B/s", "55.52 GB/s"),
+        (180e6, "B/s", "180.0 MB/s"),
+        (1419e12, "FLOP/s", "1419 TFLOP/s"),
+        (1.5e15, "OP/s", "1500 TOP/s"),
+        (20_000e12, "FLOP/s", "20000 TFLOP/s"),
+        (0.88e-6, "s", "0.8800 us"),
+    ],
+)
+def test_figures_have_four_digits_in_the_unit_that_suits(value: float, unit: str, text: str) -> None:
+    assert figure(value, unit) == text

@@ -1,0 +1,222 @@
+"""What each peak times is what it says: the kernels do their work, the products are products, the counts are counts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.python import peaks, peaks_links, peaks_matrix
+from common.python.cuda import HEADERS, build, find_nvcc, signature
+from common.python.peak_sampling import Series, Step, Timer, Unavailable, host_timer
+from common.python.peak_store import NO_GPU, RESOURCE_OF
+
+ROOT = Path(__file__).resolve().parents[2]
+TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
+TOLERANCE = {"fp64": 0.0, "fp32": 1e-6, "tf32": 1e-6, "bf16": 4e-3, "fp16": 1e-3, "int8": 0.0}
+on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU says")
+
+KERNELS = """
+import numpy as np, torch
+from common.python import peaks_matrix, peaks_memory
+
+# One block whole, one in part: the kernels see blocks of 16.
+peaks_memory.READ_BLOCK, peaks_memory.L2_BLOCK, peaks_matrix.FMA_BLOCK = 16, 16, 16
+peaks_memory.FMA_UNROLL = peaks_matrix.FMA_UNROLL = 2
+x = torch.randn(24)
+sums = torch.zeros(2)
+peaks_memory.read_all(x, sums)
+torch.testing.assert_close(sums, torch.stack([x[:16].sum(), x[16:].sum()]))
+
+out = torch.zeros(24, dtype=torch.int32)
+peaks_memory.write_all(out)
+assert len(set(out.tolist())) == 24, out
+
+x, sums = torch.randn(48), torch.zeros(2)
+peaks_memory.read_again(x, sums, passes=4)
+blocks = x.view(3, 16).sum(1)
+torch.testing.assert_close(sums, torch.stack([blocks.sum() + blocks[0], blocks.sum() + blocks[1]]))
+
+few, many = torch.zeros(32), torch.zeros(32)
+peaks_matrix.iterate(few, rounds=1)
+peaks_matrix.iterate(many, rounds=200)
+noise = np.arange(32, dtype=np.int64) * 0x9E3779B & 0xFFFF
+c = torch.from_numpy(-1.9 + 0.1 * noise / 0x10000).double()
+two = (c * c + c) ** 2 + c
+torch.testing.assert_close(few.double(), two, rtol=0, atol=1e-5)
+assert many.abs().max() <= 2 and len(set(many.tolist())) == 32, many  # bounded, and not settled
+"""
+
+
+def test_the_triton_kernels_read_write_and_compute_all_that_is_counted() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+def test_the_shared_memory_kernel_compiles_and_takes_what_it_is_given(tmp_path: Path) -> None:
+    source = HEADERS / "peaks.cu"
+    assert build(source, "sm_90a", tmp_path).stat().st_size > 0
+    assert [(p.name, p.dtype) for p in signature(source, "read_shared")] == [
+        ("out", "float32"),
+        ("blocks", None),
+        ("passes", None),
+        ("stream", None),
+    ]
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("name", TYPES)
+def test_what_is_timed_is_the_product_of_its_operands(name: str, transposed: bool) -> None:
+    a, b, *scales = peaks_matrix.operands(name, 48, 32, 64, transposed, "cpu")
+    got = peaks_matrix.product(name, a, b, *scales)()
+    assert isinstance(got, torch.Tensor)
+    wanted = a.double() @ b.double()
+    for scale in scales:
+        wanted *= scale.double()
+    error = (got.double() - wanted).norm() / wanted.norm()
+    assert error <= TOLERANCE.get(name, 4e-3)
+    assert b.is_contiguous() != transposed
+    assert (len(scales), got.shape) == (2 if name.startswith("fp8") else 0, (48, 32))
+
+
+def test_rowwise_scales_differ_from_row_to_row_and_operands_are_random() -> None:
+    a, b, rows, columns = peaks_matrix.operands("fp8_rowwise", 64, 32, 64, True, "cpu")
+    assert (rows.shape, columns.shape) == ((64, 1), (1, 32))
+    assert rows.unique().numel() > 32
+    for operand in (a.float(), b.float()):
+        assert (operand != 0).float().mean() > 0.9
+    assert peaks_matrix.operands("int8", 64, 64, 64, True, "cpu")[0].unique().numel() > 200
+
+
+def test_fp4_operands_are_packed_in_pairs_with_a_scale_for_each_sixteen() -> None:
+    a, b, scale_a, scale_b = peaks_matrix.operands("fp4", 256, 128, 512, True, "cpu")
+    assert (a.shape, b.shape) == ((256, 256), (256, 128))
+    assert (scale_a.numel(), scale_b.numel()) == (256 * 32, 128 * 32)
+    assert scale_a.dtype == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize("name", ["tf32", "bf16", "fp16", "fp8", "int8"])
+def test_sparse_operands_keep_one_of_each_two_and_so_two_of_each_four(name: str) -> None:
+    values = peaks_matrix.noise(name, 8, 32, "cpu")
+    sparse = peaks_matrix.half_zeros(values)
+    assert (sparse.shape, sparse.dtype) == ((8, 64), values.dtype)
+    pairs = sparse.float().view(8, 32, 2)
+    assert torch.equal(pairs.sum(-1), values.float())
+    assert ((pairs != 0).sum(-1) <= 1).all()
+    assert 0 < (pairs[..., 0] != 0).float().mean() < 0.9  # not always on the same side
+
+
+def test_products_are_counted_as_two_operations_for_each_multiplication() -> None:
+    ways = {way.method: way.work for way in peaks_matrix.dense_ways("bf16")}
+    assert ways["8192 x 8192 x 8192, B transposed"] == 1_099_511_627_776
+    assert ways["16384 x 8192 x 8192, B as it lies"] == 2_199_023_255_552
+    assert len(ways) == 8
+    assert len(list(peaks_matrix.dense_ways("int8"))) == 4  # the library takes a transposed B only
+    assert all(8 * (m * k + k * n + m * n) <= 4 * 2**30 for m, n, k in peaks_matrix.shapes("fp64"))
+    assert {way.work for way in peaks_matrix.sparse_ways("fp16")} == {1_099_511_627_776, 2_199_023_255_552}
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "told"),
+    [
+        ("bf16", (7, 5), "needs sm_80, this is sm_75"),
+        ("fp8", (8, 6), "needs sm_89, this is sm_86"),
+        ("fp4", (9, 0), "needs sm_100, this is sm_90"),
+        ("fp16_sparse", (7, 5), "needs sm_80, this is sm_75"),
+        ("fp8_sparse", (8, 0), "needs sm_89, this is sm_80"),
+        ("int8_sparse", (9, 0), "needs a torch with cuSPARSELt"),
+    ],
+)
+def test_what_a_chip_or_a_torch_has_not_got_is_said(
+    name: str, capability: tuple[int, int], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.cusparselt, "is_available", lambda: False)
+    with pytest.raises(Unavailable) as raised:
+        peaks_matrix.matrix_peak(name, host_timer())
+    assert str(raised.value) == told
+
+
+def test_the_precision_of_matrix_products_is_set_for_tf32_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    seen = []
+
+    def best_way(name: str, *arguments: object) -> None:
+        seen.append((name, torch.get_float32_matmul_precision()))
+
+    monkeypatch.setattr(peaks_matrix, "best_way", best_way)
+    before = torch.get_float32_matmul_precision()
+    for name in ("fp32", "tf32"):
+        peaks_matrix.matrix_peak(name, host_timer())
+    assert seen == [("fp32", "highest"), ("tf32", "high")]
+    assert torch.get_float32_matmul_precision() == before
+
+
+def scripted(*seconds: float) -> Timer:
+    """A timer that reads these times, one after the other."""
+    left = list(seconds)
+    return lambda step, spend, fewest: Series([left.pop(0)])
+
+
+def test_what_compilation_adds_to_a_call_is_the_difference_of_calls_in_turns() -> None:
+    found = peaks_links.compile_peak("compile_call", "cpu", scripted(*[0.020, 0.005] * 24))
+    assert found.value == pytest.approx(15e-6)  # 15 ms over 1000 calls
+    assert (found.unit, found.samples) == ("s", 12)
+    with pytest.raises(Unavailable, match="vary by more"):
+        peaks_links.compile_peak("compile_call", "cpu", scripted(*[0.020, 0.005] * 23, 0.004, 0.005))
+
+
+def test_a_compiled_function_is_what_is_called() -> None:
+    names = []
+
+    def timer(step: Step, seconds: float, fewest: int) -> Series:
+        with torch.profiler.profile() as profile:
+            step()
+        found = {event.key for event in profile.key_averages()}
+        names.append("compiled" if any("Torch-Compiled Region" in key for key in found) else "plain")
+        return Series([0.002 if names[-1] == "compiled" else 0.001])
+
+    peaks_links.CALLS, calls = 2, peaks_links.CALLS
+    try:
+        peaks_links.compile_peak("compile_call", "cpu", timer)
+    finally:
+        peaks_links.CALLS = calls
+    assert names == ["compiled", "plain"] * 24
+
+
+@on_cpu
+@pytest.mark.parametrize("name", [name for name, kind in peaks.KINDS.items() if kind.on_gpu])
+def test_without_a_gpu_its_peaks_say_so(name: str, tmp_path: Path) -> None:
+    found = peaks.measure(name, tmp_path)
+    assert (found.name, found.value, found.reason) == (name, None, NO_GPU)
+
+
+def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
+    plan = peaks.plan()
+    assert set(RESOURCE_OF) <= set(plan["units"])
+    assert {"l2_read", "shared_read", "pcie_both", "all_reduce", "compile_call", "bf16_sparse"} <= set(plan["units"])
+    assert {plan["units"][name] for name in ("launch_eager", "graph_node", "compile_call")} == {"s"}
+    assert (plan["units"]["int8"], plan["units"]["int8_sparse"], plan["units"]["bf16"]) == ("OP/s", "OP/s", "FLOP/s")
+    assert plan["llc_bytes"] >= 0
+
+
+def test_what_a_machine_lacks_is_an_answer_and_what_fails_is_raised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def lacks(name: str, given: peaks.Instruments) -> None:
+        raise Unavailable("needs a second GPU")
+
+    def fails(name: str, given: peaks.Instruments) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setitem(peaks.KINDS, "lacks", peaks.Kind("B/s", lacks, on_gpu=False))  # type: ignore[arg-type]
+    monkeypatch.setitem(peaks.KINDS, "fails", peaks.Kind("B/s", fails, on_gpu=False))  # type: ignore[arg-type]
+    assert peaks.measure("lacks", tmp_path).reason == "needs a second GPU"
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        peaks.measure("fails", tmp_path)
