@@ -1,0 +1,102 @@
+"""`run` leaves a report and tells a CI system; `report` makes it again from the folder alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from small_tree import HONEST, WRONG, Tree
+from typer.testing import CliRunner
+
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
+Done = subprocess.CompletedProcess[str]
+
+
+def cli(*words: str | Path, **environment: str) -> Done:
+    command = [*CLI, *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, env=os.environ | environment
+    )
+
+
+@dataclass
+class Measured:
+    """A run of two pairs, one of them wrong, as a CI job does it."""
+
+    tree: Tree
+    folder: Path
+    junit: Path
+    page: Path
+    done: Done
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    tree = Tree(tmp_path_factory.mktemp("report"))
+    tree.pair("ch01:doubles", optimized=HONEST)
+    tree.pair("ch01:wrong", optimized=WRONG)
+    junit, page = tree.root / "junit.xml", tree.root / "page.md"
+    words = ("run", "ch1", "--root", tree.root, "--artifacts-dir", tree.artifacts, "--iterations", "6", "--warmup", "0")
+    done = cli(*words, "--junit", junit, GITHUB_STEP_SUMMARY=str(page))
+    (folder,) = (path for path in tree.artifacts.iterdir() if (path / "summary.json").exists())
+    return Measured(tree, folder, junit, page, done)
+
+
+def refused(*words: str | Path) -> str:
+    """The one line that says what was wrong."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("benchmark_cli: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def test_a_run_leaves_its_report_with_the_sources_that_it_measured(measured: Measured) -> None:
+    assert (measured.done.returncode, measured.done.stderr) == (1, "")
+    text = (measured.folder / "report.html").read_text()
+    for part in ("ch01:doubles", "MEASURED ON THE CPU, NOT ON A GPU", "return a * 2.01", "wrong at test size", "<svg "):
+        assert part in text
+
+
+def test_a_run_tells_its_ci_system(measured: Measured) -> None:
+    cases = {case.attrib["name"]: case for case in ElementTree.parse(measured.junit).getroot().iter("testcase")}
+    assert cases["doubles"].find("failure") is None
+    failure = cases["wrong"].find("failure")
+    assert failure is not None
+    assert "wrong at test size" in failure.attrib["message"]
+    assert measured.page.read_text() == (measured.folder / "summary.md").read_text() + "\n"
+
+
+def test_report_makes_the_same_again_from_the_folder_and_tells_no_job(measured: Measured, tmp_path: Path) -> None:
+    copy = shutil.copytree(measured.folder, tmp_path / "moved")
+    (copy / "report.html").unlink()
+    words = ("report", copy, "--root", measured.tree.root, "--junit", tmp_path / "again.xml")
+    done = cli(*words, GITHUB_STEP_SUMMARY=str(tmp_path / "page.md"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"report: {copy / 'report.html'}\n"
+    assert (copy / "report.html").read_text() == (measured.folder / "report.html").read_text()
+    assert (tmp_path / "again.xml").read_text() == measured.junit.read_text()
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:
+    assert f"{tmp_path} has no summary.json: name the folder of a finished run" in refused("report", tmp_path)
+    cut = shutil.copytree(measured.folder, tmp_path / "cut")
+    (cut / "summary.json").write_text((cut / "summary.json").read_text()[:500])
+    assert "summary.json is damaged or foreign" in refused("report", cut)
+
+
+def test_a_junit_file_that_cannot_be_written(measured: Measured, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    assert "cannot write" in refused("report", measured.folder, "--junit", tmp_path / "taken" / "x.xml")
+    done = cli("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--junit" in done.stderr
+    assert not (tmp_path / "new").exists()  # nothing is measured for a file that cannot be

@@ -1,0 +1,341 @@
+"""The page that a run becomes: what it shows, that it is well-formed, and that nothing foreign gets to act in it."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from synthetic_run import (
+    HOSTILE,
+    SOURCES,
+    every_kind,
+    manifest,
+    pair,
+    refused,
+    write_run,
+    write_sources,
+)
+
+from common.python.artifacts import read_run
+from common.python.manifest import digest
+from common.python.markup import escaped
+from common.python.report import rows
+from common.python.report_html import page
+from common.python.results import PairResult
+from common.python.text import clean
+
+ELEMENTS = (
+    "html head meta title style body main h1 h2 h3 h4 p a ul li table thead tbody tr th td div span figure figcaption "
+    "details summary pre code mark section svg defs g path use text clippath rect"
+)
+ATTRIBUTES = (
+    "lang charset name content http-equiv class id href scope tabindex style role aria-label width height viewbox "
+    "xmlns:xlink xmlns version type d x y transform clip-path xlink:href"
+)
+TWO = {"baseline": 400.0, "optimized": 50.0}
+
+
+class Page(HTMLParser):
+    """A page taken apart as a browser would: its elements, attributes and texts, and whether all of them close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[tuple[str, str]] = []  # innermost element, text
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+        self.wrong += self.open
+
+    def handle_starttag(self, element: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((element, {name: value or "" for name, value in attributes}))
+        self.wrong += [name for name, n in Counter(name for name, _ in attributes).items() if n > 1]
+        if element != "meta":
+            self.open.append(element)
+
+    def handle_startendtag(self, element: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((element, {name: value or "" for name, value in attributes}))
+
+    def handle_endtag(self, element: str) -> None:
+        if not self.open or self.open.pop() != element:
+            self.wrong.append(f"</{element}>")
+
+    def handle_data(self, text: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", text))
+
+    def shown(self, *leaving_out: str) -> str:
+        return " ".join(text for element, text in self.texts if element not in ("style", *leaving_out))
+
+    def values(self, attribute: str) -> list[str]:
+        return [found[attribute] for _, found in self.elements if attribute in found]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sources(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path) -> Path:
+    return write_run(root / "artifacts" / "run", every_kind(), manifest(root, environment={"CUDA_X": HOSTILE}))
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path, root: Path) -> str:
+    return page(read_run(folder), root)
+
+
+@pytest.fixture(scope="module")
+def found(text: str) -> Page:
+    return Page(text)
+
+
+def made(tmp_path: Path, *pairs: PairResult, root: Path | None = None) -> Page:
+    folder = write_run(tmp_path / "run", pairs, manifest(root))
+    return Page(page(read_run(folder), root or tmp_path))
+
+
+# What may stand in the page.
+
+
+def test_every_element_closes_and_is_one_that_cannot_act(found: Page) -> None:
+    assert found.wrong == []
+    assert {element for element, _ in found.elements} <= set(ELEMENTS.split())
+    assert {name for _, attributes in found.elements for name in attributes} <= set(ATTRIBUTES.split())
+
+
+def test_foreign_text_is_shown_everywhere_and_is_markup_nowhere(text: str, found: Page) -> None:
+    shown = clean(HOSTILE)
+    assert found.shown().count("<script>document.title='owned'</script>") >= 10
+    assert shown in found.shown()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "\x00" not in text + found.shown()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert len([element for element, _ in found.elements if element == "style"]) == 1 + text.count("<svg")
+
+
+def test_nothing_is_fetched_and_every_link_leads_into_the_page(found: Page) -> None:
+    ids = found.values("id")
+    assert len(ids) == len(set(ids))
+    links = found.values("href") + found.values("xlink:href")
+    links += [f"#{name}" for style in found.values("clip-path") for name in re.findall(r"url\(#(\w+)\)", style)]
+    assert len(links) > 20
+    assert {link[1:] for link in links} <= set(ids)
+    assert {link[0] for link in links} == {"#"}
+    styles = [text for element, text in found.texts if element == "style"] + found.values("style")
+    assert not [style for style in styles if "url(" in style or "@import" in style]
+    policies = [facts["content"] for _, facts in found.elements if facts.get("http-equiv") == "Content-Security-Policy"]
+    assert len(policies) == 1
+    assert "default-src 'none'" in policies[0]
+
+
+def missing(found: Page) -> set[str]:
+    """What a page says where a value was to be; sources and logs may say it."""
+    words = re.findall(r"[\w.]+", found.shown("pre", "code", "mark"))
+    assert len(words) > 500
+    return {"nan", "None", "null", "undefined", "inf", "True", "False"} & set(words)
+
+
+def test_no_value_is_missing(found: Page) -> None:
+    assert missing(found) == set()
+
+
+def test_it_suits_the_dark_and_a_phone_on_which_tables_scroll_by_themselves(text: str, found: Page) -> None:
+    assert "width=device-width, initial-scale=1" in found.values("content")
+    assert "prefers-color-scheme: dark" in text
+    tables = [index for index, (element, _) in enumerate(found.elements) if element == "table"]
+    assert len(tables) > 10
+    assert {found.elements[index - 1][1].get("class") for index in tables} == {"scroll"}
+    assert re.search(r"\.scroll[^}]*overflow-x: auto", text)
+
+
+# What it says.
+
+
+def test_the_headline_has_machine_date_and_counts_and_the_table_the_words_of_the_terminal(
+    folder: Path, found: Page
+) -> None:
+    shown = found.shown()
+    assert (
+        "NVIDIA H200: 10 pairs, 2 faster, 1 smaller, 1 same, 1 inconclusive, 2 invalid, 1 failed, 1 unsupported"
+        in shown
+    )
+    assert "2026-01-02T03:04:05" in shown
+    for result in read_run(folder).summary.pairs:
+        for cell in filter(None, rows(result)[0].cells()):
+            assert cell in shown
+    assert "CPU, NOT ON A GPU" not in shown
+    assert "Incomplete" not in shown
+
+
+def test_a_cpu_is_said_loudly_at_the_top_and_with_each_pair_that_it_measured(tmp_path: Path) -> None:
+    pairs = pair(TWO, device="cpu"), refused("built", "x", "no GPU", device="cpu")
+    found = made(tmp_path, *pairs)
+    assert found.values("class").count("loud") == 2
+    assert found.shown().index("MEASURED ON THE CPU") < found.shown().index("Results")
+
+
+def test_a_run_that_stopped_early_or_empty_says_so(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [], complete=False)
+    shown = Page(page(read_run(folder), tmp_path)).shown()
+    assert "Incomplete" in shown
+    assert "No pair was run." in shown
+
+
+def test_a_pair_has_its_table_proofs_why_notes_limit_clocks_and_control(tmp_path: Path) -> None:
+    us = {"baseline": 400.0, "optimized": 50.0, "optimized__wide": 44.0, "peer__lib": 55.0}
+    result = pair(us, notes=["a note"], log="a log")
+    shown = made(tmp_path, result).shown()
+    for part in (
+        rows(result)[0].speedup,
+        "4 kernels -> 1, 3.0 GB -> 1.0 GB",
+        "3.00e-07",
+        "k<int>",
+        "a note",
+        "a log",
+        "limit: 20.0 us by hbm",
+        "control, the baseline against itself: ",
+        "peer lib: 1.",
+        "What wide does.",
+        "GPU while sampling, medians over 12 blocks: 1980 MHz SM, 3201 MHz memory, 640 W, 55 C",
+    ):
+        assert part in shown
+
+
+def test_the_environment_is_the_manifest_and_the_peaks_as_old_as_they_were(found: Page) -> None:
+    shown = found.shown()
+    for part in (
+        *("benchmark_cli run ch7", "abc123 with uncommitted changes", "2.11.0", "700 W power limit", "option budget_s"),
+        *("$CUDA_X", "driver", "GPU-1", "16 cores", "measured 1 day ago (2026-01-01): hbm 4 TB/s, fp32 50 TFLOP/s"),
+    ):
+        assert part in shown
+    assert re.search(r"\bseed 0\b", shown)
+    assert not [word for word in ("nvcc", "option profile", "option size") if word in shown]
+
+
+NUMBERS = ("321 us", "123 us", "2.6", "77.7", "k<int>", "3.0 GB")
+
+
+def test_what_is_invalid_shows_its_reason_and_no_number(tmp_path: Path) -> None:
+    disturbed, wrong = (result for result in every_kind() if result.name in ("disturbed", "wrong"))
+    found = made(tmp_path, disturbed, wrong)
+    shown = found.shown()
+    assert "the control, baseline against itself, reads" in shown
+    assert "it is wrong" in shown
+    assert "relative error 5.00e-03 (bench, after timing)" in shown
+    assert not [number for number in NUMBERS if number in shown]
+    assert "svg" not in {element for element, _ in found.elements}
+
+
+# Sources.
+
+
+def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_path: Path, root: Path) -> None:
+    folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root))
+    text = page(read_run(folder), root)
+    codes = re.findall(r"<code>(.*?)</code>", text, re.DOTALL)
+    files = [SOURCES[f"{role}_copy.{kind}"] for kind in ("py", "cu") for role in ("baseline", "optimized")]
+    assert [re.sub(r"</?mark>", "", code) for code in codes] == [escaped(file) for file in files]
+    marked = [text for element, text in Page(text).texts if element == "mark"]
+    assert "    return fast" in marked
+    assert '"""Row by row."""' in marked
+    assert "shared = 1" not in marked
+    assert text.count('class="sides"') == 2
+
+
+def test_a_further_rung_or_peer_stands_beside_the_baseline_too(tmp_path: Path, root: Path) -> None:
+    shown = made(tmp_path, pair({**TWO, "peer__lib": 55.0}), root=root).shown()
+    assert "Sources: baseline | optimized" in shown
+    assert "Sources: baseline | lib" in shown
+    assert "the run does not say what was in this file" in shown  # there is no peer_copy__lib.py
+
+
+def test_a_file_that_ran_alone_stands_alone(tmp_path: Path, root: Path) -> None:
+    found = made(tmp_path, pair({"baseline": 400.0}), root=root)
+    assert '"""Element by element."""' in found.shown()
+    assert "mark" not in {element for element, _ in found.elements}
+
+
+def test_sources_that_changed_or_vanished_are_withheld(tmp_path: Path) -> None:
+    root = write_sources(tmp_path / "checkout")
+    folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root))
+    (root / "ch07" / "baseline_copy.py").write_text("now = 'something else'\n")
+    (root / "ch07" / "optimized_copy.cu").unlink()
+    text = page(read_run(folder), root)
+    assert "this file has changed since the run" in text
+    assert "something else" not in text
+    assert "this file is no longer here" in text
+    assert "return fast" in text
+
+
+def test_a_file_outside_the_checkout_is_not_read(tmp_path: Path) -> None:
+    root, secret = write_sources(tmp_path / "checkout"), tmp_path / "secret.py"
+    secret.write_text("password\n")
+    about = manifest(root, sources={str(secret): digest(secret)})
+    outside = pair(TWO, rows={"optimized": {"file": "../secret.py"}})
+    assert "password" not in page(read_run(write_run(tmp_path / "run", [outside], about)), root)
+
+
+def test_sources_are_found_by_the_names_that_a_manifest_of_this_project_gives_them(tmp_path: Path) -> None:
+    root = write_sources(tmp_path)
+    relative = {str(Path(name).relative_to(root)): sha for name, sha in manifest(root).sources.items()}
+    folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root, sources=relative))
+    assert "return fast" in page(read_run(folder), root)
+
+
+# Charts.
+
+
+def test_the_suites_charts_stand_on_top_and_each_measured_pair_has_its_samples(text: str, found: Page) -> None:
+    labels = found.values("aria-label")
+    assert labels[:2] == [
+        "Gain of each pair over its baseline, with its interval",
+        "Roofline: each variant under the peaks of this machine",
+    ]
+    assert len(labels) == text.count("<svg") == 2 + 5
+
+
+def test_every_chart_is_well_formed_xml(text: str) -> None:
+    for chart in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
+        assert ElementTree.fromstring(chart).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_pairs_that_are_not_on_the_roofline_are_named(found: Page) -> None:
+    assert (
+        "Not shown, for want of FLOPs, bytes, a peak or a time: ch07:disturbed, ch07:wrong, ch08:crash" in found.shown()
+    )
+
+
+# In a browser.
+
+
+def browser() -> str | None:
+    """A Chromium on this machine: on the path, or where Playwright keeps its own."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
+    kept = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright"))
+    cached = [*sorted(kept.glob("chromium*/*/headless_shell")), *sorted(kept.glob("chromium*/*/chrome"))]
+    return next(filter(None, map(shutil.which, names)), None) or next(map(str, cached), None)
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium, Chrome or Playwright browser on this machine")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_opens_it_from_disk_without_an_error(folder: Path, text: str, tmp_path: Path, width: int) -> None:
+    (tmp_path / "report.html").write_text(text)
+    command = [str(browser()), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--window-size={width},900", "--enable-logging=stderr", "--v=0", "--dump-dom"]
+    url = (tmp_path / "report.html").as_uri()
+    done = subprocess.run([*command, url], capture_output=True, text=True, timeout=60, check=True)
+    assert "CONSOLE" not in done.stderr
+    dom = Page(done.stdout)
+    assert "<title>Benchmark report, NVIDIA H200</title>" in done.stdout  # no script has changed it
+    assert {element for element, _ in dom.elements} <= set(ELEMENTS.split())
+    assert missing(dom) == set()
+    assert len([element for element, _ in dom.elements if element == "svg"]) == text.count("<svg")
