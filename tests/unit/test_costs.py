@@ -69,8 +69,8 @@ ROWS: list[Row] = [
     ("ch01:pinned_copy", {"n": 1027}, {"pcie_bytes": 4108, "hbm_bytes": 4108, "host_bytes": 4108}),
     (
         "ch01:pinned_copy",
-        {"n": 33554432},
-        {"pcie_bytes": 134217728, "hbm_bytes": 134217728, "host_bytes": 134217728},
+        {"n": 16777216},
+        {"pcie_bytes": 67108864, "hbm_bytes": 67108864, "host_bytes": 67108864},
     ),
     # one image of 3 x 2 x 2: 12 bytes in, 12 floats out.
     ("ch03:malloc_page_faults", {"images": 1, "side": 2}, {"host_bytes": 60, "items": 1, "unit": "images"}),
