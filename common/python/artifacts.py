@@ -1,15 +1,15 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
+import os
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
-from common.python import peak_store
+from common.python import foreign, peak_store
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.results import SCHEMA_VERSION, Model, PairResult, Summary
+from common.python.results import SCHEMA_VERSION, Model, PairResult, Status, Summary, Verdict
+
+RESULTS = Path("results") / "benchmark_test_results.json"  # in a pair's folder
 
 Read = TypeVar("Read", bound=Model)
 
@@ -23,11 +23,21 @@ class Run:
     peaks: Peaks | None
 
 
+class Line(Model):
+    """One line of the journal, written when a pair is done and its files are whole."""
+
+    pair: str
+    status: Status | None = None
+    verdict: Verdict | None = None
+    folder: str
+
+
 def read_run(folder: Path) -> Run:
     """Read the folder that `run` left. Raises ValueError, in one line, where it is no run's or is damaged."""
-    if not (folder / "summary.json").is_file():
+    if not os.path.isfile(folder / "summary.json"):  # which takes a name that is too long for an answer
         right = "name the folder of a finished run, such as artifacts/20260101T000000.000000Z"
-        raise ValueError(f"{folder} has no summary.json: {right}")
+        raise ValueError(f"{foreign.shown(str(folder))} has no summary.json: {right}")
+    foreign.refuse_links(folder)
     summary = read_model(folder / "summary.json", Summary)
     if summary.schema_version != SCHEMA_VERSION:
         raise ValueError(f"{folder} has schema version {summary.schema_version}: this harness reads {SCHEMA_VERSION}")
@@ -39,27 +49,48 @@ def read_run(folder: Path) -> Run:
 def read_model(path: Path, model: type[Read]) -> Read:
     """A file of the schema. Raises ValueError naming the file and the first thing that is wrong with it."""
     try:
-        return model.model_validate_json(path.read_bytes())
+        return foreign.read_model(path, model)
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path} is damaged or foreign: {where + ': ' * bool(where)}{first['msg']}") from error
+        raise ValueError(f"{foreign.shown(str(path))} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{foreign.shown(str(path))} is damaged or foreign: {error}") from error
+
+
+def read_journal(folder: Path) -> list[PairResult]:
+    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
+    foreign.refuse_links(folder)
+    path = folder / "journal.jsonl"
+    try:
+        lines = [foreign.parse(line, Line) for line in foreign.read_bytes(path).splitlines()]
+    except OSError as error:
+        raise ValueError(f"{foreign.shown(str(path))} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{foreign.shown(str(path))} is damaged or foreign: {error}") from error
+    return [_journaled(folder, line) for line in lines]
+
+
+def _journaled(folder: Path, line: Line) -> PairResult:
+    place = foreign.within(folder, line.folder)
+    found = read_model(place / RESULTS, PairResult)
+    if (found.key, place.name) != (line.pair, f"{found.chapter}_{found.name}"):
+        raise ValueError(
+            f"{foreign.shown(str(place / RESULTS))} is not of {foreign.shown(line.pair)}, as the journal says"
+        )
+    return found
 
 
 def _with_samples(folder: Path, pair: PairResult) -> PairResult:
     """The pair as its own file has it. The summary leaves out the samples and nothing else."""
-    path = folder / f"{pair.chapter}_{pair.name}" / "results" / "benchmark_test_results.json"
+    path = foreign.within(folder, f"{pair.chapter}_{pair.name}") / RESULTS
     found = read_model(path, PairResult)
     if found.model_copy(update={"blocks": []}) != pair:
-        raise ValueError(f"{path} is not of the run that {folder / 'summary.json'} sums up")
+        raise ValueError(f"{foreign.shown(str(path))} is not of the run that {folder / 'summary.json'} sums up")
     return found
 
 
 def _peaks(folder: Path, summary: Summary) -> Peaks | None:
     """The peaks that were kept with the run, as old as they were then; for a run without, those of the datasheet."""
     if survey := peak_store.load(folder / "peaks.json"):
-        return peak_store.peaks_of(survey, datetime.fromisoformat(summary.manifest.started))
+        return peak_store.peaks_of(survey)
     devices = [pair.device for pair in summary.pairs if pair.device]
     return datasheet_peaks(devices[0]) if devices else None

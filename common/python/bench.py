@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from common.python.clock import CpuClock, GpuClock, pace_us, restore
+from common.python.memory_history import write_snapshot
 from common.python.preparation import Preparation, VariantError, free, settle
+from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
 from common.python.results import Proof, Why
@@ -92,17 +94,26 @@ class Bench:
     def _workload_of(self, baseline: str) -> Workload:
         name = baseline.rpartition(".")[2]
         self.at(name, "import")
+        before = settings()
         try:
             loaded = importlib.import_module(baseline)
             if not isinstance(getattr(loaded, "workload", None), Workload):
                 raise Rejected("the baseline has no `workload = Workload(...)`: it states the problem")
+            if not loaded.workload.isolated and (left := put_back(before)):
+                raise Rejected(f"importing it left {' and '.join(left)} changed")
         except Exception as error:
             raise VariantError(name, error) from error
         workload: Workload = loaded.workload
         return workload
 
     def _prepare_of(self, module: str) -> Prepare:
-        loaded = importlib.import_module(module)
+        before = settings()
+        try:
+            loaded = importlib.import_module(module)
+        finally:
+            left = [] if self.workload.isolated else put_back(before)
+        if left:
+            raise Rejected(f"importing it left {' and '.join(left)} changed")
         if replaced := restore():
             raise Rejected(f"importing it replaced {', '.join(replaced)}")
         if getattr(loaded, "workload", None) is not self.workload:
@@ -183,7 +194,7 @@ class Bench:
         return _dump(proofs)
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
-        """Profile one step of each variant; Chrome traces go to the folder `traces`, if it is named."""
+        """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
         assert self.prep is not None
         prepared = [self.prep.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # a trace of its own for whoever asked for it
@@ -191,6 +202,9 @@ class Bench:
         for group in groups:
             trace = Path(traces) / f"{group[0].name}.trace.json" if traces else self.scratch / "trace.json"
             found |= why(group, self.device, trace, self.at)
+        if traces and self.workload.goal == "memory" and self.device.type == "cuda":
+            for one in prepared:
+                write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
         return {name: seen.model_dump() for name, seen in found.items()}
 
     def refusals(self) -> list[str]:

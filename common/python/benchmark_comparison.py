@@ -115,6 +115,9 @@ def _of_variant(result: VariantResult, raw: bool) -> dict[str, float | None]:
     if why := result.why:
         found |= {"kernels": why.kernels, "operators": why.operators, "syncs": why.syncs, "busy_us": why.busy_us}
         found |= {"copied_bytes": why.copied_bytes, "peak_memory_bytes": why.peak_bytes}
+    if seen := result.speed_of_light:
+        found |= {"dram_percent_of_peak": seen.dram_percent, "sm_percent_of_peak": seen.sm_percent}
+        found |= {"occupancy": seen.occupancy_percent}
     errors = [proof.error for proof in result.proofs if proof.error is not None]
     if raw and errors:
         found["largest_error"] = max(errors)

@@ -64,4 +64,6 @@ class Display:
             print(suite_title(summary.pairs))
             for line in footers(summary.pairs):
                 print(line)
+        for reason in dict.fromkeys(summary.not_run.values()):
+            print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
         print(f"results: {folder}")

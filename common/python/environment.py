@@ -9,7 +9,7 @@ from common.python.text import clean
 Facts = Mapping[str, str | None]
 
 LIBRARIES = ("torch", "triton", "nvcc", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
-MODES = ("reproducible", "cold_start")  # options of `run` under which other kernels, or colder ones, are timed
+MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
 
 
 def facts(

@@ -4,15 +4,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from common.python.environment import facts
+from common.python.foreign import read_model
 from common.python.hardware import datasheet
+from common.python.journal import write
 from common.python.judgement import headline_row
 from common.python.manifest import digest, git_state
 from common.python.markdown import chapter_table, escaped, replace_between_markers
 from common.python.results import Interval, Manifest, Model, PairResult
-from common.python.runner import write
 from common.python.targets import CHAPTERS
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
@@ -81,12 +82,10 @@ def place(root: Path, chapter: str, gpu: str) -> Path:
 def read(path: Path) -> Expectations:
     """Raises ValueError naming the file when it is not an expectations file of a known version."""
     try:
-        return Expectations.model_validate_json(path.read_text())
-    except ValidationError as error:
-        first = error.errors()[0]
-        told = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-        raise ValueError(f"{path} is not a readable expectations file: {told}") from error
-    except ValueError as error:  # not UTF-8
+        return read_model(path, Expectations)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise ValueError(f"{path} is not a readable expectations file: {error}") from error
 
 
@@ -126,12 +125,14 @@ def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
 def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
     """The commit that was measured and whether its tree differed; (None, None) if that cannot be told.
 
-    A run on a machine without the repository knows no commit: it is this one, if every file that it ran is the same.
+    A run whose own tree had no commit, or differed from it, is of this commit if every file that it ran is the same.
     """
-    if manifest.git_commit is not None:
-        return manifest.git_commit, manifest.git_dirty
+    if manifest.git_commit is not None and not manifest.git_dirty:
+        return manifest.git_commit, False
     digests = {name: digest(root / name) for name in manifest.sources}
-    return git_state(root) if digests == manifest.sources else (None, None)
+    if manifest.sources and digests == manifest.sources:
+        return git_state(root)
+    return manifest.git_commit, manifest.git_dirty if manifest.git_commit is not None else None
 
 
 def table(expectations: Expectations) -> str:
@@ -142,5 +143,7 @@ def table(expectations: Expectations) -> str:
     if expectations.schema_version == 1:
         return shown
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
+    if len(few) == len(results):
+        return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs."
     said = f" Provisional, from fewer runs: {', '.join(few)}." if few else ""
     return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}.{said}"

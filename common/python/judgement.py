@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from common.python.hints import hint
 from common.python.performance_targets import Peaks, impossible, limit, rates
 from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
@@ -13,6 +14,7 @@ ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host n
 ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
 FEWEST_ROUNDS = 3
+CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
@@ -52,6 +54,15 @@ def headline_row(result: PairResult) -> VariantResult | None:
     able = [row for row in rungs if row.status in ("measured", "proven")]
     sure = [row for row in own if row in able or row.status == "failed"]  # a rung must not hide a headline that failed
     return next(iter(sure or able[-1:] or own or rungs[-1:] or result.variants[:1]), None)
+
+
+def beyond_wall(block: Block, wall_s: float) -> str | None:
+    """Why these times cannot be: the parent waited `wall_s` for the whole block, and they add up to more."""
+    longest = [max(s.device_us or 0.0, s.wall_us or 0.0) for s in [*block.samples, *block.walls]]
+    told_s = sum(longest) * block.steps / 1e6
+    if all(time >= 0.0 for time in longest) and told_s <= wall_s * CLOCKS_DIFFER:
+        return None
+    return f"the worker told of {told_s:.3g} s of samples in a block that took {wall_s:.3g} s by the parent's clock"
 
 
 def _describe(row: VariantResult, result: PairResult, peaks: Peaks | None) -> None:
@@ -151,6 +162,7 @@ def _pair_row(result: PairResult) -> None:
         result.status = "failed" if own.status == "failed" else speaks.status
         result.verdict = "invalid" if baseline is not None and baseline.verdict == "invalid" else own.verdict
         result.reason = result.reason or speaks.reason
+    result.hint = hint(result.reason)
     result.notes += [note for note in _notes(result) if note not in result.notes]
 
 

@@ -28,8 +28,9 @@ def print_list(pairs: list[Pair], machine: Machine) -> None:
 
 def _row(pair: Pair, variant: Variant, machine: Machine) -> tuple[str, ...]:
     missing = [variant.problem] if variant.problem else unmet(variant.required, machine)
-    here, kinds = clean("; ".join(missing)) or "yes", "+".join(variant.kinds)
-    return pair.key, variant.label, kinds, needs_text(variant.required), here, clean(variant.sentence)
+    here, kinds = "; ".join(missing) or "yes", "+".join(variant.kinds)
+    cells = (pair.key, variant.label, kinds, needs_text(variant.required), here, variant.sentence)
+    return tuple(map(clean, cells))  # names of files are foreign text, too
 
 
 def needs_text(required: Requirements) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from common.python.performance_targets import peak_text
 from common.python.report import (
     COLUMNS,
+    bytes_text,
     footers,
     gain_text,
     headline_spread,
@@ -36,6 +37,8 @@ def pair_markdown(result: PairResult) -> str:
     if result.variants:
         parts += ["## Times", _table(TIMES, [times_cells(result, variant) for variant in result.variants])]
         parts += ["## Proof", _table(PROOF, [proof_cells(variant) for variant in result.variants])]
+    if seen := speed_rows(result):
+        parts += ["## Speed of light", SPEED_MEANS, _table(SPEED, seen)]
     facts = pair_facts(result)
     parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)] if facts else []
     if result.log:
@@ -69,6 +72,29 @@ def proof_cells(variant: VariantResult) -> list[str]:
     errors = [proof.error for proof in variant.proofs if proof.error is not None]
     refused = "; ".join(_refusal(proof) for proof in variant.proofs if proof.reason)
     return [variant.label, str(len(variant.proofs)), f"{max(errors):.2e}" if errors else "", refused]
+
+
+SPEED = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
+SPEED_MEANS = (
+    "By ncu, of one step: each kernel alone, with flushed caches; percentages are of the GPU's peaks, means by the "
+    "kernels' times."
+)
+
+
+def speed_rows(result: PairResult) -> list[list[str]]:
+    """What ncu measured of each trusted variant."""
+    known = [(row.label, row.speed_of_light) for row in result.variants if trusted(result, row)]
+    return [
+        [
+            label,
+            *(f"{percent:.1f}%" for percent in (seen.dram_percent, seen.sm_percent, seen.occupancy_percent)),
+            *(bytes_text(count) for count in (seen.read_bytes, seen.written_bytes)),
+            str(seen.kernels),
+            time_text(seen.kernel_us),
+        ]
+        for label, seen in known
+        if seen
+    ]
 
 
 def _refusal(proof: Proof) -> str:

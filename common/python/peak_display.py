@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python import peak_store
+from common.python.lock import Claim, unclaimed
 from common.python.peak_store import Survey
 from common.python.peak_survey import datasheet_share, figure, survey
 from common.python.performance_targets import datasheet_peaks
@@ -21,15 +22,16 @@ from common.python.worker import WorkerError
 COLUMNS = ("peak", "value", "95% interval", "sustained", "of datasheet", "SM clock", "power", "how")
 
 
-def measure(root: Path, artifacts_dir: Path, as_json: bool = False) -> Path:
-    """Measure anew, replace the stored file and show it; lines come as it goes. Returns where the file is.
+def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> Path:
+    """Measure anew, replace the stored file and show it; lines come as it goes, once `claim` has the device's lock.
 
-    With `as_json` stdout gets the file's JSON and nothing else. Raises RuntimeError when no worker can be started, and
-    OSError when the file cannot be written.
+    Returns where the file is. With `as_json` stdout gets the file's JSON and nothing else. Raises RuntimeError when no
+    worker can be started, and OSError when the file cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as logs:
         artifacts_dir.mkdir(parents=True, exist_ok=True)
         machine, found = open_machine(root, Path(logs))
+        claim(found.get("uuid"))
         heard = sys.stderr if as_json else sys.stdout
         try:
             done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=heard, flush=True))

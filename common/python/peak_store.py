@@ -7,12 +7,13 @@ may be captured; `fp32` is the better of the matrix library and plain FMAs.
 
 import importlib.metadata
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from common.python.foreign import read_model
 from common.python.performance_targets import Peaks
 from common.python.results import Model
 
@@ -121,15 +122,13 @@ def load(path: Path) -> Survey | None:
     """The peaks in a file; None if there is no file. Raises PeakFileError when it is not a whole file of peaks."""
     advice = "`benchmark_cli peak` measures anew and replaces it"
     try:
-        return Survey.model_validate_json(path.read_bytes())
+        return read_model(path, Survey)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise PeakFileError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
     except ValueError as error:
-        details = [line.strip() for line in str(error).splitlines()]
-        found = ": ".join(details[1:3]) or details[0]
-        raise PeakFileError(f"{path} is no whole file of peaks ({found[:200]}); {advice}") from error
+        raise PeakFileError(f"{path} is no whole file of peaks ({error}); {advice}") from error
 
 
 def difference(survey: Survey, uuid: str, here: Mapping[str, str | None]) -> str | None:
@@ -154,8 +153,8 @@ def age_text(measured: datetime, now: datetime) -> str:
     return "just now"
 
 
-def peaks_of(survey: Survey, now: datetime | None = None) -> Peaks:
-    """The peaks that limits are made of, as old as they are; resources without a value are left out."""
+def peaks_of(survey: Survey) -> Peaks:
+    """The peaks that limits are made of, with the day they are of; resources without a value are left out."""
     known = {peak.name: peak for peak in survey.peaks if peak.value is not None}
     values, fastest = {}, {}
     for resource, names in RESOURCES.items():
@@ -164,11 +163,10 @@ def peaks_of(survey: Survey, now: datetime | None = None) -> Peaks:
         if found:
             values[resource] = best(peak.value for peak in found if peak.value is not None)
             fastest[resource] = best(peak.fastest for peak in found if peak.fastest is not None)
-    age = age_text(survey.measured, now or datetime.now(timezone.utc))
     return Peaks(
         values=values,
         fastest=fastest,
-        source=f"measured {age} ({survey.measured:%Y-%m-%d})",
+        source=f"measured on {survey.measured:%Y-%m-%d}",
         l2_bytes=survey.l2_bytes,
         llc_bytes=survey.llc_bytes,
     )

@@ -26,15 +26,17 @@ def aloud(line: str) -> None:
     print(line, flush=True)
 
 
-def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Say) -> Survey:
+def survey(
+    root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Say, deadline: float = math.inf
+) -> Survey:
     """Measure every peak; `say` hears a line for each as it comes. `found` is the device as a worker describes it.
 
-    Raises WorkerError when the worker cannot say what there is to measure.
+    Raises WorkerError when the worker cannot say what there is to measure, or `deadline`, a monotonic time, has come.
     """
     started = time.monotonic()
     measured = datetime.now(timezone.utc).replace(microsecond=0)
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-        crew = _Surveyor(root, Path(scratch), log)
+        crew = _Surveyor(root, Path(scratch), log, deadline)
         try:
             plan = crew.ask("peak_plan", START_LIMIT_S)
             peaks = []
@@ -59,8 +61,8 @@ def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: 
 class _Surveyor:
     """One worker after the other: what failed may have left its process in any state."""
 
-    def __init__(self, root: Path, scratch: Path, log: Path) -> None:
-        self._root, self._scratch, self._log = root, scratch, log
+    def __init__(self, root: Path, scratch: Path, log: Path, deadline: float = math.inf) -> None:
+        self._root, self._scratch, self._log, self._deadline = root, scratch, log, deadline
         self._worker: Worker | None = None
         self._hired = 0
 
@@ -69,13 +71,15 @@ class _Surveyor:
             settings = {"seed": 0, "reproducible": False}
             self._worker = Worker(self._root, self._scratch / f"worker{self._hired}", self._log, settings)
             self._hired += 1
-        return self._worker.call(command, limit_s, **arguments)
+        return self._worker.call(command, min(limit_s, self._deadline - time.monotonic()), **arguments)
 
     def measure(self, name: str, unit: peak_store.Unit) -> Peak:
         try:
             return Peak(**self.ask("peak", PEAK_LIMIT_S, name=name))
         except WorkerError as error:
             self.dismiss()
+            if time.monotonic() >= self._deadline:
+                raise
             return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}")
 
     def dismiss(self) -> None:
@@ -85,7 +89,13 @@ class _Surveyor:
 
 
 def peaks_for_run(
-    root: Path, artifacts_dir: Path, folder: Path, machine: Machine, found: dict[str, Any], say: Say
+    root: Path,
+    artifacts_dir: Path,
+    folder: Path,
+    machine: Machine,
+    found: dict[str, Any],
+    say: Say,
+    deadline: float = math.inf,
 ) -> Peaks | None:
     """The peaks that a run's limits are made of: stored ones, else measured now and stored, else the datasheet's.
 
@@ -102,7 +112,7 @@ def peaks_for_run(
     if stored is None or other is not None:
         say(f"{other}: measuring those of this {clean(found['device'])}, once, which takes about a minute")
         try:
-            stored = survey(root, folder / "logs" / "peaks.log", machine, found, say)
+            stored = survey(root, folder / "logs" / "peaks.log", machine, found, say, deadline)
         except WorkerError as error:
             return _by_datasheet(found["device"], error.reason, say)
         if ESSENTIAL not in peak_store.peaks_of(stored).values:
@@ -111,7 +121,8 @@ def peaks_for_run(
         peak_store.save(path, stored)
     peak_store.save(folder / "peaks.json", stored)
     peaks = peak_store.peaks_of(stored)
-    say(f"limits come from peaks {peaks.source}, kept in {path}")
+    age = peak_store.age_text(stored.measured, datetime.now(timezone.utc))
+    say(f"limits come from peaks {peaks.source}, {age}, kept in {path}")
     return peaks
 
 

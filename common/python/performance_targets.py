@@ -40,7 +40,7 @@ class Peaks(Model):
         default={},
         description="best single samples: a GEMM near the power cap wanders by 6%",
     )
-    source: str = Field(description="'datasheet of ...' or 'measured 2 days ago (2026-01-31)'")
+    source: str = Field(description="'datasheet of ...' or 'measured on 2026-01-31'")
     l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
     llc_bytes: float = Field(default=0.0, ge=0, description="the same of the host's last caches")
 

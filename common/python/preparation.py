@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from common.python.clock import now_ns, restore
+from common.python.process_settings import Settings, put_back, settings
 from common.python.verification import Rejected, leaves
 from common.python.workload import Draw, Inputs, Output, Prepare, Step, Workload
 
@@ -65,6 +66,7 @@ class Preparation:
     dtypes: list[torch.dtype] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
     pad: Tensor | None = None
+    before: Settings = field(default_factory=dict)  # of the process, before anything was prepared
 
     def prepare_all(self, prepares: dict[str, Prepare], at: Callable[[str, str], None]) -> dict[str, "VariantError"]:
         """Draw inputs, then prepare every variant and call its step once, in random order; `at` hears who is at work.
@@ -73,6 +75,7 @@ class Preparation:
         """
         free()
         self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
+        self.before = settings()
         at("workload", "inputs")
         self.inputs = self._draw()
         order = list(prepares)
@@ -121,13 +124,22 @@ class Preparation:
                 raise Rejected(
                     f"prepare or step overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen"
                 )
+            if left := self.left_changed("prepare or step"):
+                raise Rejected(left)
         except Exception as error:
+            self.left_changed("prepare or step")
             raise VariantError(name, error) from error
         result = Prepared(name, step, given, (prepared - started) / 1e9, (called - prepared) / 1e9)
         if self.device.type == "cuda":
             gc.collect()
             result.held_bytes = allocated_bytes() - before
         return result
+
+    def left_changed(self, what: str) -> str | None:
+        """Why a variant cannot stand beside others after `what` ran; the settings are then as they were before it."""
+        changed = [] if self.workload.isolated else put_back(self.before)
+        many = "put it back, or declare isolated=True, which gives each variant a process of its own"
+        return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
 
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""

@@ -42,9 +42,12 @@ def prove(
     Raises VariantError when the workload's own inputs or reference raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
+    meanwhile = prep.left_changed("a step, while timed,")  # the proofs tell whose, if it does so again
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
+        if not living:
+            break
         for name in living:
             poison(prep.variants[name].output)
         at("workload", "reference")
@@ -54,10 +57,13 @@ def prove(
         for name in living:
             at(name, f"proof {when}")
             error, reason = _try(prep, prep.variants[name], pristine, expected, call, linger)
+            reason = reason or prep.left_changed("the step")
             reason = _changed(prep, pristine) or reason
             error = error if error is not None and math.isfinite(error) else None
             proof = {"size": prep.size_name, "when": when, "error": error, "reason": reason}
             proofs[name].append(Proof.model_validate(proof))
+    if meanwhile and not any(found[-1].reason for found in proofs.values()):
+        raise VariantError("workload", Rejected(meanwhile))
     return proofs
 
 

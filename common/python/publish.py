@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from common.python.artifacts import Run
+from common.python.journal import write
 from common.python.junit import junit_xml
-from common.python.runner import write
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
 

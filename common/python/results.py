@@ -127,6 +127,18 @@ class Why(Model):
     top: list[str] = Field(default=[], description="the longest kernels (operators on a CPU), by time")
 
 
+class SpeedOfLight(Model):
+    """How hard the kernels of one step drove the GPU, by ncu: percentages are means weighted by the kernels' times."""
+
+    dram_percent: float = Field(description="DRAM throughput, of its peak")
+    sm_percent: float = Field(description="the busiest pipeline of the SMs, of its peak")
+    occupancy_percent: float = Field(description="warps on an SM that has any, of the most it can hold")
+    kernel_us: float = Field(description="sum of the kernels' times, each run by itself with flushed caches")
+    read_bytes: float = Field(description="from DRAM")
+    written_bytes: float = Field(description="to DRAM")
+    kernels: int = Field(description="launches that these figures are of")
+
+
 class VariantResult(Model):
     name: str = Field(description="file stem: optimized_transpose__padded")
     role: Role
@@ -147,6 +159,7 @@ class VariantResult(Model):
     first_call_s: float | None = None
     proofs: list[Proof] = []
     why: Why | None = None
+    speed_of_light: SpeedOfLight | None = Field(default=None, description="with --profile, where ncu is found")
 
 
 class PairResult(Model):
@@ -200,6 +213,7 @@ class Manifest(Model):
     sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
+    clocks: str | None = Field(default=None, description="what became of --lock-clocks; null if not asked for")
 
 
 class Summary(Model):
@@ -209,4 +223,5 @@ class Summary(Model):
     seconds: float
     complete: bool = Field(description="false after Ctrl-C, --fail-fast or a suite timeout")
     interrupted: bool = Field(default=False, description="by Ctrl-C")
+    not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
     pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

@@ -98,9 +98,12 @@ class Roster:
 
     def close(self) -> None:
         """Say of each row that was not timed why: nothing is called proven without a proof."""
+        failed = self._failed()
         for name in self.everybody:
             row = self.row(name)
             if row.status == "proven" and not row.proofs:
+                if self.result.reason is None and self.faults and self.everybody[0] not in failed:
+                    self.result.reason = "{}: {}".format(*self.faults[0])  # its rivals are at fault, not the baseline
                 self._fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
         for variant in self.checked:
             row = self.row(variant.name)

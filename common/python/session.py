@@ -3,16 +3,14 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from common.python.crew import Crew
 from common.python.discovery import Pair
-from common.python.judgement import judge, leave_out
-from common.python.performance_targets import Peaks
+from common.python.judgement import beyond_wall, judge, leave_out
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
 from common.python.schedule import (
@@ -26,38 +24,15 @@ from common.python.schedule import (
     out_of_time,
     warm_passes,
 )
+from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.statistics import compare, half_width
-from common.python.telemetry import Monitor, harmful
+from common.python.telemetry import harmful
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # compilation: a variant so slow to prepare gets fewer rounds
 FIRST_WARM_S, LATER_WARM_S = 3.0, 0.25
 TRIALS = 3  # proofs before timing
 PROBES = 2  # samples of each variant that are proven while they are timed
-Progress = Callable[[str, PairResult], None]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
-
-    root: Path
-    folder: Path  # of this pair's artifacts
-    scratch: Path
-    size: str
-    seed: int
-    device: str
-    budget_s: float = 3.0
-    time_limit_s: float = 120.0
-    iterations: int | None = None
-    warmup: int | None = None
-    reproducible: bool = False
-    cold_start: bool = False
-    profile: bool = False
-    peaks: Peaks | None = None
-    monitor: Monitor | None = None
-    progress: Progress = lambda phase, result: None
-    prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
 
 
 @dataclass
@@ -78,8 +53,11 @@ class Session:
     rng: random.Random = field(default_factory=random.Random)
 
     def run(self) -> PairResult:
-        """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception."""
-        self.deadline = time.monotonic() + self.settings.time_limit_s
+        """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception.
+
+        Raises SuiteTimeUp if the suite's deadline comes first.
+        """
+        self.deadline = min(time.monotonic() + self.settings.time_limit_s, self.settings.suite_deadline)
         self.rng.seed(self.settings.seed)
         self.plan = fixed_plan(self.settings.iterations)
         self.result.seed = self.settings.seed
@@ -91,11 +69,13 @@ class Session:
             if self.roster.timed and not self.roster.nothing_left():
                 self._measure()
         except WorkerError as error:
+            if error.kind == "hung" and time.monotonic() >= self.settings.suite_deadline:
+                raise SuiteTimeUp(f"{TIME_UP} while {error.who} was at work") from error
             self.roster.blame(error.who, error.reason)
         finally:
             if self.crew is not None:
-                self.result.log = self.crew.logs()
                 self.crew.dismiss()
+                self.result.log = self.crew.logs()
             self.roster.close()
         return judge(self.result, self.settings.peaks)
 
@@ -208,7 +188,8 @@ class Session:
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")
-        took = time.monotonic() - started - answer["proof_s"]
+        wall_s = time.monotonic() - started
+        took = wall_s - answer["proof_s"]
         telemetry = self.settings.monitor.read(self._crew.pids()) if self.settings.monitor else None
         self.result.blocks.append(
             Block(
@@ -222,6 +203,8 @@ class Session:
                 discarded=harmful(telemetry) if telemetry else None,
             )
         )
+        if reason := beyond_wall(self.result.blocks[-1], wall_s):
+            self.roster.exclude_all(reason)
         self.result.best_pace_us = min([*answer["paces"], self.result.best_pace_us or math.inf])
         self.roster.take_proofs(answer["proofs"])
         return took

@@ -18,9 +18,9 @@ def print_pair(pair: Pair) -> None:
     baseline = pair.baseline
     others = [variant for variant in pair.variants if variant is not baseline]
     for sides in [[side for side in (baseline, other) if side] for other in others] or [[baseline] if baseline else []]:
-        console.rule(Text(f"{pair.key}: {' | '.join(side.label for side in sides)}"))
+        console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
-            console.print(Text(f"{side.label}: {clean(side.sentence)}"))
+            console.print(Text(clean(f"{side.label}: {side.sentence}")))
         width = console.width // max(len(sides), 1) - 1
         console.print(Columns([_panel(side, side.path, width) for side in sides], padding=0))
         sources = [(side, side.path.with_suffix(".cu")) for side in sides if side.path.with_suffix(".cu").exists()]
@@ -31,4 +31,4 @@ def print_pair(pair: Pair) -> None:
 def _panel(variant: Variant, path: Path, width: int) -> Panel:
     language = "cuda" if path.suffix == ".cu" else "python"
     code = Syntax(re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE), language, word_wrap=True)
-    return Panel(code, title=Text(f"{path.parent.name}/{path.name}"), width=width)
+    return Panel(code, title=Text(clean(f"{path.parent.name}/{path.name}")), width=width)

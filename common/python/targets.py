@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 CHAPTERS = tuple(f"ch{number:02}" for number in range(1, 21))
-FILE = re.compile(r"(?:.*/)?(ch\d+)/((?:baseline|optimized|peer)_\w+)\.py")
-PAIR = re.compile(r"(ch\d+)(?::(\w+))?")
+FILE = re.compile(r"(?:.*/)?(ch[0-9]{1,4})/((?:baseline|optimized|peer)_\w{1,255})\.py")
+PAIR = re.compile(r"(ch[0-9]{1,4})(?::(\w{1,255}))?")
+MOST_TOLD = 100  # characters of a word that is no target
 
 
 class TargetError(ValueError):
@@ -33,7 +34,9 @@ def parse(text: str) -> list[Target]:
         return [Target(_chapter(file[1], text), pair_name(stem), stem)]
     if pair := PAIR.fullmatch(text):
         return [Target(_chapter(pair[1], text), pair[2])]
-    raise TargetError(f"{text!r} is not a target: write ch07, ch07:transpose, ch07/optimized_transpose.py or all")
+    raise TargetError(
+        f"{_quoted(text)} is not a target: write ch07, ch07:transpose, ch07/optimized_transpose.py or all"
+    )
 
 
 def pair_name(stem: str) -> str:
@@ -47,8 +50,13 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
 
 
+def _quoted(word: str) -> str:
+    """A word as it may be shown: on one line, without what moves a cursor, and not all of it where it is long."""
+    return repr(word if len(word) <= MOST_TOLD else f"{word[:MOST_TOLD]}...")
+
+
 def _chapter(text: str, word: str) -> str:
     chapter = f"ch{int(text[2:]):02}"
     if chapter not in CHAPTERS:
-        raise TargetError(f"{word!r} is not a target: chapters are ch01 to ch20")
+        raise TargetError(f"{_quoted(word)} is not a target: chapters are ch01 to ch20")
     return chapter

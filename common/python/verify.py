@@ -13,20 +13,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
 from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.lock import CPU, Claim, unclaimed
 from common.python.machine import Machine
 from common.python.requirements import Requirements, unmet
 from common.python.results import PairResult
 from common.python.roster import Roster, new_row
-from common.python.runner import PAIR_LIMIT_S, missing, open_machine
-from common.python.session import Session, Settings
+from common.python.runner import PAIR_LIMIT_S, open_machine
+from common.python.session import Session
+from common.python.settings import Settings
 from common.python.targets import parse
 
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
 ENDED = "another problem of its pair came first"
 RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
+DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # as its death is told of
 Show = Callable[[str], None]
 
 
@@ -84,9 +88,14 @@ class Place:
 
 
 def verify(
-    root: Path, targets: Sequence[str], build: bool = True, execute: bool = True, show: Show = lambda doing: None
+    root: Path,
+    targets: Sequence[str],
+    build: bool = True,
+    execute: bool = True,
+    show: Show = lambda doing: None,
+    claim: Claim = unclaimed,
 ) -> Report:
-    """Check the pairs that the targets name, and their chapters; `show` hears what is being done.
+    """Check the pairs that the targets name, and their chapters; `show` hears what is being done, `claim` locks a GPU.
 
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
@@ -101,6 +110,8 @@ def verify(
             # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             machine, found = open_machine(root, Path(scratch))
+            if found["device"] != CPU:
+                claim(found["uuid"])
             place = Place(root, Path(scratch), machine, found["device"], whole, sound)
             with _executing(pairs, place, show) as executed:
                 compilation = check_compilation(pairs, sound, root, build, show)
@@ -187,6 +198,9 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     raised = RAISED.fullmatch(reason)
     if raised and path.with_name(raised[2]).exists():
         return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
+    died = DIED.fullmatch(reason)
+    if died and path.with_name(died[2]).exists():
+        return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
     name = "workload" if who == "workload" else "prepare"
     line = line_of(path, name, "tolerance" if "tolerance" in reason else None)
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))

@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.peak_display.open_machine", lambda root, folder: (machine(), GPU))
+    monkeypatch.setattr("common.python.peak_display.open_machine", lambda *_: (machine(), GPU))
     monkeypatch.setattr("common.python.peak_display.survey", lambda *arguments: measured())
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
@@ -119,14 +119,14 @@ def test_a_run_takes_the_stored_peaks_of_its_gpu_says_where_from_and_keeps_them(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.runner.open_machine", lambda root, folder: (machine(), GPU))
+    monkeypatch.setattr("common.python.runner.open_machine", lambda *_: (machine(), GPU))
     peak_store.save(tree.artifacts / "peaks" / "ab-12.json", measured())
     said: list[str] = []
     options = Options(["ch01:doubles"], root=tree.root, artifacts_dir=tree.artifacts)
     suite = open_suite(options, lambda phase, result: None, said.append)
     assert suite.peaks is not None
     assert (suite.peaks.values, suite.peaks.fastest) == ({"hbm": 4.25e12}, {"hbm": 4.35e12})
-    assert said[0].startswith(f"limits come from peaks {suite.peaks.source}, kept in ")
+    assert said[0].startswith(f"limits come from peaks {suite.peaks.source}, ")
     assert peak_store.load(suite.folder / "peaks.json") == measured()
 
 
@@ -134,7 +134,7 @@ def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.runner.open_machine", lambda root, folder: (machine(), GPU))
+    monkeypatch.setattr("common.python.runner.open_machine", lambda *_: (machine(), GPU))
     path = tree.artifacts / "peaks" / "ab-12.json"
     peak_store.save(path, measured())
     path.write_text(path.read_text()[:200])

@@ -143,10 +143,11 @@ def test_the_suites_time_ends_a_pair_that_hangs_and_starts_no_other(tree: Tree) 
     tree.pair("ch01:b")
     started = time.monotonic()
     finished = tree.run("ch1", suite_timeout=1.5)
-    assert time.monotonic() - started < 20
-    assert [result.key for result in finished.pairs] == ["ch01:a"]
-    assert "optimized_a: no answer within" in (finished.pairs[0].reason or "")
-    assert not finished.complete
+    assert time.monotonic() - started < 3.5
+    assert (finished.pairs, finished.complete) == ([], False)
+    assert finished.not_run == dict.fromkeys(
+        ["ch01:a", "ch01:b"], "the suite's time was up while optimized_a was at work"
+    )
 
 
 def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: Tree) -> None:

@@ -226,7 +226,7 @@ RUNNING = [  # the body of the optimized file, the line, what is said; imports a
         (1, 1, 0),
         (1, 0, 1),
     ),
-    ("\n    raise SystemExit(3)" + HONEST, 6, "the worker exited with code 3 during import", (0, 1, 1), (0, 0, 2)),
+    ("\n    raise SystemExit(3)" + HONEST, 5, "the worker exited with code 3 during import", (0, 1, 1), (0, 0, 2)),
     (
         HONEST.replace("return a * 2", r"raise ValueError('\x1b[31mred\tand\nmore')"),
         7,
@@ -237,7 +237,7 @@ RUNNING = [  # the body of the optimized file, the line, what is said; imports a
     (HONEST.replace("return a * 2", "return a / n"), 7, "NameError: name 'n' is not defined", (2, 0, 0), (1, 1, 0)),
     (
         HONEST.replace("return a * 2", "__import__('os').kill(__import__('os').getpid(), 11)"),
-        5,
+        7,
         "the worker was killed by SIGSEGV during prepare",
         (2, 0, 0),
         (1, 1, 0),
@@ -410,7 +410,7 @@ def test_a_readme_that_is_missing_is_one_line(honest: Tree) -> None:
         (lambda text: text[:150], 0, "Invalid JSON: EOF while parsing"),
         (lambda text: text.replace(b'"gpu"', b'"card"'), 1, "gpu: Field required"),
         (lambda text: b"[]", 1, "Input should be an object"),
-        (lambda text: b"\xff", 1, "'utf-8' codec can't decode byte 0xff"),
+        (lambda text: b"\xff", 1, "Invalid JSON: expected value"),
     ],
 )
 def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
@@ -431,7 +431,8 @@ def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
 def test_an_expectations_file_that_cannot_be_opened_is_one_line(honest: Tree) -> None:
     (honest.root / "ch01" / "expectations_a100.json").symlink_to("nowhere")
     done = verify(honest, "--no-execute")
-    assert (done.code, done.problems) == (1, ["ch01/expectations_a100.json:1: No such file or directory"])
+    assert done.code == 1
+    assert done.problems == ["ch01/expectations_a100.json:1: cannot be read: No such file or directory"]
     assert (done.counts["expectations"], done.counts["README tables"]) == ((1, 0, 1, 0), (1, 0, 0, 0))
 
 

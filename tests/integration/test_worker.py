@@ -1,6 +1,7 @@
 """A worker answers, and whatever user code does to it comes back as a reason within the time allowed."""
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,10 +87,10 @@ def test_a_variant_that_raises_is_a_failure_with_its_place(hire: Hire, body: str
 @pytest.mark.parametrize(
     ("action", "reason"),
     [
-        ("import sys; sys.exit(3)", "exited with code 3"),
-        ("import os; os._exit(4)", "exited with code 4"),
-        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
+        ("import sys; sys.exit(3)", "exited with code 3 during prepare at optimized_x.py:7"),
+        ("import os; os._exit(4)", "exited with code 4 during prepare"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV during prepare at optimized_x.py:7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL during prepare"),
     ],
     ids=["sys.exit", "os._exit", "segfault", "kill -9"],
 )
@@ -98,10 +99,21 @@ def test_a_variant_that_ends_the_process_is_named(hire: Hire, action: str, reaso
     with pytest.raises(WorkerError) as caught:
         prepare(worker)
     error = caught.value
-    assert (error.kind, error.who, error.reason) == ("died", "optimized_x", f"the worker {reason} during prepare")
+    assert (error.kind, error.who, error.reason) == ("died", "optimized_x", f"the worker {reason}")
     if "SIGSEGV" in reason:
         assert "optimized_x.py" in worker.log_tail()
     assert gone(worker.pid)
+
+
+def test_a_hung_worker_cannot_have_another_process_signalled(hire: Hire, tree: Tree) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    state, forged = str(tree.root / "scratch.state"), f"{other.pid}|optimized_x|prepare".encode().ljust(512)
+    worker = hire(doing(f"open({state!r}, 'r+b').write({forged!r})\nimport time; time.sleep(600)"))
+    with pytest.raises(WorkerError, match="no answer within 1 s"):
+        prepare(worker, limit_s=1.0)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
 
 
 @pytest.mark.parametrize(

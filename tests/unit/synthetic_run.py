@@ -35,7 +35,7 @@ SURVEY = Survey(
         for name, unit, value in (("hbm_copy", "B/s", 4e12), ("fp32", "FLOP/s", 50e12))
     ],
 )
-PEAKS = peaks_of(SURVEY, datetime.fromisoformat(STARTED))
+PEAKS = peaks_of(SURVEY)
 COST = Cost(hbm_bytes=80e6, flops=160e6)  # 20 us by these peaks
 HOSTILE = (
     "<script>document.title='owned'</script>\"'&amp; </pre></text></svg><img src=x onerror=alert(1)> | `x` $x^2$ "

@@ -122,7 +122,7 @@ def test_fewer_than_three_runs_are_refused_with_how_many_more_are_needed(place: 
     assert code == 0
     assert out[-1].endswith("the median of 2")
     assert expectations.read(place.kept).pairs["copy"].runs == 2
-    assert "Provisional, from fewer runs: copy." in (place.root / "ch07" / "README.md").read_text()
+    assert "Provisional: each is of fewer than 3 runs." in (place.root / "ch07" / "README.md").read_text()
 
 
 def test_of_many_runs_that_are_left_out_the_newest_are_named(settled: Place) -> None:

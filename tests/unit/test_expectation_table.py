@@ -53,7 +53,7 @@ def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
         assert float(line[f"{side}speedup_low"]) <= float(line[f"{side}speedup"]) <= float(line[f"{side}speedup_high"])
         assert float(line[f"{side}time_low"]) <= float(line[f"{side}time_high"])
         assert (line[f"{side}limit_by"], line[f"{side}peer"]) == ("hbm", "lib")
-        assert line[f"{side}limit_source"].startswith("measured 1 day ago")
+        assert line[f"{side}limit_source"].startswith("measured on 2026-01-01")
     assert (line["expected_runs"], line["commit"], line["expected_commit"]) == ("3", "abc123", "old")
     assert (line["measured"], line["expected_measured"]) == (STARTED, "2025")
 

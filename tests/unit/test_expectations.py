@@ -101,6 +101,10 @@ def test_a_run_without_a_repository_is_of_this_commit_only_if_its_files_are(tmp_
     assert git_state(tmp_path)[0] is not None
     assert [expectations.origin(run, tmp_path) for run in (other, gone)] == [(None, None)] * 2
     assert expectations.origin(manifest(), tmp_path) == ("abc123", True)
+    carried = same.model_copy(update={"git_commit": "abc123", "git_dirty": True})  # a working tree, sent elsewhere
+    assert expectations.origin(carried, tmp_path) == git_state(tmp_path)
+    settled = carried.model_copy(update={"git_dirty": False})
+    assert expectations.origin(settled, tmp_path) == ("abc123", False)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     here = Place(tmp_path)
 
-    def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Any) -> Survey:
+    def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Any, deadline: float) -> Survey:
         here.surveys += 1
         assert log == here.folder / "logs" / "peaks.log"
         return measured()
@@ -59,8 +59,8 @@ def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(pl
     assert place.said[0] == (
         f"there are no peaks in {place.store}: measuring those of this NVIDIA H200, once, which takes about a minute"
     )
-    assert place.said[-1].startswith("limits come from peaks measured just now (")
-    assert place.said[-1].endswith(f"), kept in {place.store}")
+    assert place.said[-1].startswith("limits come from peaks measured on ")
+    assert place.said[-1].endswith(f", just now, kept in {place.store}")
     assert place.store.read_bytes() == (place.folder / "peaks.json").read_bytes()
     place.said.clear()
     assert place.peaks() == first
@@ -72,8 +72,8 @@ def test_a_run_says_how_old_its_peaks_are_and_keeps_them_in_its_folder(place: Pl
     peak_store.save(place.store, old)
     found = place.peaks()
     assert found is not None
-    assert found.source.startswith("measured 2 days ago (")
-    assert place.said == [f"limits come from peaks {found.source}, kept in {place.store}"]
+    assert found.source == f"measured on {old.measured:%Y-%m-%d}"
+    assert place.said == [f"limits come from peaks {found.source}, 2 days ago, kept in {place.store}"]
     assert peak_store.load(place.folder / "peaks.json") == old
     assert place.surveys == 0
 

@@ -216,7 +216,7 @@ def test_a_datasheet_rate_may_be_beaten_by_the_clock_but_its_bandwidth_may_not()
     assert impossible(Cost(flops=1.2 * 165.2e12, dtype="bf16"), second, peaks) is None
     assert impossible(Cost(flops=1.4 * 165.2e12, dtype="bf16"), second, peaks) is not None
     assert impossible(Cost(hbm_bytes=1.2 * 1.008e12), second, peaks) is not None
-    measured = Peaks(values={"bf16": 165.2e12}, source="measured 2 days ago (2026-01-31)")
+    measured = Peaks(values={"bf16": 165.2e12}, source="measured on 2026-01-31")
     assert impossible(Cost(flops=1.06 * 165.2e12, dtype="bf16"), second, measured) is not None
 
 

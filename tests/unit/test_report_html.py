@@ -214,7 +214,7 @@ def test_the_environment_is_the_manifest_and_the_peaks_as_old_as_they_were(found
     shown = found.shown()
     for part in (
         *("benchmark_cli run ch7", "abc123 with uncommitted changes", "2.11.0", "700 W power limit", "option budget_s"),
-        *("$CUDA_X", "driver", "GPU-1", "16 cores", "measured 1 day ago (2026-01-01): hbm 4 TB/s, fp32 50 TFLOP/s"),
+        *("$CUDA_X", "driver", "GPU-1", "16 cores", "measured on 2026-01-01: hbm 4 TB/s, fp32 50 TFLOP/s"),
     ):
         assert part in shown
     assert re.search(r"\bseed 0\b", shown)

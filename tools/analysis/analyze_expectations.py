@@ -16,8 +16,8 @@ from common.python.expectation_check import STATUSES, Held, hold_run
 from common.python.expectation_runs import alike, choose, run_folders
 from common.python.expectation_table import proof_csv
 from common.python.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.journal import write
 from common.python.report import interval_text, memory_text
-from common.python.runner import write
 from common.python.text import clean
 from tools.cli.benchmark_cli import UsageError
 
@@ -58,7 +58,7 @@ def analyze(
             raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
         if update:
             _update(folders, newest, root, provisional)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
         raise _usage(str(error)) from error
     except OSError as error:
         raise _usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error

@@ -1,18 +1,18 @@
 """benchmark_cli: run, list and show pairs. Exit codes: 0 done, 1 failed or invalid, 2 usage, 4 nothing could run."""
 
-import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, measure, publish, usage
+
 if TYPE_CHECKING:  # the real imports are inside the commands, so that --help answers at once
     from common.python.discovery import Pair
-    from common.python.runner import Options
 
 ROOT = Path(__file__).resolve().parents[2]
-DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
 app = typer.Typer(
@@ -28,13 +28,8 @@ Targets = Annotated[
 ]
 Words = Annotated[list[str] | None, typer.Argument(help="The same, without the option.", show_default=False)]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
-
-
-def usage(message: str) -> typer.Exit:
-    """Say in one line what was wrong and what would be right; the caller raises what is returned."""
-    typer.echo(f"benchmark_cli: {message}", err=True)
-    return typer.Exit(USAGE)
 
 
 @app.command()
@@ -54,11 +49,13 @@ def run(
     cold_start: Annotated[
         bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")
     ] = False,
-    profile: Annotated[bool, typer.Option(help="Write a Chrome trace of one step of each variant.")] = False,
+    profile: Annotated[bool, typer.Option(help="Trace a step of each variant, with ncu and nsys too.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this artifacts folder.")] = None,
     fail_fast: Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")] = False,
+    lock_clocks: Annotated[str | None, typer.Option(help="Hold the GPU at base, boost or these MHz (root).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
     junit: JunitOption = None,
+    wait: WaitOption = True,
     root: RootOption = ROOT,
 ) -> None:
     """Prove and measure pairs, and write a folder of results."""
@@ -82,49 +79,9 @@ def run(
         resume=resume,
         seed=seed,
         budget_s=budget,
+        lock_clocks=lock_clocks,
     )
-    raise typer.Exit(_measure(options, junit))
-
-
-def _measure(options: "Options", junit: Path | None) -> int:
-    """Run the suite before the user's eyes; the exit code."""
-    from common.python.display import Display
-    from common.python.peak_store import PeakFileError
-    from common.python.runner import failed, open_suite
-    from common.python.targets import TargetError
-
-    if options.size not in (None, "bench", "cpu", "test"):
-        raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
-    if not options.targets:
-        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
-    if options.resume is not None and not (options.resume / "journal.jsonl").is_file():
-        raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
-    display = Display()
-    try:
-        suite = open_suite(options, display.show)
-    except TargetError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise usage(f"cannot use {error.filename or options.artifacts_dir}: {error.strerror or error}") from error
-    except PeakFileError as error:
-        raise usage(str(error)) from error
-    except ValueError as error:
-        raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
-    except RuntimeError as error:
-        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
-        return NOTHING
-    except KeyboardInterrupt:  # peaks are measured here, which takes a minute
-        return INTERRUPTED
-    display.expect(len(suite.pairs))
-    with display:
-        summary = suite.run()
-    display.finish(summary, suite.folder)
-    _publish(suite.folder, options.root, junit, job_page=True)
-    if summary.interrupted:
-        return INTERRUPTED
-    if not summary.complete or any(failed(result) for result in summary.pairs):
-        return FAILED
-    return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
+    raise typer.Exit(measure(options, junit, wait))
 
 
 @app.command()
@@ -134,7 +91,7 @@ def report(
     root: RootOption = ROOT,
 ) -> None:
     """Write a run's report.html: charts, proofs and both sources of each pair, in one file that opens from disk."""
-    typer.echo(f"report: {_publish(folder, root, junit)}")
+    typer.echo(f"report: {publish(folder, root, junit)}")
 
 
 @app.command()
@@ -148,23 +105,8 @@ def compare(
 
     try:
         print_comparison(run_a, run_b, as_json)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
         raise usage(str(error)) from error
-
-
-def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool = False) -> Path:
-    """The report of a run, its JUnit file if asked for, and the page of the CI job that it ran in."""
-    from common.python.artifacts import read_run
-    from common.python.publish import append_to_job_page, publish
-
-    try:
-        if job_page:
-            append_to_job_page(folder, os.environ)
-        return publish(read_run(folder), root, junit)
-    except ValueError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise usage(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
 
 
 @app.command()
@@ -173,19 +115,22 @@ def verify(
     targets: Targets = None,
     build: Annotated[bool, typer.Option("--build/--no-build", help="Compile CUDA and Triton for every target.")] = True,
     execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import and prove pairs.")] = True,
+    wait: WaitOption = True,
     root: RootOption = ROOT,
 ) -> None:
     """Check pairs without timing them: sources, proofs, compilation, expectations, READMEs; all, if none is named."""
+    from common.python.lock import Busy
     from common.python.targets import TargetError
     from common.python.verify import follow, print_report
     from common.python.verify import verify as sweep
 
     try:
-        with follow() as show:
-            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, show)
+        with ExitStack() as stack, follow() as show:
+            claim = claims(stack, wait)
+            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, show, claim)
     except TargetError as error:
         raise usage(str(error)) from error
-    except RuntimeError as error:
+    except (RuntimeError, Busy) as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error
     print_report(report)
@@ -224,16 +169,19 @@ def build(
 def peak(
     artifacts_dir: Annotated[Path, typer.Option(help="They go to peaks/<UUID>.json in here.")] = Path("artifacts"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
+    wait: WaitOption = True,
     root: RootOption = ROOT,
 ) -> None:
     """Measure this machine's bandwidths, arithmetic rates and launch costs, which limits are made of, and keep them."""
+    from common.python.lock import Busy
     from common.python.peak_display import measure
 
     try:
-        measure(root, artifacts_dir, as_json)
+        with ExitStack() as stack:
+            measure(root, artifacts_dir, as_json, claims(stack, wait))
     except OSError as error:
         raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
-    except RuntimeError as error:
+    except (RuntimeError, Busy) as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error
     except KeyboardInterrupt:
@@ -288,6 +236,8 @@ def main() -> None:
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "benchmark_cli"
         code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     sys.exit(code)
 
 

@@ -1,0 +1,71 @@
+"""Who of a pair can be timed here, who only proven or compiled, and who not at all, with the reason."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from common.python.cuda import CudaError, build, find_nvcc
+from common.python.discovery import Pair, Variant
+from common.python.machine import Machine
+from common.python.requirements import unmet
+from common.python.results import PairResult, VariantResult
+from common.python.roster import new_row
+
+NO_GPU: dict[str, Any] = {
+    "gpus": 0,
+    "sm": None,
+    "targets": (),
+    "memory_gib": 0.0,
+}  # needs, less those that only a GPU meets
+
+
+def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list[Variant], list[VariantResult]]:
+    """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
+    timed, checked, rows = [], [], []
+    for variant in pair.variants:
+        row = new_row(pair, variant)
+        rows.append(row)
+        reasons = missing(pair, variant, machine)
+        if variant.problem:
+            row.status, row.reason = "failed", variant.problem
+        elif "CUDA" in variant.kinds and not gpu and not unmet(replace(variant.required, **NO_GPU), machine):
+            row.status, row.reason = built(variant)
+        elif reasons:
+            row.status, row.reason = "unsupported", "; ".join(reasons)
+        elif "Triton" in variant.kinds and not gpu:
+            checked.append(variant)
+        else:
+            timed.append(variant)
+    compared = pair.baseline is not None and len(pair.variants) > 1  # else single files were named
+    comparable = any(v.role == "baseline" for v in timed) and any(v.role == "optimized" for v in timed)
+    if compared and not comparable:
+        timed, checked = [], timed + checked
+    if compared and pair.baseline not in timed + checked:  # nothing tells which dtypes the others should return
+        for row in (row for row in rows if row.status == "proven"):
+            row.status, row.reason = "unsupported", "its baseline cannot run here"
+        timed, checked = [], []
+    return timed, sorted(checked, key=pair.variants.index), rows
+
+
+def missing(pair: Pair, variant: Variant, machine: Machine) -> list[str]:
+    """Why a variant cannot run here, a phrase each; empty if it can."""
+    several = ["pairs on several GPUs cannot be run yet"] if pair.literals.get("gpus", 1) > 1 else []
+    return unmet(variant.required, machine) + several
+
+
+def built(variant: Variant) -> tuple[Any, str]:
+    """Compile a CUDA variant where it cannot run: the status and what to say of it."""
+    arch = variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
+    if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, `build` says so
+        return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
+    try:
+        build(variant.path.with_suffix(".cu"), arch)
+    except (CudaError, OSError) as error:
+        return "failed", str(error)
+    return "built", f"compiled for {arch}, not run: needs a GPU"
+
+
+def idle(result: PairResult) -> PairResult:
+    """The row of a pair that nothing could be run of: its first file, which is the baseline, speaks."""
+    speaks = result.variants[0]
+    return result.model_copy(update={"status": speaks.status, "reason": speaks.reason})

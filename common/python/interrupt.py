@@ -1,0 +1,74 @@
+"""Ctrl-C: the first asks a suite to end after the pair that is being measured, the second ends it at once."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+FIRST = "Ctrl-C: the pair that is being measured is finished and the report written; Ctrl-C again stops now"
+
+
+class Interrupts:
+    """A context in which the first SIGINT only sets `asked`, the second raises KeyboardInterrupt, later ones nothing.
+
+    Later ones are ignored so that the workers are ended and what was done is written, which takes a second.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self.count = say, 0
+        self._before: Any = None
+
+    @property
+    def asked(self) -> bool:
+        return self.count > 0
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            self._say(FIRST)
+        elif self.count == 2:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def alarm(deadline: float, late: Exception) -> Iterator[None]:
+    """Raise `late` inside at this monotonic time, whatever is being waited for; in the main thread only."""
+    if math.isinf(deadline) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise late
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def sheltered() -> Iterator[None]:
+    """Processes that are started inside do not hear the terminal's Ctrl-C; this one hears it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,13 @@
+"""Returns what its baseline does, 4 MiB of it on a CPU and 1 GiB on a GPU."""
+
+from torch import Tensor
+
+from ch01.baseline_large_output import workload as workload
+from common.python.workload import Step
+
+
+def prepare(a: Tensor) -> Step:
+    def step() -> Tensor:
+        return a.repeat(1 << 10)
+
+    return step

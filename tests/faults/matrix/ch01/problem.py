@@ -1,0 +1,20 @@
+"""The problem that these pairs share: each element is doubled."""
+
+from torch import Tensor
+
+from common.python.workload import Cost, Step, Workload
+
+workload = Workload(
+    inputs=lambda draw, n: {"a": draw.normal(n)},
+    reference=lambda a: a * 2,
+    cost=lambda n: Cost(host_bytes=2 * 4 * n),
+    sizes={"bench": {"n": 1 << 16}, "cpu": {"n": 1 << 12}, "test": {"n": 67}},
+    tolerance=1e-6,
+)
+
+
+def prepare(a: Tensor) -> Step:
+    def step() -> Tensor:
+        return a * 2
+
+    return step

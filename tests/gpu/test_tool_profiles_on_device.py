@@ -1,0 +1,90 @@
+"""What ncu, nsys and the allocator's history capture on a GPU, by `run --profile` itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.python.doctor import find_program
+from common.python.results import PairResult
+from common.python.runner import Options, open_suite
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLDS = '''"""{sentence}"""
+import torch
+{head}
+
+def prepare(a):
+    def step():
+        return (a * 2).clone()
+
+    return step
+'''
+WORKLOAD = """
+from common.python.workload import Cost, Workload
+
+workload = Workload(
+    inputs=lambda draw, n: {"a": draw.normal(n)},
+    reference=lambda a: a * 2,
+    cost=lambda n: Cost(hbm_bytes=8 * n),
+    sizes={"bench": {"n": 1 << 20}, "test": {"n": 67}},
+    tolerance=0.0,
+    goal="memory",
+)
+"""
+
+
+def profiled(root: Path, target: str, artifacts: Path) -> tuple[PairResult, Path]:
+    """The pair's result and its profiles folder."""
+    options = Options([target], root, artifacts, budget_s=0.5, profile=True, seed=7)
+    suite = open_suite(options, lambda phase, result: None)
+    (result,) = suite.run().pairs
+    return result, suite.folder / f"{result.chapter}_{result.name}" / "profiles"
+
+
+def test_ncu_reads_how_hard_a_transpose_drives_dram(tmp_path: Path) -> None:
+    if find_program("ncu") is None:
+        pytest.skip("needs ncu")
+    result, profiles = profiled(ROOT, "ch07:transpose", tmp_path)
+    rows = {row.name: row for row in result.variants}
+    optimized = rows["optimized_transpose"]
+    if any("ERR_NVGPUCTRPERM" in note for note in result.notes):
+        pytest.skip("may not read the GPU's counters")
+    assert optimized.speed_of_light is not None, result.notes
+    assert 30 <= optimized.speed_of_light.dram_percent <= 100
+    assert optimized.speed_of_light.kernels == 1
+    assert result.cost is not None
+    moved = optimized.speed_of_light.read_bytes + optimized.speed_of_light.written_bytes
+    assert 0.9 * result.cost.hbm_bytes < moved < 1.5 * result.cost.hbm_bytes
+    assert optimized.why is not None
+    assert any("transpose" in kernel for kernel in optimized.why.top)
+    for row in rows.values():
+        if row.status == "measured":
+            assert (profiles / f"{row.name}.ncu-rep").stat().st_size
+            assert (profiles / f"{row.name}.trace.json").stat().st_size
+    assert not [note for note in result.notes if note.startswith("ncu on ")]
+
+
+def test_a_timeline_holds_the_step_or_its_lack_is_said(tmp_path: Path) -> None:
+    result, profiles = profiled(ROOT, "ch07:transpose", tmp_path)
+    if find_program("nsys") is None:
+        assert sum(note.startswith("nsys is not found") for note in result.notes) == 1
+        return
+    assert (profiles / "optimized_transpose.nsys-rep").stat().st_size
+    assert not [note for note in result.notes if note.startswith("nsys on ")]
+
+
+def test_a_pair_about_memory_keeps_the_allocators_history(tmp_path: Path) -> None:
+    chapter = tmp_path / "root" / "ch01"
+    chapter.mkdir(parents=True)
+    (chapter / "__init__.py").touch()
+    (chapter / "baseline_held.py").write_text(HOLDS.format(sentence="Holds a copy.", head=WORKLOAD))
+    head = "from ch01.baseline_held import workload as workload"
+    (chapter / "optimized_held.py").write_text(HOLDS.format(sentence="Holds it as well.", head=head))
+    result, profiles = profiled(tmp_path / "root", "ch01:held", tmp_path)
+    assert result.status == "measured", result.reason
+    for name in ("baseline_held", "optimized_held"):
+        found = json.loads((profiles / f"{name}.memory.json").read_text())
+        sizes = [event["size"] for events in found["device_traces"] for event in events if event["action"] == "alloc"]
+        assert sizes.count(4 << 20) >= 2, sizes
+        assert found["segments"]

@@ -1,0 +1,364 @@
+"""However a run ends (killed, Ctrl-C, out of time, no room to write), what was done is kept, and a later run goes on.
+
+Every run is a real process. `BENCHMARK_KILLS=20 pytest tests/integration/test_endings.py -k killed` kills 20 times.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from small_tree import Tree, doing
+
+from common.python.lock import hold, lock_file
+from common.python.results import PairResult, Summary
+
+ROOT = Path(__file__).resolve().parents[2]
+CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
+PAIRS = ("ch01:a", "ch01:b", "ch01:c")
+KILLS = int(os.environ.get("BENCHMARK_KILLS", "3"))
+Process = subprocess.Popen[str]
+NOTED = doing("import pathlib; pathlib.Path({note!r}).touch(); import time; time.sleep({seconds})")
+# The GIL stays held: neither a Python signal handler nor a thread of that process runs again.
+GIL_HELD = doing("import ctypes; ctypes.PyDLL(None).sleep(600)")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
+    """A tree whose runs have temporary files and locks of their own; none of their processes outlives the test."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("BENCHMARK_TEST_RUN", str(tmp_path))
+    yield Tree(tmp_path / "root")
+    for pid in family(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def family(mark: Path) -> list[int]:
+    """Every living process that a run of this test has started, by its environment."""
+    wanted = f"BENCHMARK_TEST_RUN={mark}".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(place.name) != os.getpid() and wanted in (place / "environ").read_bytes().split(b"\0"):
+                found.append(int(place.name))
+    return found
+
+
+def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> Process:
+    asked = ["--root", tree.root, "--artifacts-dir", tree.artifacts, "--iterations", "4", "--warmup", "0", *words]
+    command = [*CLI, "run", *targets, *map(str, asked)]
+    # A session of its own, as a shell gives a job a group: what the terminal sends goes to all that are in it.
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    )
+
+
+def finish(run: Process) -> tuple[int, str, str]:
+    out, err = run.communicate(timeout=60)
+    return run.returncode, out, err
+
+
+def until(what: Callable[[], object], within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def gone(mark: Path) -> None:
+    until(lambda: not family(mark), 5.0)
+
+
+def folders(tree: Tree) -> list[Path]:
+    return sorted(path for path in tree.artifacts.glob("*Z") if (path / "journal.jsonl").is_file())
+
+
+def journaled(folder: Path) -> list[str]:
+    return [json.loads(line)["pair"] for line in (folder / "journal.jsonl").read_text().splitlines()]
+
+
+def stored(folder: Path, key: str) -> bytes:
+    return (folder / key.replace(":", "_") / "results" / "benchmark_test_results.json").read_bytes()
+
+
+def summary(folder: Path) -> Summary:
+    return Summary.model_validate_json((folder / "summary.json").read_text())
+
+
+def three(tree: Tree) -> None:
+    for key in PAIRS:
+        tree.pair(key)
+
+
+# Killed.
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_is_finished_by_resume(here: Tree, tmp_path: Path) -> None:
+    three(here)
+    moments = random.Random(5)
+    targets, kills, resumed = [str(f"ch01:{letter}") for letter in "abc"], 0, None
+    while kills < KILLS:
+        run = start(here, *(["--resume", resumed] if resumed else []), targets=tuple(targets))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(timeout=moments.uniform(0.3, 6.0))
+        kept = {key: stored(resumed, key) for key in journaled(resumed)} if resumed else {}
+        run.kill()
+        _, err = run.communicate()
+        assert run.returncode in (-signal.SIGKILL, 0, 1), err
+        kills += 1
+        gone(tmp_path)
+        resumed = folders(here)[-1] if folders(here) else None
+        if resumed:
+            text = (resumed / "journal.jsonl").read_text()
+            assert all(json.loads(line) for line in text.splitlines())
+            assert journaled(resumed)[: len(kept)] == list(kept)
+            assert {key: stored(resumed, key) for key in kept} == kept
+            if len(journaled(resumed)) == len(PAIRS):
+                resumed = None  # the next run begins anew
+    done = journaled(resumed) if resumed else []
+    kept = {key: stored(resumed, key) for key in done} if resumed else {}
+    code, out, err = finish(start(here, *(["--resume", resumed] if resumed else [])))
+    assert (code, err) in ((0, ""), (1, "")), out + err  # 1: on a busy machine a control may be off
+    folder = resumed or folders(here)[-1]
+    assert sorted(journaled(folder)) == sorted(PAIRS)
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("ch01:")][: 3 - len(done)] == [
+        key for key in PAIRS if key not in done
+    ]
+    assert {key: stored(folder, key) for key in kept} == kept
+    assert sorted(result.key for result in summary(folder).pairs) == sorted(PAIRS)
+
+
+def test_a_hung_worker_its_child_and_the_lock_go_with_a_killed_parent(here: Tree, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    child = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    here.pair("ch01:a", optimized=doing(f"{child}; open({str(note)!r}, 'w')\nwhile True: pass"))
+    run = start(here)
+    until(note.exists)
+    assert len(family(tmp_path)) >= 4  # the run, its forkserver, the worker, the child
+    run.kill()
+    run.wait()
+    gone(tmp_path)
+    assert json.loads(lock_file(None).read_bytes())["pid"] == run.pid
+    with hold(None, print, wait_s=0.0):
+        assert json.loads(lock_file(None).read_bytes())["pid"] == os.getpid()
+
+
+# Going on.
+
+
+def test_a_half_written_last_line_is_cut_off_and_its_pair_measured_again(here: Tree) -> None:
+    three(here)
+    here.run("ch1")
+    path = here.folder / "journal.jsonl"
+    path.write_text(path.read_text()[:-20])
+    said: list[str] = []
+    finished = resume(here, said)
+    assert said == [f"the last line of {path} was only half written: the pair that it names is measured again"]
+    assert journaled(here.folder) == list(PAIRS) == [result.key for result in finished.pairs]
+
+
+def resume(tree: Tree, said: list[str], **options: object) -> Summary:
+    from common.python.runner import Options, open_suite
+
+    asked = Options(["ch1"], tree.root, tree.artifacts, iterations=6, warmup=0, resume=tree.folder)
+    for name, value in options.items():
+        object.__setattr__(asked, name, value)
+    return open_suite(asked, lambda phase, result: None, said.append).run()
+
+
+def test_a_pair_whose_source_has_changed_is_measured_anew_and_no_other(here: Tree) -> None:
+    three(here)
+    here.run("ch1")
+    before = {key: stored(here.folder, key) for key in PAIRS}
+    path = here.root / "ch01" / "optimized_b.py"
+    path.write_text(path.read_text() + "\n\n\n")
+    said: list[str] = []
+    resume(here, said)
+    assert said == ["ch01:b is measured anew: changed since: optimized_b.py"]
+    assert {key for key in PAIRS if stored(here.folder, key) != before[key]} == {"ch01:b"}
+    assert sorted(journaled(here.folder)) == sorted(PAIRS)
+    resume(here, said)
+    assert len(said) == 1  # what was measured anew stands
+
+
+def test_a_run_is_not_gone_on_with_otherwise(here: Tree) -> None:
+    here.pair("ch01:a")
+    here.run("ch1")
+    path = here.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    name = next(name for name in manifest["sources"] if name.startswith("common/"))
+    manifest["sources"][name] = "0" * 64
+    path.write_text(json.dumps(manifest))
+    code, out, err = finish(start(here, "--resume", here.folder, "--seed", "8", "--size", "test"))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    for told in (name, "--size was None, is test", "--seed was 7, is 8", "--iterations was 6, is 4", "start a new run"):
+        assert told in err
+    assert json.loads(path.read_text()) == manifest
+
+
+# Ctrl-C.
+
+
+def test_ctrl_c_finishes_the_row_and_writes_the_report(here: Tree, tmp_path: Path) -> None:
+    three(here)
+    note = tmp_path / "note"
+    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=0.1))
+    run = start(here)
+    until(note.exists)
+    os.killpg(run.pid, signal.SIGINT)
+    code, out, err = finish(run)
+    assert (code, err.count("\n")) == (130, 1), err
+    assert "Ctrl-C again stops now" in err
+    [folder] = folders(here)
+    assert journaled(folder) == ["ch01:a", "ch01:b"]
+    assert summary(folder).pairs[1].status == "measured"
+    assert summary(folder).not_run == {"ch01:c": "Ctrl-C"}
+    assert "not run, Ctrl-C: ch01:c" in out
+    assert (folder / "report.html").is_file()
+    gone(tmp_path)
+
+
+def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    here.pair("ch01:a")
+    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
+    run = start(here)
+    until(note.exists)
+    os.killpg(run.pid, signal.SIGINT)
+    time.sleep(0.3)
+    again = time.monotonic()
+    os.killpg(run.pid, signal.SIGINT)
+    code, _, err = finish(run)
+    assert time.monotonic() - again < 1 + late_s()
+    assert (code, err.count("\n")) == (130, 1), err
+    [folder] = folders(here)
+    assert journaled(folder) == ["ch01:a"]
+    assert summary(folder).not_run == {"ch01:b": "Ctrl-C"}
+    gone(tmp_path)
+
+
+def test_ctrl_c_while_torch_is_imported_is_no_traceback(here: Tree) -> None:
+    here.pair("ch01:a")
+    run = start(here)
+    until(lambda: list(here.artifacts.glob("*Z/logs")))  # the first worker is asked for, the forkserver not ready
+    os.killpg(run.pid, signal.SIGINT)
+    code, _, err = finish(run)
+    assert (code, err) == (130, "")
+
+
+# Out of time.
+
+
+def late_s() -> float:
+    """Two seconds; more where others keep every core of the machine busy."""
+    return 2.0 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
+def test_the_suites_time_holds_for_a_step_that_never_lets_python_run_and_resume_runs_it(
+    here: Tree, tmp_path: Path
+) -> None:
+    here.pair("ch01:a")
+    here.pair("ch01:b", optimized=GIL_HELD)
+    limit_s = 8
+    started = time.monotonic()
+    code, out, err = finish(start(here, "--suite-timeout", str(limit_s)))
+    took = time.monotonic() - started
+    assert limit_s - 1 < took < limit_s + late_s()
+    assert (code, err) == (1, "")
+    assert "not run, the suite's time was up while optimized_b was at work: ch01:b" in out
+    [folder] = folders(here)
+    assert journaled(folder) == ["ch01:a"]
+    gone(tmp_path)
+    here.pair("ch01:b")
+    here.folder = folder
+    finished = resume(here, [], iterations=4)
+    assert [result.key for result in finished.pairs] == journaled(folder) == ["ch01:a", "ch01:b"]
+    assert finished.complete
+
+
+def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None:
+    here.pair("ch01:a")
+    started = time.monotonic()
+    run = start(here, "--suite-timeout", "1")
+    run.wait()
+    assert time.monotonic() - started < 1 + late_s()
+    code, out, err = finish(run)
+    assert (code, out) == (1, "")
+    assert err == "benchmark_cli: the suite's time was up before a worker had started\n"
+
+
+# No room to write.
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 kB: room for a few pairs' results."""
+    place = tmp_path / "full"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system needs the right to mount one")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_stops_the_suite_with_one_line_and_keeps_what_was_written(here: Tree, full: Path) -> None:
+    three(here)
+    for letter in "defghijklmno":
+        here.pair(f"ch01:{letter}")
+    code, _, err = finish(start(here, "--artifacts-dir", full, "--iterations", "60"))
+    assert (code, err.count("\n")) == (1, 1), err
+    assert "No space left on device" in err
+    [folder] = full.glob("*Z")
+    kept = journaled(folder)
+    assert 0 < len(kept) < 15
+    assert f"{len(kept)} of 15 pairs are kept: `run ... --resume {folder}` goes on" in err
+    for key in kept:
+        PairResult.model_validate_json(stored(folder, key))
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_a_folder_that_cannot_be_written_ends_the_run_at_its_start(here: Tree, full: Path) -> None:
+    here.pair("ch01:a")
+    subprocess.run(["mount", "-o", "remount,ro", str(full)], check=True)
+    code, out, err = finish(start(here, "--artifacts-dir", full))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert str(full) in err
+    assert "Read-only file system" in err
+
+
+# Two runs.
+
+
+def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here: Tree, tmp_path: Path) -> None:
+    here.pair("ch01:a")
+    note, on = tmp_path / "note", tmp_path / "on"
+    waits = f"import pathlib, time\npathlib.Path({str(note)!r}).touch()"
+    here.pair("ch02:slow", optimized=doing(f"{waits}\nwhile not pathlib.Path({str(on)!r}).exists(): time.sleep(0.01)"))
+    first = start(here, targets=("ch2",))
+    until(note.exists)
+    code, out, err = finish(start(here, "--no-wait"))
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert f"the CPU is in use by pid {first.pid} (" in err
+    assert "run ch2" in err
+    second = start(here)
+    assert second.stderr is not None
+    told = second.stderr.readline()
+    on.touch()
+    assert finish(first)[0] in (0, 1)
+    code, out, err = finish(second)
+    assert (code in (0, 1), err) == (True, "")
+    assert told.startswith(f"benchmark_cli: the CPU is in use by pid {first.pid} (")
+    assert told.endswith(": waiting (--no-wait ends with exit code 4 instead)\n")
+    assert "ch01:a" in out

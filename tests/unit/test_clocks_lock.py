@@ -1,0 +1,206 @@
+"""Clocks are locked and given back through a stand-in NVML that writes down what it is asked: never on a real GPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from common.python.clocks_lock import ROOT, ClockError, check, held
+from tools.cli.benchmark_cli import app
+
+UUID = "GPU-12ab"
+STAND_IN = """
+import os, time
+NVML_CLOCK_SM, NVML_CLOCK_LIMIT_ID_TDP = 1, 0xFFFFFF01
+class NVMLError(Exception): pass
+def write(line):
+    with open(os.environ["NVML_LOG"], "a") as log: log.write(line + "\\n")
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid):
+    if uuid != "GPU-12ab": raise NVMLError("Not Found")
+    return "handle"
+def nvmlDeviceGetMaxClockInfo(gpu, clock): return 1980
+def nvmlDeviceSetGpuLockedClocks(gpu, low, high):
+    if os.environ.get("NVML_REFUSES"): raise NVMLError("Insufficient Permissions")
+    write(f"set {low} {high}")
+def nvmlDeviceResetGpuLockedClocks(gpu):
+    time.sleep(float(os.environ.get("NVML_STUCK_S", "0")))
+    write("reset")
+"""
+PARENT = """
+import sys, time
+from common.python.clocks_lock import held
+with held("GPU-12ab", "1500") as told:
+    print(told, flush=True)
+    {body}
+"""
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from small_tree import HONEST, Tree
+if __name__ == "__main__":
+    Path(sys.argv[2]).mkdir()
+    tree = Tree(Path(sys.argv[2]))
+    tree.pair("ch01:doubles", optimized=HONEST)
+    from tools.cli.benchmark_cli import app
+    places = ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
+    app(["run", "ch1", "--iterations", "2", "--lock-clocks", "base", *places])
+"""
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "pynvml.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("NVML_LOG", str(tmp_path / "log"))
+    monkeypatch.delenv("NVML_REFUSES", raising=False)
+    return tmp_path / "log"
+
+
+def asked_of(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "call"),
+    [
+        ("base", "locked at the base clock", f"set {0xFFFFFF01} {0xFFFFFF01}"),
+        ("boost", "locked at the boost clock, 1980 MHz", "set 1980 1980"),
+        ("1500", "locked at 1500 MHz", "set 1500 1500"),
+    ],
+)
+def test_clocks_are_held_inside_and_given_back_after(asked: str, told: str, call: str, log: Path) -> None:
+    with held(UUID, asked) as line:
+        assert line == told
+        assert asked_of(log) == [call]
+    assert asked_of(log) == [call, "reset"]
+
+
+def test_clocks_are_given_back_where_the_suite_raises(log: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), held("12ab", "1500"):
+        raise KeyboardInterrupt
+    assert asked_of(log) == ["set 1500 1500", "reset"]
+
+
+def test_a_run_does_not_wait_for_ever_for_a_driver_that_is_stuck(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVML_STUCK_S", "2")
+    monkeypatch.setattr("common.python.clocks_lock.STOP_S", 0.2)
+    with held(UUID, "1500"):
+        left = time.monotonic()
+    assert time.monotonic() - left < 1.5
+    wait_for_reset(log)  # the guardian goes on by itself
+
+
+def test_nothing_is_asked_of_the_driver_unless_the_user_asks(log: Path) -> None:
+    with held(UUID, None) as told:
+        assert told is None
+    with held(None, "base") as told:
+        assert told == "clocks not locked: there is no GPU"
+    assert asked_of(log) == []
+
+
+def test_a_driver_that_refuses_is_told_in_one_line_and_the_run_goes_on(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVML_REFUSES", "1")
+    with held(UUID, "1500") as told:
+        assert told == "clocks not locked: the driver refuses (Insufficient Permissions); it takes root to lock them"
+    monkeypatch.delenv("NVML_REFUSES")
+    with held("GPU-ffff", "1500") as told:
+        assert told is not None
+        assert "Not Found" in told
+    assert asked_of(log) == []  # and what was never locked is not reset, which might undo another's lock
+
+
+def parent(body: str) -> "subprocess.Popen[str]":
+    """A run that holds the clocks, after it has locked them."""
+    command = [sys.executable, "-c", PARENT.format(body=body)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked at 1500 MHz\n"
+    return process
+
+
+def wait_for_reset(log: Path) -> None:
+    deadline = time.monotonic() + 5
+    while "reset" not in asked_of(log):
+        assert time.monotonic() < deadline, asked_of(log)
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSEGV])
+def test_a_run_that_is_killed_gives_the_clocks_back(number: signal.Signals, log: Path) -> None:
+    process = parent("time.sleep(60)")
+    assert asked_of(log) == ["set 1500 1500"]
+    os.killpg(process.pid, number)  # all that share the run's terminal
+    process.wait()
+    wait_for_reset(log)
+    assert asked_of(log) == ["set 1500 1500", "reset"]
+
+
+def test_a_child_of_the_run_that_outlives_it_does_not_keep_the_clocks(log: Path) -> None:
+    process = parent("import subprocess; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    try:
+        wait_for_reset(log)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_signals_do_not_end_the_guardian_before_the_run(log: Path) -> None:
+    process = parent("time.sleep(60)")
+    (guardian,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(int(guardian), number)
+    time.sleep(0.1)
+    assert asked_of(log) == ["set 1500 1500"]
+    process.kill()
+    process.wait()
+    wait_for_reset(log)
+
+
+@pytest.mark.parametrize(
+    "asked", ["", "fast", "-5", "0", "7", "1500MHz", "1e3", "999999", "base\n", "\u0661\u0665", "a" * 999]
+)
+def test_what_is_no_clock_is_refused_with_what_would_be(asked: str) -> None:
+    with pytest.raises(ClockError, match="base, boost, or MHz such as 1500") as caught:
+        check(asked)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("asked", ["base", "boost", "210", "1500", "1980"])
+def test_what_is_a_clock_is_taken(asked: str) -> None:
+    check(asked)
+
+
+def test_a_run_without_a_gpu_says_that_its_clocks_are_free_and_notes_it(log: Path, tmp_path: Path) -> None:
+    pair = ROOT / "tests" / "integration"
+    command = [sys.executable, "-c", RUN, str(pair), str(tmp_path / "tree")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "benchmark_cli: clocks not locked: there is no GPU\n" in done.stderr
+    (folder,) = (path for path in (tmp_path / "tree" / "artifacts").iterdir() if path.name != "peaks")
+    for name in ("manifest.json", "summary.json"):
+        about = json.loads((folder / name).read_text())
+        about = about.get("manifest", about)
+        assert about["clocks"] == "clocks not locked: there is no GPU"
+        assert about["options"]["lock_clocks"] == "base"
+    assert asked_of(log) == []
+
+
+def test_a_clock_that_is_none_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["run", "ch7", "--lock-clocks", "fast"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "benchmark_cli: --lock-clocks 'fast' is no clock: base, boost, or MHz such as 1500\n"

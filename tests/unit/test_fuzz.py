@@ -1,0 +1,407 @@
+"""What is read back is of the right type, or refused with one type of error in one short line; never a traceback.
+
+The damage is drawn from seeded generators in fuzz.py. Every property takes a seed alone, so hypothesis may draw it.
+"""
+
+import ast
+import io
+import json
+import os
+import random
+import re
+import tracemalloc
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fuzz import HOSTILE_VALUES, dumped, mutate, places, word
+from synthetic_run import HOSTILE, pair, summary, write_run
+from typer.testing import CliRunner
+
+from common.python.artifacts import Run, read_journal, read_model, read_run
+from common.python.discovery import find_pairs, select
+from common.python.expectation_check import hold_run
+from common.python.expectation_runs import made_of
+from common.python.expectations import Expectations
+from common.python.expectations import read as read_expectations
+from common.python.foreign import MOST_BYTES, read_bytes
+from common.python.junit import junit_xml
+from common.python.peak_store import PeakFileError, Survey
+from common.python.peak_store import load as load_peaks
+from common.python.report_html import page
+from common.python.results import Manifest, PairResult
+from common.python.run_comparison import print_comparison
+from common.python.targets import CHAPTERS, Target, TargetError, parse
+from common.python.text import clean
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = range(int(os.environ.get("FUZZ_SEEDS", "120")))  # of each reader
+RESULTS = "ch07_copy/results/benchmark_test_results.json"
+LONGEST = 600  # characters of a refusal, which quotes at most 200 of the file and a path
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file of a run's folder, and how it is read."""
+
+    file: str
+    read: Callable[[Path], object]
+    gives: type
+    refuses: type[Exception] = ValueError
+
+
+READERS = {
+    "summary": Reader("summary.json", read_run, Run),
+    "samples": Reader(RESULTS, read_run, Run),
+    "peaks with a run": Reader("peaks.json", read_run, Run),
+    "journal": Reader("journal.jsonl", read_journal, list),
+    "journaled": Reader(RESULTS, read_journal, list),
+    "peaks": Reader("peaks.json", lambda folder: load_peaks(folder / "peaks.json"), Survey, PeakFileError),
+    "manifest": Reader("manifest.json", lambda folder: read_model(folder / "manifest.json", Manifest), Manifest),
+    "expectations": Reader(
+        "expectations_h200.json", lambda folder: read_expectations(folder / "expectations_h200.json"), Expectations
+    ),
+}
+
+
+def run_folder(folder: Path) -> Path:
+    """A small run, with all that is ever read back of one."""
+    pairs = [pair({"baseline": 400.0, "optimized": 50.0}, plan={"rounds": 3, "a_round": 1})]
+    write_run(folder, pairs)
+    line = {"pair": "ch07:copy", "status": "measured", "verdict": "faster", "folder": "ch07_copy"}
+    (folder / "journal.jsonl").write_text(json.dumps(line) + "\n")
+    about = summary(pairs).manifest
+    (folder / "manifest.json").write_text(about.model_dump_json())
+    expectations = Expectations(schema_version=2, gpu="NVIDIA H200", pairs={"copy": made_of([(pairs[0], about)], ROOT)})
+    (folder / "expectations_h200.json").write_text(expectations.model_dump_json())
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return run_folder(tmp_path / "run")
+
+
+def assert_one_line(message: str) -> None:
+    assert message.isprintable(), message
+    assert 0 < len(message) < LONGEST, message[:LONGEST]
+
+
+def read_or_refuse(reader: Reader, folder: Path) -> object:
+    """What the reader gives, or the message of the one error that it may raise."""
+    try:
+        found = reader.read(folder)
+    except reader.refuses as error:
+        found = str(error)
+        assert_one_line(found)
+        assert str(folder) in found
+        return found
+    assert isinstance(found, reader.gives)
+    return found
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused_in_one_line(name: str, run: Path) -> None:
+    reader = READERS[name]
+    path = run / reader.file
+    whole = path.read_bytes()
+    assert isinstance(read_or_refuse(reader, run), reader.gives)
+    outcomes = set()
+    for seed in SEEDS:
+        path.write_bytes(mutate(random.Random(seed), whole))
+        outcomes.add(type(read_or_refuse(reader, run)))
+    assert str in outcomes
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "device", "too large", "nothing"])
+def test_what_is_no_file_or_too_large_is_refused_at_once(
+    name: str, kind: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.foreign.MOST_BYTES", 100_000)
+    reader = READERS[name]
+    path = run / reader.file
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "too large":
+        path.write_bytes(b" " * 100_001)
+    found = read_or_refuse(reader, run) if (kind, name) != ("nothing", "peaks") else "no peaks"
+    assert isinstance(found, str) or (kind, name) == ("nothing", "peaks with a run")
+
+
+def test_a_file_of_200_mb_is_refused_and_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    with path.open("wb") as file:
+        file.truncate(200 * 10**6)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"larger than {MOST_BYTES >> 20} MiB"):
+        read_bytes(path)
+    assert tracemalloc.get_traced_memory()[1] < 1.5 * MOST_BYTES
+    tracemalloc.stop()
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES)
+    assert len(read_bytes(path)) == MOST_BYTES
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_is_refused(value: str, run: Path) -> None:
+    path = run / "manifest.json"
+    path.write_text(path.read_text().replace('"budget_s":3.0', f'"budget_s":{value}'))
+    assert value in path.read_text()
+    with pytest.raises(ValueError, match=r"manifest\.json is damaged or foreign: "):
+        read_model(path, Manifest)
+
+
+def poisoned(rng: random.Random, folder: Path) -> None:
+    """A run that agrees with itself, with any value changed in a pair and perhaps one of its manifest."""
+    result = json.loads((folder / RESULTS).read_bytes())
+    about = json.loads((folder / "summary.json").read_bytes())
+    for document in [result] * rng.choice((1, 1, 3)) + [about["manifest"]] * rng.randrange(2):
+        holder, key = rng.choice(list(places(document)))
+        holder[key] = rng.choice(HOSTILE_VALUES)
+    about["pairs"] = [{**result, "blocks": []}]
+    (folder / RESULTS).write_bytes(dumped(result))
+    (folder / "summary.json").write_bytes(dumped(about))
+
+
+def test_what_is_made_of_a_poisoned_run_is_made_or_refused_in_one_line(run: Path, tmp_path: Path) -> None:
+    other = run_folder(tmp_path / "other")
+    expected = {"ch07:copy": read_expectations(run / "expectations_h200.json").pairs["copy"]}
+    whole = {name: (run / name).read_bytes() for name in (RESULTS, "summary.json")}
+    uses: list[Callable[[], object]] = [
+        lambda: print_comparison(run, other, as_json=False),
+        lambda: print_comparison(other, run, as_json=True),
+        lambda: hold_run(read_run(run), expected),
+        lambda: junit_xml(read_run(run).summary),
+    ]
+    made = 0
+    for seed in SEEDS:
+        for name, content in whole.items():
+            (run / name).write_bytes(content)
+        poisoned(random.Random(seed), run)
+        for use in uses + ([lambda: page(read_run(run), tmp_path)] if seed % 40 == 0 else []):
+            try:
+                with redirect_stdout(io.StringIO()):
+                    use()
+            except (ValueError, ArithmeticError) as error:  # what the commands take
+                assert_one_line(clean(str(error)))
+            else:
+                made += 1
+    assert made > len(SEEDS) / 4  # else only refusals were tested
+
+
+@pytest.mark.parametrize("words", [["report"], ["compare", "RUN"]])
+def test_figures_that_nothing_can_be_made_of_are_a_usage_error(words: list[str], run: Path) -> None:
+    """Sums, and intervals of rounds that differ by more than a float can say, overflow."""
+    result, about = (json.loads((run / name).read_bytes()) for name in (RESULTS, "summary.json"))
+    for row in result["variants"]:
+        row["device"] = dict.fromkeys(row["device"], 1e308) | {"n": 1, "outliers": 0}
+    for block in result["blocks"]:
+        for sample in block["samples"]:
+            sample["device_us"] = 1e300 if block["round"] % 2 else 1e-300
+    about["pairs"] = [{**result, "blocks": []}]
+    (run / RESULTS).write_bytes(dumped(result))
+    (run / "summary.json").write_bytes(dumped(about))
+    done = CliRunner().invoke(app, [str(run) if word == "RUN" else word for word in words] + [str(run)])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.exception
+
+
+def result_elsewhere(place: Path) -> None:
+    (place / "results").mkdir(parents=True)
+    text = pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2}).model_dump_json()
+    (place / "results" / "benchmark_test_results.json").write_text(text)
+
+
+@pytest.mark.parametrize("name", ["../ch07_copy", "{there}/ch07_copy", "a/../../ch07_copy", "..", ".", "", "x\0y"])
+def test_a_journal_that_names_a_folder_outside_its_run_is_refused(name: str, run: Path) -> None:
+    result_elsewhere(run.parent / "ch07_copy")
+    named = name.format(there=run.parent)
+    (run / "journal.jsonl").write_text(json.dumps({"pair": "ch07:copy", "folder": named}) + "\n")
+    with pytest.raises(ValueError, match="names a folder outside it"):
+        read_journal(run)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "name"), [("../ch07", "copy"), ("/etc/ch07", "copy"), ("ch07", "/../../ch07_copy")]
+)
+def test_a_summary_that_names_a_folder_outside_its_run_is_refused(chapter: str, name: str, run: Path) -> None:
+    result_elsewhere(run.parent / "ch07_copy")
+    about = json.loads((run / "summary.json").read_bytes())
+    about["pairs"][0] |= {"chapter": chapter, "name": name}
+    (run / "summary.json").write_bytes(dumped(about))
+    with pytest.raises(ValueError, match="names a folder outside it"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    "place", ["ch07_copy", "ch07_copy/results", "report.html.partial", "ch07_copy/logs", "journal"]
+)
+@pytest.mark.parametrize("read", [read_run, read_journal])
+def test_a_run_with_a_symbolic_link_in_it_is_refused(read: Callable[[Path], object], place: str, run: Path) -> None:
+    moved, link = run.parent / "elsewhere", run / place
+    if link.exists():
+        link.rename(moved)
+    link.symlink_to(moved)
+    with pytest.raises(ValueError, match=r"is a symbolic link: a run's folder has none"):
+        read(run)
+
+
+def test_a_run_may_itself_be_named_by_a_link(run: Path) -> None:
+    link = run.parent / "latest"
+    link.symlink_to(run)
+    assert read_run(link).summary == read_run(run).summary
+    assert read_journal(link) == read_journal(run)
+
+
+def test_a_journal_whose_pairs_changed_places_is_refused(run: Path) -> None:
+    line = {"pair": "ch07:other", "folder": "ch07_copy"}
+    (run / "journal.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(ValueError, match="is not of ch07:other, as the journal says"):
+        read_journal(run)
+
+
+def test_the_results_of_a_whole_journal_are_read(run: Path) -> None:
+    (found,) = read_journal(run)
+    assert isinstance(found, PairResult)
+    assert (found.key, len(found.blocks)) == ("ch07:copy", 3)
+
+
+# Targets.
+
+
+def test_a_word_is_a_target_or_refused_in_one_line() -> None:
+    pairs, understood = find_pairs(ROOT), 0
+    for seed in range(2000):
+        text = word(random.Random(seed))
+        try:
+            targets = parse(text)
+            assert all(isinstance(target, Target) and target.chapter in CHAPTERS for target in targets)
+            understood += 1
+            select(pairs, targets)
+        except TargetError as error:
+            told = str(error)
+            assert_one_line(told[: LONGEST - 1])  # the pairs there are may be many
+            assert told.isprintable()
+    assert understood > 20
+
+
+@pytest.mark.parametrize("command", ["show", "list", "run", "verify"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ch07:transpose\nch08:x",
+        "\x1b[31mch07\x1b[0m",
+        "ch07:" + "a" * 100_000,
+        "ch" + "9" * 100_000,
+        "ch\u0667",
+        "../../etc/passwd",
+        "ch07/../../../etc/baseline_passwd.py",
+        "ch07:transpose; touch owned",
+        "$(touch owned)",
+        "\u202ech07",
+        "\ud800",
+        "ch07:\u00fcml\u00e4ut",
+        "\x00",
+    ],
+)
+def test_a_hostile_target_is_a_usage_error_in_one_printable_line(command: str, target: str) -> None:
+    done = CliRunner().invoke(app, [command, target])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.endswith("\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr[:-1].isprintable()
+    assert len(done.stderr) < 3000
+    assert re.search("is not a target|is not a pair|does not exist", done.stderr)
+
+
+@pytest.mark.parametrize(
+    "words", [["report"], ["compare", "RUN"], ["run", "ch7", "--resume"], ["run", "ch7", "--size"]]
+)
+@pytest.mark.parametrize("name", ["no\nwhere", "\x1b[31mred", "a" * 5000, HOSTILE.replace("\0", "")])
+def test_a_hostile_name_of_a_run_is_a_usage_error_in_one_printable_line(words: list[str], name: str, run: Path) -> None:
+    done = CliRunner().invoke(app, [str(run) if part == "RUN" else part for part in words] + [name])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr[:-1].isprintable()
+
+
+HOSTILE_FILE = "x\x1b[31m\n$(touch owned) [bold] \u202e ../y"
+
+
+def test_files_with_hostile_names_are_listed_and_shown_in_printable_lines(tmp_path: Path) -> None:
+    name = HOSTILE_FILE.replace("/", "")
+    for role in ("baseline", "optimized"):
+        path = tmp_path / "ch07" / f"{role}_{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('"""Doubles."""\n')
+    for command in ("list", "show"):
+        done = CliRunner().invoke(app, [command, "ch7", "--root", str(tmp_path)])
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert "$(touch owned)" in done.stdout
+        assert done.stdout.replace("\n", "").replace("\t", "").isprintable()
+    assert len(CliRunner().invoke(app, ["list", "--root", str(tmp_path)]).stdout.splitlines()) == 2
+    refused = CliRunner().invoke(app, ["show", "ch7:y", "--root", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert_one_line(refused.stderr.removesuffix("\n"))
+
+
+# Nothing that is read is run.
+
+UNSAFE = {
+    *("eval", "exec", "__import__", "os.system", "os.popen", "pickle", "cPickle", "dill", "shelve"),
+    *("marshal", "joblib", "subprocess.getoutput", "subprocess.getstatusoutput", "yaml.load", "numpy.load", "np.load"),
+}
+
+
+def unsafe(tree: ast.AST) -> list[str]:
+    """What in a file could run text that it read: pickles, eval, shells, torch.load of more than weights."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [f"{node.lineno}: import {name}" for name in names if name in UNSAFE]
+        if not isinstance(node, ast.Call):
+            continue
+        called, words = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if called in UNSAFE or called.split(".")[0] in UNSAFE:
+            found.append(f"{node.lineno}: {called}")
+        if words.get("shell", "False") != "False":
+            found.append(f"{node.lineno}: {called}(shell=...)")
+        if called == "torch.load" and words.get("weights_only") != "True":
+            found.append(f"{node.lineno}: torch.load without weights_only=True")
+    return found
+
+
+def test_no_file_of_the_harness_can_run_what_it_reads() -> None:
+    files = [*ROOT.glob("*.py"), *(f for place in ("common", "tools", "scripts") for f in (ROOT / place).rglob("*.py"))]
+    assert len(files) > 60
+    assert {str(f): told for f in files if (told := unsafe(ast.parse(f.read_text())))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("import pickle", "from pickle import loads", "import os\nos.system('ls')", "from os import system"),
+        *("eval('1')", "exec(text)", "subprocess.run(text, shell=True)", "subprocess.run(text, shell=quick)"),
+        *("torch.load(path)", "torch.load(path, weights_only=False)", "pickle.loads(b'')", "os.popen(text)"),
+    ],
+)
+def test_what_could_run_text_is_found(text: str) -> None:
+    assert unsafe(ast.parse(text))
+
+
+def test_what_runs_no_text_is_let_be() -> None:
+    calm = "model.eval()\nre.compile(p)\nsubprocess.run([a], shell=False)\ntorch.load(p, weights_only=True)\n"
+    assert unsafe(ast.parse(calm + "ast.literal_eval(t)\ntorch.compile(f)\nconn.poll()")) == []

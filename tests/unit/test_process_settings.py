@@ -1,0 +1,73 @@
+"""What a variant left changed in its process is named and put back."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.python.process_settings import put_back, settings
+
+
+@pytest.fixture(autouse=True)
+def undisturbed() -> Iterator[None]:
+    before = settings()
+    torch.backends.cuda.matmul.fp32_precision = "none"  # as a process begins, whatever other tests have set
+    yield
+    put_back(before)
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    r"os.environ (LEFT_BY)": lambda: os.environ.update(LEFT_BY="a test"),
+    r"os.environ (CUDA_VISIBLE_DEVICES, HOME)": lambda: (
+        os.environ.update(CUDA_VISIBLE_DEVICES="7"),
+        os.environ.pop("HOME"),
+    ),
+    "the default dtype (torch.float32 -> torch.float64)": lambda: torch.set_default_dtype(torch.float64),
+    "the default device (cpu -> meta)": lambda: torch.set_default_device("meta"),
+    "the grad mode (True -> False)": lambda: torch.set_grad_enabled(False),
+    "TF32 in matrix products (none -> tf32)": lambda: torch.set_float32_matmul_precision("high"),
+    f"the number of threads ({torch.get_num_threads()} -> {torch.get_num_threads() + 1})": lambda: (
+        torch.set_num_threads(torch.get_num_threads() + 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("told", CHANGES)
+def test_a_change_is_named_and_put_back(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    before = settings()
+    CHANGES[told]()
+    assert put_back(before) == [told]
+    assert settings() == before
+    assert put_back(before) == []
+
+
+def test_another_working_directory_is_left_again(tmp_path: Path) -> None:
+    before, here = settings(), os.getcwd()
+    os.chdir(tmp_path)
+    assert put_back(before) == [f"the working directory ({here} -> {tmp_path})"]
+    assert os.getcwd() == here
+
+
+def test_either_way_to_allow_tf32_is_seen_and_undone() -> None:
+    before, precision = settings(), torch.get_float32_matmul_precision()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert put_back(before) == ["TF32 in matrix products (none -> tf32)"]
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_what_libraries_set_for_themselves_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = settings()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/x")
+    assert put_back(before) == []
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/x"
+
+
+def test_of_two_changes_both_are_told() -> None:
+    before = settings()
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    assert len(put_back(before)) == 2

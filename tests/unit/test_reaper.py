@@ -1,0 +1,74 @@
+"""All that a process starts ends with it, in whichever session it hides, and its end is told as it was."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HIDE = """
+import os, signal, subprocess, sys, time
+from common.python.reaper import split
+split(lambda: None)
+hidden = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+if os.fork() == 0:  # a daemon: forked twice, the second time in a session of its own
+    os.setsid()
+    if (daemon := os.fork()) == 0:
+        time.sleep(600)
+    print(daemon, flush=True)
+    os._exit(0)
+os.wait()
+print(hidden, os.getpid(), flush=True)
+"""
+
+
+def start(end: str) -> "tuple[subprocess.Popen[str], list[int]]":
+    """A process under a reaper, which has hidden two others, and their numbers; `end` is what it does then."""
+    done = subprocess.Popen([sys.executable, "-c", HIDE + end], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert done.stdout is not None
+    pids = [int(word) for _ in range(2) for word in done.stdout.readline().split()]
+    return done, pids
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("os._exit(0)", 0),
+        ("sys.exit(3)", 3),
+        ("os.abort()", -signal.SIGABRT),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    ],
+)
+def test_the_reaper_ends_as_the_worker_and_after_all_others(end: str, code: int) -> None:
+    done, pids = start(end)
+    assert done.wait(10) == code
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_told_to_end_it_ends_all() -> None:
+    done, pids = start("time.sleep(600)")
+    assert all(alive(pid) for pid in pids)
+    done.terminate()
+    assert done.wait(10) == -signal.SIGKILL
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_a_worker_does_not_outlive_its_reaper() -> None:
+    done, pids = start("time.sleep(600)")
+    done.kill()
+    done.wait(10)
+    deadline = time.monotonic() + 5
+    while alive(pids[-1]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(pids[-1])
+    subprocess.run(["kill", *map(str, pids[:-1])], check=False)  # these nobody knows any more

@@ -1,0 +1,244 @@
+"""reset-gpu.sh, with stand-ins that write down their command lines: on its PATH is no real nvidia-smi and no kill.
+
+The stand-in for kill signals one process only, a `sleep` that the test itself started.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "reset-gpu.sh"
+TOOLS = ("awk", "bash", "cat", "cut", "env", "grep", "paste", "ps", "sed", "sleep", "sort", "tr", "wc")
+ONE = "0, GPU-aaaa, NVIDIA H200"
+TWO = f"{ONE}\n1, GPU-bbbb, NVIDIA H200"
+NVIDIA_SMI = """#!/usr/bin/env bash
+echo "nvidia-smi $*" >> "$HERE/log"
+case "$*" in
+--query-gpu*) cat "$HERE/gpus" ;;
+--query-compute-apps*) [[ -e $HERE/broken ]] && exit 9
+    [[ "$*" == *"-i GPU-aaaa"* ]] || { echo 4000001; exit; }
+    for pid in $(cat "$HERE/pids"); do
+        grep -qs ") [^Z]" /proc/$pid/stat && echo "$pid"
+    done
+    true ;;
+pmon*) echo "# gpu pid type"; echo "    0   -   -"; exit "${PMON:-0}" ;;
+--gpu-reset*) exit 0 ;;
+*) exit 99 ;;
+esac
+"""
+KILL = """#!/usr/bin/env bash
+echo "kill $*" >> "$HERE/log"
+[[ $2 == "$(cat "$HERE/victim")" ]] || exit 1
+exec @KILL@ "$@"
+"""
+Done = subprocess.CompletedProcess[str]
+
+
+class Bench:
+    """A folder with stand-ins, one process that is on the GPU, and what was run."""
+
+    def __init__(self, place: Path, user: int = 0) -> None:
+        self.place = place
+        real = shutil.which("kill")
+        assert real is not None
+        (place / "bin").mkdir()
+        for name in TOOLS:
+            found = shutil.which(name)
+            assert found is not None, name
+            (place / "bin" / name).symlink_to(found)
+        for name, text in (("nvidia-smi", NVIDIA_SMI), ("kill", KILL.replace("@KILL@", real))):
+            (place / "bin" / name).write_text(text)
+            (place / "bin" / name).chmod(0o755)
+        self.gpus(ONE)
+        self.user(user)
+        (place / "pids").write_text("")
+        (place / "victim").write_text("none")
+
+    def gpus(self, text: str) -> None:
+        (self.place / "gpus").write_text(f"{text}\n")
+
+    def user(self, number: int) -> None:
+        (self.place / "bin" / "id").write_text(f"#!/usr/bin/env bash\necho {number}\n")
+        (self.place / "bin" / "id").chmod(0o755)
+
+    def on_it(self, process: "subprocess.Popen[bytes]") -> None:
+        (self.place / "pids").write_text(f"{process.pid}\n")
+        (self.place / "victim").write_text(str(process.pid))
+
+    def run(self, *words: str, answer: str = "", **environment: str) -> Done:
+        environment |= {"PATH": str(self.place / "bin"), "HERE": str(self.place)}
+        command = [str(self.place / "bin" / "bash"), str(SCRIPT), *words]
+        return subprocess.run(
+            command, input=answer, capture_output=True, text=True, timeout=30, check=False, env=environment
+        )
+
+    def did(self) -> list[str]:
+        """The command lines that change something."""
+        lines = (self.place / "log").read_text().splitlines() if (self.place / "log").exists() else []
+        return [line for line in lines if "--query" not in line and "pmon" not in line]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    started = subprocess.Popen(["sleep", "60"])
+    yield started
+    started.kill()
+    started.wait()
+
+
+@pytest.fixture
+def stubborn() -> Iterator["subprocess.Popen[bytes]"]:
+    started = subprocess.Popen(["bash", "-c", "trap '' TERM; echo ready; sleep 60"], stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    started.stdout.readline()
+    yield started
+    started.kill()
+    started.wait()
+
+
+Process = subprocess.Popen[bytes]
+
+
+def test_without_root_it_only_says_what_it_would_do(bench: Bench, process: Process) -> None:
+    bench.user(1000)
+    bench.on_it(process)
+    for words in ([], ["--yes"], ["--dry-run"]):
+        done = bench.run(*words, answer="yes\n")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (
+            f"would run: kill -TERM {process.pid}, and kill -KILL {process.pid} if it is there after 10 s"
+            in done.stdout
+        )
+        assert "would run: nvidia-smi --gpu-reset -i GPU-aaaa\nnothing was done: a reset takes root" in done.stdout
+    assert bench.did() == []
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--dry-run", "--yes"], ["--yes", "--dry-run"]])
+def test_a_dry_run_of_root_does_nothing_either(words: list[str], bench: Bench, process: Process) -> None:
+    bench.on_it(process)
+    done = bench.run(*words)
+    assert done.returncode == 0
+    assert "sleep 60" in done.stdout  # what is on it, by its command line
+    assert bench.did() == []
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "y\n", "no\n", "YES\n"])
+def test_what_is_not_confirmed_is_not_done(answer: str, bench: Bench, process: Process) -> None:
+    bench.on_it(process)
+    done = bench.run(answer=answer)
+    assert (done.returncode, done.stderr) == (130, "reset-gpu.sh: nothing was done\n")
+    assert bench.did() == []
+
+
+@pytest.mark.parametrize(("words", "answer"), [(["--yes"], ""), ([], "yes\n")])
+def test_confirmed_it_stops_the_process_and_resets(
+    words: list[str], answer: str, bench: Bench, process: Process
+) -> None:
+    bench.on_it(process)
+    done = bench.run(*words, answer=answer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bench.did() == [f"kill -TERM {process.pid}", "nvidia-smi --gpu-reset -i GPU-aaaa"]
+    assert process.wait(5) == -signal.SIGTERM
+
+
+def test_what_ignores_sigterm_is_killed_after_the_grace_time(bench: Bench, stubborn: Process) -> None:
+    bench.on_it(stubborn)
+    assert bench.run("--yes", "--grace", "0").returncode == 0
+    assert bench.did() == [
+        f"kill -TERM {stubborn.pid}",
+        f"kill -KILL {stubborn.pid}",
+        "nvidia-smi --gpu-reset -i GPU-aaaa",
+    ]
+    assert stubborn.wait(5) == -signal.SIGKILL
+
+
+def test_a_process_of_another_container_is_left_and_keeps_the_gpu_from_being_reset(bench: Bench) -> None:
+    bench.gpus(TWO)  # the other one has such a process
+    done = bench.run("--gpu", "1", "--yes")
+    assert (done.returncode, bench.did()) == (1, [])
+    assert "4000001 (its name is not to be seen)" in done.stdout
+    assert done.stderr == "reset-gpu.sh: GPU 1 was not reset: on it still or anew: 4000001\n"
+
+
+def test_a_gpu_that_is_not_free_is_not_reset(bench: Bench, process: Process) -> None:
+    bench.on_it(process)
+    (bench.place / "victim").write_text("none")  # kill may not stop it
+    done = bench.run("--yes", "--grace", "0")
+    assert done.returncode == 1
+    assert f"GPU 0 was not reset: on it still or anew: {process.pid}\n" in done.stderr
+    assert not any("gpu-reset" in line for line in bench.did())
+
+
+def test_a_gpu_without_processes_is_reset(bench: Bench) -> None:
+    assert "no process is on it" in bench.run("--yes").stdout
+    assert bench.did() == ["nvidia-smi --gpu-reset -i GPU-aaaa"]
+
+
+@pytest.mark.parametrize("gpu", ["1", "GPU-bbbb"])
+def test_of_several_gpus_only_the_chosen_one_is_touched(gpu: str, bench: Bench, process: Process) -> None:
+    bench.gpus(TWO)
+    bench.on_it(process)  # on GPU-aaaa
+    done = bench.run("--gpu", gpu, "--dry-run")
+    assert "would run: nvidia-smi --gpu-reset -i GPU-bbbb" in done.stdout
+    assert str(process.pid) not in done.stdout
+    assert bench.run("--gpu", "0", "--yes").returncode == 0
+    assert bench.did()[-1] == "nvidia-smi --gpu-reset -i GPU-aaaa"
+
+
+def test_where_nvidia_smi_does_not_say_what_runs_nothing_is_done(bench: Bench) -> None:
+    (bench.place / "broken").touch()
+    done = bench.run("--yes")
+    assert (done.returncode, done.stderr) == (1, "reset-gpu.sh: nvidia-smi does not say what runs on GPU 0\n")
+    assert bench.did() == []
+
+
+def test_a_gpu_whose_drawing_processes_cannot_be_listed_is_reset(bench: Bench) -> None:
+    assert bench.run("--yes", PMON="3").returncode == 0
+    assert bench.did() == ["nvidia-smi --gpu-reset -i GPU-aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["--bogus"], "see --help"),
+        (["--gpu"], "see --help"),
+        (["--grace"], "see --help"),
+        (["--grace", "-1"], "no number of seconds"),
+        (["--gpu", "0; touch owned"], "neither a number nor a UUID"),
+        (["--gpu", "$(touch owned)"], "neither a number nor a UUID"),
+        (["--gpu", "7"], "--gpu 7 is not here: 0 1, or a UUID"),
+        (["--gpu", "GPU-aa"], "is not here"),
+        ([], "several GPUs: name one with --gpu N, of 0 1"),
+    ],
+)
+def test_usage(words: list[str], right: str, bench: Bench) -> None:
+    bench.gpus(TWO)
+    done = bench.run(*words, answer="yes\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert right in done.stderr
+    assert re.fullmatch(r"reset-gpu\.sh: .*\n", done.stderr)
+    assert bench.did() == []
+
+
+def test_without_a_driver_it_says_so(bench: Bench) -> None:
+    (bench.place / "bin" / "nvidia-smi").unlink()
+    done = bench.run("--yes")
+    assert (done.returncode, done.stderr) == (4, "reset-gpu.sh: there is no nvidia-smi: no driver is installed\n")
+
+
+def test_help_lists_every_option(bench: Bench) -> None:
+    told = bench.run("--help").stdout
+    accepted = re.findall(r"^    (--[\w-]+)(?: \| -h)?\)", SCRIPT.read_text(), flags=re.MULTILINE)
+    assert len(accepted) == 5
+    assert all(option in told for option in accepted if option != "--help")

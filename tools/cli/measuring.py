@@ -1,0 +1,153 @@
+"""What `run` and `report` do: a suite before the user's eyes, then its report. Imports are inside: --help is quick."""
+
+import math
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from common.python.display import Display
+    from common.python.interrupt import Interrupts
+    from common.python.lock import Claim
+    from common.python.runner import Options, Suite
+
+DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
+
+
+def usage(message: str) -> typer.Exit:
+    """Say in one line what was wrong and what would be right; the caller raises what is returned."""
+    from common.python.text import clean
+
+    typer.echo(f"benchmark_cli: {clean(message)}", err=True)
+    return typer.Exit(USAGE)
+
+
+def told(line: str) -> None:
+    """Say it beside the results. Unbuffered, since a signal handler says things too, in the middle of anything."""
+    os.write(2, f"benchmark_cli: {line}\n".encode())
+
+
+def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim":
+    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it."""
+    from common.python.lock import hold
+
+    wait_s = (limit_s or math.inf) if wait else 0.0
+
+    def claim(uuid: str | None) -> None:
+        stack.enter_context(hold(uuid, told, wait_s))
+
+    return claim
+
+
+def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
+    """Run the suite before the user's eyes; the exit code."""
+    from common.python.clocks_lock import ClockError, check
+    from common.python.display import Display
+    from common.python.interrupt import Interrupts
+
+    if options.size not in (None, "bench", "cpu", "test"):
+        raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
+    if not options.targets:
+        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
+    if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
+        raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+    try:
+        check(options.lock_clocks)
+    except ClockError as error:
+        raise usage(str(error)) from error
+    display = Display()
+    with ExitStack() as stack:
+        try:
+            suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
+            if isinstance(suite, int):
+                return suite
+            with Interrupts(told) as interrupts:
+                suite.asked_to_stop = lambda: interrupts.asked
+                return _run(suite, display, junit, interrupts)
+        except KeyboardInterrupt:  # before the suite, where peaks are measured, or the second one
+            return INTERRUPTED
+
+
+def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | int":
+    """The suite, or the exit code of a run that could not begin."""
+    from common.python.lock import Busy
+    from common.python.peak_store import PeakFileError
+    from common.python.runner import open_suite
+    from common.python.settings import SuiteTimeUp
+    from common.python.targets import TargetError
+
+    try:
+        return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
+    except (TargetError, PeakFileError) as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or options.artifacts_dir}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
+    except SuiteTimeUp as error:
+        typer.echo(f"benchmark_cli: {error}", err=True)
+        return FAILED
+    except (RuntimeError, Busy) as error:
+        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        return NOTHING
+
+
+def _age_s() -> float:
+    """How long this process has run: on a busy machine its imports are a part of the suite's time that counts."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): field 22, starttime
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
+    from common.python.clocks_lock import held
+    from common.python.journal import write
+    from common.python.runner import failed
+
+    display.expect(len(suite.pairs))
+    try:
+        with held(suite.uuid, suite.options.lock_clocks) as clocks:
+            if clocks is not None:
+                told(clocks)
+                suite.manifest.clocks = clocks
+                write(suite.folder / "manifest.json", suite.manifest.model_dump_json(indent=1))
+            with display:
+                summary = suite.run()
+        display.finish(summary, suite.folder)
+        if interrupts.count < 2:  # the second Ctrl-C was for the report too
+            _publish(suite.folder, suite.options.root, junit, job_page=True)
+    except OSError as error:
+        kept = f"{len(suite.results)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
+        told(f"stopped, since {error.filename or suite.folder} cannot be written: {error.strerror or error}; {kept}")
+        return FAILED
+    except (ValueError, ArithmeticError) as error:
+        raise usage(str(error)) from error
+    if summary.interrupted:
+        return INTERRUPTED
+    if not summary.complete or any(failed(result) for result in summary.pairs):
+        return FAILED
+    return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
+
+
+def publish(folder: Path, root: Path, junit: Path | None) -> Path:
+    """The report of a run, and its JUnit file if asked for."""
+    try:
+        return _publish(folder, root, junit, job_page=False)
+    except (ValueError, ArithmeticError) as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
+
+
+def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
+    """The same, and the page of the CI job that the run was in. Raises OSError, ValueError and ArithmeticError."""
+    from common.python.artifacts import read_run
+    from common.python.publish import append_to_job_page
+    from common.python.publish import publish as write_report
+
+    if job_page:
+        append_to_job_page(folder, os.environ)
+    return write_report(read_run(folder), root, junit)
