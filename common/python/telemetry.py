@@ -76,7 +76,8 @@ def harmful(telemetry: Telemetry) -> str | None:
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:
     """Leave out the blocks during which the host was slower than 1.3 times its best, if `fewest_rounds` remain.
 
-    Over five runs of an eager step against a graph's replay, the speedups then differed by 4% instead of 56%.
+    Recomputed on five recorded runs of an eager step against a graph's replay, the speedups of the four runs that had
+    fast blocks then differed by 4%; with all blocks, those of the five by 56% (docs/results/h200/host.md).
     """
     open_blocks = [block for block in blocks if block.discarded in (None, SLOW_HOST)]
     slow = [max(block.paces, default=0.0) > MOST_PACE * best_pace_us for block in open_blocks]

@@ -201,6 +201,8 @@ def test_an_honest_pair_is_proven_at_both_sizes_and_measured_with_a_control(done
     assert result.floor_us is not None
     assert result.floor_us > 0
     assert row(result, "optimized_honest").why is not None
+    counts = {stem: len(row(result, stem).proofs) for stem in ("baseline_honest", "optimized_honest")}
+    assert counts["baseline_honest"] == counts["optimized_honest"]  # the control, whose row is the baseline's, has none
 
 
 def test_every_block_holds_each_variant_twice_and_mirrored(done: Tree) -> None:

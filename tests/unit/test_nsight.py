@@ -9,7 +9,7 @@ import pytest
 from common.python import nsight
 from common.python.nsight import ReportError, base_name, complaint, lacking, launches, speed_of_light, timeline_kernels
 
-# Written from the manual of ncu (Output Pages, Metrics and Units), not recorded: `--page raw --csv --print-units base`
+# Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`
 # prints a line of metrics, a line of their units and a line for each launch, every cell in quotation marks.
 COLUMNS = ("ID", "Process ID", "Kernel Name", *nsight.UNITS)
 UNITS = ("", "", "", "ns", "byte", "byte", "%", "%", "%")
@@ -23,7 +23,7 @@ def table(*lines: tuple[str, ...], units: tuple[str, ...] = UNITS) -> str:
 
 
 def timeline(path: Path, *kernels: str) -> Path:
-    """As `nsys export --type sqlite` makes it, from its manual: a kernel's name is a number in the table of strings."""
+    """As `nsys export --type sqlite` is said to make it, not recorded: names are numbers in the table of strings."""
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         for number, kernel in enumerate(kernels):

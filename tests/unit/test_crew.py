@@ -1,0 +1,35 @@
+"""Several workers share what one would have had."""
+
+import time
+from typing import Any
+
+import pytest
+
+from common.python.crew import Crew
+from common.python.worker import Worker
+
+
+class Stub:
+    """A worker that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+        self.heard.append((command, arguments))
+        return {"failures": {}} if command == "load" else 4 + len(arguments["names"])
+
+
+@pytest.mark.parametrize(("apart", "each_s"), [(False, 3.0), (True, 1.0)])
+def test_workers_that_warm_up_one_after_the_other_keep_to_one_limit(apart: bool, each_s: float) -> None:
+    stubs: list[Stub] = []
+
+    def hire(index: int, fresh: bool) -> Worker:
+        stubs.append(Stub())
+        return stubs[-1]  # type: ignore[return-value]
+
+    modules = {"baseline_x": "ch07.baseline_x", "optimized_x": "ch07.optimized_x", "control": "ch07.baseline_x"}
+    crew = Crew(hire, modules, apart, time.monotonic() + 60, {"baseline": "ch07.baseline_x", "size": "test"})
+    assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
+    limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
+    assert limits == [each_s] * (3 if apart else 1)
