@@ -119,11 +119,12 @@ def best_way(
 
     A way whose step would take over `longest_step_s`, at the rate of the best so far, is not tried. One that fails,
     where another works, is named in `method`. The first one runs for WARM_S before the race, or it alone would run at
-    the clocks of a cool GPU. With `rest_s`, the figure is that of bursts after rests of so many seconds; clocks, power
-    and what throttled them are those of the lasting work.
+    the clocks of a cool GPU. With `rest_s`, the race and the figure are of bursts after rests of so many seconds;
+    clocks, power and what throttled them are those of the lasting work.
     """
     best: tuple[float, Way, Step] | None = None
     failures: list[str] = []
+    race = (BURST_S, 1) if rest_s else (RACE_S, 3)
     for way in ways:
         if best is not None and way.work / best[0] > longest_step_s:
             continue
@@ -131,7 +132,8 @@ def best_way(
             step = way.make()
             if best is None:
                 timer(step, WARM_S, 1)
-            rate = way.work / median(timer(step, RACE_S, 3).times)
+            time.sleep(rest_s)
+            rate = way.work / median(timer(step, *race).times)
         except RuntimeError as error:
             failures.append(f"{way.method}: {(str(error).splitlines() or [type(error).__name__])[0]}")
             continue
@@ -147,7 +149,7 @@ def best_way(
     times = []
     for _ in range(BURSTS):
         time.sleep(rest_s)
-        times += timer(step, BURST_S, 1).times
+        times += timer(step, *race).times
     rested = summarise(name, unit, way.work, Series(times), method, unsteady=0.0)
     both = [figure for figure in (rested.fastest, lasting.fastest) if figure is not None]
     beside: dict[str, object] = {"sustained": lasting.value, "sm_mhz": lasting.sm_mhz, "power_w": lasting.power_w}

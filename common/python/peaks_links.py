@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.cuda.nccl import all_reduce
 
 from common.python.peak_sampling import Series, Step, Timer, Unavailable, Way, summarise
 from common.python.peak_store import Peak
@@ -65,10 +66,18 @@ def _copy(target: Tensor, source: Tensor) -> Callable[[], Step]:
 
 
 def all_reduce_ways() -> Iterator[Way]:
-    """Raises Unavailable: a collective needs a process for each GPU, and a peak is measured by one."""
-    if torch.cuda.device_count() < 2:
+    """Bus bandwidth, as NCCL's own tests define it: 2 (n - 1) / n times the bytes of one rank's buffer.
+
+    One process drives all GPUs: which processes the GPUs belong to does not matter to the links. Raises Unavailable
+    with one GPU.
+    """
+    count = torch.cuda.device_count()
+    if count < 2:
         raise Unavailable("needs two GPUs")
-    raise Unavailable("needs ranks, one process a GPU, which this measurement does not start")
+    parts = [torch.randn(PEER_BYTES // 4, device=index) for index in range(count)]
+    sums = [torch.empty_like(part) for part in parts]
+    bus_bytes = 2 * (count - 1) / count * PEER_BYTES
+    yield Way(f"NCCL, 1 GiB of float32 on each of {count} GPUs", bus_bytes, lambda: lambda: all_reduce(parts, sums))
 
 
 def launch_ways() -> Iterator[Way]:

@@ -102,6 +102,7 @@ class Session:
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
         names = self.roster.everybody
+        self.dtypes = []  # a size may have its own
         for share in (names[:1], names[1:]):
             share = self._living(share)
             if share and not self.roster.nothing_left():

@@ -1,17 +1,16 @@
 """The peaks of the GPU that is here: every kernel computes what is counted, and an H200 gives what an H200 gives."""
 
-import math
-
 import pytest
 import torch
 
-from common.python import peaks, peaks_matrix, peaks_memory
+from common.python import peaks, peaks_links, peaks_matrix, peaks_memory
 from common.python.cuda import HEADERS, find_nvcc, load_cuda
 from common.python.peak_sampling import Unavailable, device_timer
 from common.python.peak_store import Survey, peaks_of
 from common.python.telemetry import Monitor
 
-# Measured on an H200 with torch 2.11 and driver 580, to be met within 5%.
+# Measured on an H200 with torch 2.11 and driver 580, to be met within 5%: rates of products, which the power cap holds
+# back, by what lies between sustained work and bursts.
 H200 = {
     "hbm_copy": 4.25e12,
     "bf16": 781e12,
@@ -36,7 +35,16 @@ def value(survey: Survey, name: str) -> float:
 def test_an_h200_gives_what_an_h200_gives(name: str, expected: float, measured: Survey) -> None:
     if measured.device != "NVIDIA H200":
         pytest.skip("the figures are those of an H200")
-    assert value(measured, name) == pytest.approx(expected, rel=0.05)
+    found = next(peak for peak in measured.peaks if peak.name == name)
+    assert found.value is not None, found.reason
+    assert (found.sustained or found.value) / 1.05 < expected < 1.05 * found.value
+
+
+def test_a_rest_lifts_products_by_no_more_than_the_clock(measured: Survey) -> None:
+    """At the cap, an H200 keeps over 65% of its highest clock."""
+    for peak in measured.peaks:
+        if peak.value is not None and peak.sustained is not None:
+            assert 0.95 < peak.value / peak.sustained < 1 / 0.65, peak.name
 
 
 def test_all_peaks_take_under_a_minute_and_only_what_is_lacking_is_missing(measured: Survey) -> None:
@@ -138,8 +146,18 @@ def test_peers_and_ranks_are_measured_or_said_to_be_lacking(measured: Survey) ->
         assert found["nvlink_copy"].reason == "needs a second GPU that this one can reach"
         assert found["all_reduce"].reason == "needs two GPUs"
     else:
-        assert (found["all_reduce"].reason or "").startswith("needs ranks")
-        assert math.isfinite(value(measured, "nvlink_copy")) or isinstance(found["nvlink_copy"].reason, str)
+        # A collective cannot beat the links that it runs on.
+        assert 0 < value(measured, "all_reduce") < 1.05 * value(measured, "nvlink_copy")
+
+
+def test_the_collective_sums_over_all_gpus() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    parts = [torch.full((1000,), 2.0**index, device=index) for index in range(torch.cuda.device_count())]
+    sums = [torch.empty_like(part) for part in parts]
+    peaks_links.all_reduce(parts, sums)
+    for total in sums:
+        torch.testing.assert_close(total.cpu(), torch.full((1000,), 2.0 ** len(parts) - 1))
 
 
 def test_a_type_that_this_chip_lacks_is_said() -> None:

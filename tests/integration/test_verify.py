@@ -312,6 +312,14 @@ def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
     assert proven(tree, "ch01:whole", "NVIDIA H200") == (0, ["bench"], 1)
 
 
+def test_each_size_may_have_its_own_dtype(tree: Tree) -> None:
+    sizes = '{"bench": {"n": 8192, "dtype": "float32"}, "test": {"n": 67, "dtype": "float64"}}'
+    tree.pair("ch01:narrow", sizes=sizes, inputs='{"a": draw.normal(n, dtype=getattr(torch, dtype))}', optimized=HONEST)
+    source = tree.root / "ch01" / "baseline_narrow.py"
+    source.write_text(source.read_text().replace(" n: ", " n, dtype: "))
+    assert proven(tree, "ch01:narrow", "NVIDIA H200") == (2, [], 0)
+
+
 def proven(tree: Tree, key: str, device: str) -> tuple[int, list[str], int]:
     """How many variants are proven, at which size one is wrong, and how many are not done."""
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]

@@ -115,9 +115,9 @@ def test_sparse_operands_keep_one_of_each_two_and_so_two_of_each_four(name: str)
 def test_products_are_counted_as_two_operations_for_each_multiplication() -> None:
     ways = {way.method: way.work for way in peaks_matrix.dense_ways("bf16")}
     assert ways["8192 x 8192 x 8192, B transposed"] == 1_099_511_627_776
-    assert ways["16384 x 8192 x 8192, B as it lies"] == 2_199_023_255_552
-    assert len(ways) == 8
-    assert len(list(peaks_matrix.dense_ways("int8"))) == 4  # the library takes a transposed B only
+    assert ways["16384 x 16384 x 16384, B as it lies"] == 8_796_093_022_208
+    assert len(ways) == 6
+    assert len(list(peaks_matrix.dense_ways("int8"))) == 3  # the library takes a transposed B only
     assert all(8 * (m * k + k * n + m * n) <= 4 * 2**30 for m, n, k in peaks_matrix.shapes("fp64"))
     assert {way.work for way in peaks_matrix.sparse_ways("fp16")} == {1_099_511_627_776, 2_199_023_255_552}
 
