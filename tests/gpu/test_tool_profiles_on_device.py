@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from common.python import peak_store
 from common.python.doctor import find_program
+from common.python.peak_store import Survey
 from common.python.results import PairResult
 from common.python.runner import Options, open_suite
 
@@ -42,10 +44,18 @@ def profiled(root: Path, target: str, artifacts: Path) -> tuple[PairResult, Path
     return result, suite.folder / f"{result.chapter}_{result.name}" / "profiles"
 
 
-def test_ncu_reads_how_hard_a_transpose_drives_dram(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def transpose(tmp_path_factory: pytest.TempPathFactory, measured: Survey) -> tuple[PairResult, Path]:
+    """ncu alone takes 8 s for each of four variants, most of it their start."""
+    artifacts = tmp_path_factory.mktemp("artifacts")
+    peak_store.save(peak_store.path_of(artifacts, measured.uuid), measured)
+    return profiled(ROOT, "ch07:transpose", artifacts)
+
+
+def test_ncu_reads_how_hard_a_transpose_drives_dram(transpose: tuple[PairResult, Path]) -> None:
     if find_program("ncu") is None:
         pytest.skip("needs ncu")
-    result, profiles = profiled(ROOT, "ch07:transpose", tmp_path)
+    result, profiles = transpose
     rows = {row.name: row for row in result.variants}
     optimized = rows["optimized_transpose"]
     if any("ERR_NVGPUCTRPERM" in note for note in result.notes):
@@ -65,8 +75,8 @@ def test_ncu_reads_how_hard_a_transpose_drives_dram(tmp_path: Path) -> None:
     assert not [note for note in result.notes if note.startswith("ncu on ")]
 
 
-def test_a_timeline_holds_the_step_or_its_lack_is_said(tmp_path: Path) -> None:
-    result, profiles = profiled(ROOT, "ch07:transpose", tmp_path)
+def test_a_timeline_holds_the_step_or_its_lack_is_said(transpose: tuple[PairResult, Path]) -> None:
+    result, profiles = transpose
     if find_program("nsys") is None:
         assert sum(note.startswith("nsys is not found") for note in result.notes) == 1
         return

@@ -91,15 +91,63 @@ ROWS: list[Row] = [
         {"shards": 4, "per_shard": 128, "record": 32768},
         {"disk_bytes": 16777216, "items": 512, "unit": "samples"},
     ),
+    # two arrays of floats in and one out, one addition an element.
+    ("ch06:vector_add_grid", {"n": 10}, {"hbm_bytes": 120, "flops": 10}),
+    ("ch06:vector_add_grid", {"n": 20011}, {"hbm_bytes": 240132, "flops": 20011}),
+    ("ch06:vector_add_grid", {"n": 67108864}, {"hbm_bytes": 805306368, "flops": 67108864}),
+    ("ch06:block_reduction", {"n": 10}, {"hbm_bytes": 40, "flops": 10}),
+    ("ch06:block_reduction", {"n": 65543}, {"hbm_bytes": 262172, "flops": 65543}),
+    ("ch06:block_reduction", {"n": 268435456}, {"hbm_bytes": 1073741824, "flops": 268435456}),
+    # floats cross PCIe once in each direction, and each is multiplied and added to.
+    ("ch06:managed_prefetch", {"n": 10}, {"pcie_bytes": 40, "flops": 20}),
+    ("ch06:managed_prefetch", {"n": 20011}, {"pcie_bytes": 80044, "flops": 40022}),
+    ("ch06:managed_prefetch", {"n": 67108864}, {"pcie_bytes": 268435456, "flops": 134217728}),
     ("ch07:strided_copy", {"n": 10}, {"hbm_bytes": 80}),
     ("ch07:strided_copy", {"n": 20011}, {"hbm_bytes": 160088}),
     ("ch07:strided_copy", {"n": 268435456}, {"hbm_bytes": 2147483648}),
     ("ch07:transpose", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch07:transpose", {"rows": 97, "columns": 131}, {"hbm_bytes": 101656}),
     ("ch07:transpose", {"rows": 16384, "columns": 16384}, {"hbm_bytes": 2147483648}),
+    # a byte a code, and 256 counters of 4 bytes.
+    ("ch08:histogram_privatized", {"n": 10}, {"hbm_bytes": 1034, "items": 10, "unit": "codes"}),
+    ("ch08:histogram_privatized", {"n": 65543}, {"hbm_bytes": 66567, "items": 65543, "unit": "codes"}),
+    ("ch08:histogram_privatized", {"n": 268435456}, {"hbm_bytes": 268436480, "items": 268435456, "unit": "codes"}),
+    # six codes of a byte in and six values of two bytes out, two scales of four.
+    ("ch08:bytes_in_flight", {"rows": 2, "columns": 3}, {"hbm_bytes": 26, "flops": 6}),
+    ("ch08:bytes_in_flight", {"rows": 13, "columns": 9001}, {"hbm_bytes": 351091, "flops": 117013}),
+    ("ch08:bytes_in_flight", {"rows": 32768, "columns": 8192}, {"hbm_bytes": 805437440, "flops": 268435456}),
+    # four bf16 matrices of 2 x 3, two in and two out, and the 3 gains: 27 numbers of 2 bytes.
+    ("ch09:add_rmsnorm", {"rows": 2, "columns": 3}, {"hbm_bytes": 54}),
+    ("ch09:add_rmsnorm", {"rows": 5, "columns": 1283}, {"hbm_bytes": 53886}),
+    ("ch09:add_rmsnorm", {"rows": 32768, "columns": 4096}, {"hbm_bytes": 1073750016}),
+    # hidden has 6 numbers and the weight 15, of 2 bytes, once in and once out as gradients; 2 targets of 8 bytes.
+    # Three products of 2 x 3 x 5 multiply-adds.
+    (
+        "ch09:linear_cross_entropy",
+        {"tokens": 2, "width": 3, "vocabulary": 5, "dtype": "bfloat16"},
+        {"hbm_bytes": 100, "flops": 180, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch09:linear_cross_entropy",
+        {"tokens": 37, "width": 75, "vocabulary": 211, "dtype": "float16"},
+        {"hbm_bytes": 74696, "flops": 3513150, "dtype": "bf16", "items": 37, "unit": "tokens"},
+    ),
+    (
+        "ch09:linear_cross_entropy",
+        {"tokens": 8192, "width": 4096, "vocabulary": 32000, "dtype": "bfloat16"},
+        {"hbm_bytes": 658571264, "flops": 6442450944000, "dtype": "bf16", "items": 8192, "unit": "tokens"},
+    ),
     ("ch09:softmax", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch09:softmax", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
     ("ch09:softmax", {"rows": 32768, "columns": 8192}, {"hbm_bytes": 2147483648}),
+    # 200 iterations, each with two sums that all later work waits for; b in and x out, 4 bytes each.
+    ("ch12:cg_solver_graph", {"rows": 2, "columns": 3}, {"launches": 400, "hbm_bytes": 48}),
+    ("ch12:cg_solver_graph", {"rows": 97, "columns": 89}, {"launches": 400, "hbm_bytes": 69064}),
+    ("ch12:cg_solver_graph", {"rows": 128, "columns": 128}, {"launches": 400, "hbm_bytes": 131072}),
+    # 60 iterations of two scalings, each of which waits for the other; distances in and the plan out.
+    ("ch12:sinkhorn_while_node", {"rows": 2, "columns": 3}, {"launches": 120, "hbm_bytes": 48}),
+    ("ch12:sinkhorn_while_node", {"rows": 67, "columns": 53}, {"launches": 120, "hbm_bytes": 28408}),
+    ("ch12:sinkhorn_while_node", {"rows": 512, "columns": 512}, {"launches": 120, "hbm_bytes": 2097152}),
     # 12 x 16 weights in the block and 512 x 4 in the embedding: 2240. A weight is 6 FLOPs a token; causal attention
     # over 3 tokens of width 4 is another 6 x 12. AdamW reads weight, gradient and two moments, and writes all but the
     # gradient: 7 floats a weight. The chain: 5 products forward, 10 backward, 3 for the head.

@@ -1,0 +1,77 @@
+"""Hand-written kernels at sizes that neither `bench` nor `test` has: one element, none left over, one too many.
+
+A kernel that handles whole words and what is left over has two paths, and `bench` runs only the first of them.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.python.discovery import Variant, find_pairs
+from common.python.machine import machine
+from common.python.requirements import unmet
+from common.python.verification import compare, leaves
+from common.python.workload import Draw
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
+SIZES: dict[str, list[dict[str, Any]]] = {
+    "ch06:vector_add_grid": LENGTHS,
+    "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
+    "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
+    "ch07:sgemm_tiling": [  # sizes of one, of whole tiles, of whole pieces of 16 bytes, and of neither
+        {"m": m, "n": n, "k": k}
+        for m, n, k in ((1, 1, 1), (128, 128, 16), (256, 384, 48), (129, 132, 20), (128, 128, 8), (65, 63, 257))
+    ],
+    "ch10:gemm_wgmma": [  # of one box, of one stage more than the ring has, and of more tiles than multiprocessors
+        {"m": m, "n": n, "k": k}
+        for m, n, k in ((1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264))
+    ],
+    "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
+    "ch08:bytes_in_flight": [
+        {"rows": rows, "columns": columns}
+        for rows, columns in (
+            *((1, 2), (3, 4), (2, 8), (5, 1023), (5, 1028), (3, 2048), (3, 2052), (7, 8188), (7, 8192)),
+            *((7, 8196), (1057, 8200), (2000, 257)),
+        )
+    ],
+}
+VARIANTS = {
+    f"{pair.key} {variant.name}": (pair.baseline.module, variant)
+    for pair in find_pairs(ROOT)
+    if pair.key in SIZES and pair.baseline is not None
+    for variant in pair.variants
+    if "CUDA" in variant.kinds
+}
+
+
+def wrong(baseline: str, module: str, size: dict[str, Any], device: torch.device, scratch: Path) -> str | None:
+    """Why a variant's first step at this size is not the answer; None where it is."""
+    workload = importlib.import_module(baseline).workload
+    inputs = workload.inputs(Draw(device, 1, scratch), **size)
+    doubled = {
+        name: value.to(device, torch.float64 if value.dtype.is_floating_point else value.dtype, copy=True)
+        for name, value in inputs.items()
+    }
+    expected = leaves(workload.reference(**doubled))
+    output = leaves(importlib.import_module(module).prepare(**inputs)())
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return compare(output, expected, [leaf.dtype for leaf in output], workload.tolerance).reason
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_kernel_is_right_at_every_size(name: str, tmp_path: Path) -> None:
+    baseline, variant = VARIANTS[name]
+    lacking(variant)
+    key = name.split()[0]
+    found = {str(size): wrong(baseline, variant.module, size, torch.device("cuda"), tmp_path) for size in SIZES[key]}
+    assert {size: reason for size, reason in found.items() if reason} == {}
+
+
+def lacking(variant: Variant) -> None:
+    if reasons := unmet(variant.required, machine()):
+        pytest.skip("; ".join(reasons))
