@@ -23,42 +23,45 @@ __device__ Values<width> dequantized(Codes<width> codes, float scale) {
   return values;
 }
 
-// Blocks take rows in turn. `columns` is a multiple of `width`.
+// A block takes LOADS x THREADS pieces of a row, which end together or not at all. `columns` is a multiple of `width`.
 template <int width>
 __global__ void __launch_bounds__(THREADS)
     dequantize(const int8_t* __restrict__ codes, const float* __restrict__ scales, __nv_bfloat16* __restrict__ out,
-               int64_t rows, int64_t columns) {
-  const int64_t pieces = columns / width;
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float scale = scales[row];
-    const auto from = reinterpret_cast<const Codes<width>*>(codes + row * columns);
-    const auto to = reinterpret_cast<Values<width>*>(out + row * columns);
-    int64_t i = threadIdx.x;
-#pragma unroll 1
-    for (; i + (LOADS - 1) * THREADS < pieces; i += LOADS * THREADS) {
-      Codes<width> piece[LOADS];
+               int64_t columns) {
+  const int64_t row = blockIdx.y, pieces = columns / width, first = int64_t(blockIdx.x) * LOADS * THREADS;
+  const float scale = scales[row];
+  const auto from = reinterpret_cast<const Codes<width>*>(codes + row * columns) + first + threadIdx.x;
+  const auto to = reinterpret_cast<Values<width>*>(out + row * columns) + first + threadIdx.x;
+  if (first + LOADS * THREADS <= pieces) {
+    Codes<width> piece[LOADS];
 #pragma unroll
-      for (int k = 0; k < LOADS; ++k) piece[k] = from[i + k * THREADS];
+    for (int k = 0; k < LOADS; ++k) piece[k] = from[k * THREADS];
 #pragma unroll
-      for (int k = 0; k < LOADS; ++k) to[i + k * THREADS] = dequantized(piece[k], scale);
-    }
+    for (int k = 0; k < LOADS; ++k) to[k * THREADS] = dequantized(piece[k], scale);
+  } else {  // the end of a row
 #pragma unroll 1
-    for (; i < pieces; i += THREADS) to[i] = dequantized(from[i], scale);
+    for (int64_t i = 0; first + i + threadIdx.x < pieces; i += THREADS) to[i] = dequantized(from[i], scale);
   }
+}
+
+// Half the warps that the GPU could hold: each block reserves so much shared memory, unused, that no more fit.
+template <int width>
+cudaError_t launch(const int8_t* codes, const float* scales, __nv_bfloat16* out, int64_t rows, int64_t columns,
+                   cudaStream_t stream) {
+  int device = 0, threads = 0;
+  size_t reserved = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device);
+  cudaOccupancyAvailableDynamicSMemPerBlock(&reserved, dequantize<width>, threads / 2 / THREADS, THREADS);
+  cudaFuncSetAttribute(dequantize<width>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(reserved));
+  const dim3 grid(ceil_div(columns / width, LOADS * THREADS), rows);
+  dequantize<width><<<grid, THREADS, reserved, stream>>>(codes, scales, out, columns);
+  return cudaGetLastError();
 }
 
 extern "C" int dequantize_rows(const int8_t* codes, const float* scales, __nv_bfloat16* out, int64_t rows,
                                int64_t columns, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, threads = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device);
-  const int64_t half = int64_t(multiprocessors) * (threads / 2 / THREADS);  // of the warps that the GPU could hold
-  const int64_t grid = rows < half ? rows : half;
-  if (columns % WIDTH == 0) {
-    dequantize<WIDTH><<<grid, THREADS, 0, stream>>>(codes, scales, out, rows, columns);
-  } else {  // rows that start between words are read code by code
-    dequantize<1><<<grid, THREADS, 0, stream>>>(codes, scales, out, rows, columns);
-  }
-  return cudaGetLastError();
+  // rows that start between words are read code by code
+  return columns % WIDTH == 0 ? launch<WIDTH>(codes, scales, out, rows, columns, stream)
+                              : launch<1>(codes, scales, out, rows, columns, stream);
 }

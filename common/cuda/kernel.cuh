@@ -1,4 +1,4 @@
-// The one header that a pair's .cu file may include: CUDA's types and the arithmetic that every launcher needs.
+// The header of every .cu file of a pair: CUDA's types and the arithmetic that every launcher needs.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

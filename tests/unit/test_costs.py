@@ -102,6 +102,18 @@ ROWS: list[Row] = [
     ("ch06:managed_prefetch", {"n": 10}, {"pcie_bytes": 40, "flops": 20}),
     ("ch06:managed_prefetch", {"n": 20011}, {"pcie_bytes": 80044, "flops": 40022}),
     ("ch06:managed_prefetch", {"n": 67108864}, {"pcie_bytes": 268435456, "flops": 134217728}),
+    # 2 x 3 results of 4 multiply-adds; 8 + 12 + 6 numbers, of 4 bytes.
+    ("ch07:sgemm_tiling", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 104, "flops": 48, "dtype": "fp32"}),
+    (
+        "ch07:sgemm_tiling",
+        {"m": 197, "n": 131, "k": 73},
+        {"hbm_bytes": 199004, "flops": 3767822, "dtype": "fp32"},
+    ),
+    (
+        "ch07:sgemm_tiling",
+        {"m": 4096, "n": 4096, "k": 4096},
+        {"hbm_bytes": 201326592, "flops": 137438953472, "dtype": "fp32"},
+    ),
     ("ch07:strided_copy", {"n": 10}, {"hbm_bytes": 80}),
     ("ch07:strided_copy", {"n": 20011}, {"hbm_bytes": 160088}),
     ("ch07:strided_copy", {"n": 268435456}, {"hbm_bytes": 2147483648}),
@@ -148,6 +160,18 @@ ROWS: list[Row] = [
     ("ch12:sinkhorn_while_node", {"rows": 2, "columns": 3}, {"launches": 120, "hbm_bytes": 48}),
     ("ch12:sinkhorn_while_node", {"rows": 67, "columns": 53}, {"launches": 120, "hbm_bytes": 28408}),
     ("ch12:sinkhorn_while_node", {"rows": 512, "columns": 512}, {"launches": 120, "hbm_bytes": 2097152}),
+    # the same of 2 bytes each.
+    ("ch10:gemm_wgmma", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 52, "flops": 48, "dtype": "bf16"}),
+    (
+        "ch10:gemm_wgmma",
+        {"m": 397, "n": 328, "k": 584},
+        {"hbm_bytes": 1107232, "flops": 152092288, "dtype": "bf16"},
+    ),
+    (
+        "ch10:gemm_wgmma",
+        {"m": 8192, "n": 8192, "k": 8192},
+        {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
+    ),
     # 12 x 16 weights in the block and 512 x 4 in the embedding: 2240. A weight is 6 FLOPs a token; causal attention
     # over 3 tokens of width 4 is another 6 x 12. AdamW reads weight, gradient and two moments, and writes all but the
     # gradient: 7 floats a weight. The chain: 5 products forward, 10 backward, 3 for the head.
