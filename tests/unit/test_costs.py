@@ -152,10 +152,6 @@ ROWS: list[Row] = [
     ("ch09:softmax", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch09:softmax", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
     ("ch09:softmax", {"rows": 32768, "columns": 8192}, {"hbm_bytes": 2147483648}),
-    # 200 iterations, each with two sums that all later work waits for; b in and x out, 4 bytes each.
-    ("ch12:cg_solver_graph", {"rows": 2, "columns": 3}, {"launches": 400, "hbm_bytes": 48}),
-    ("ch12:cg_solver_graph", {"rows": 97, "columns": 89}, {"launches": 400, "hbm_bytes": 69064}),
-    ("ch12:cg_solver_graph", {"rows": 128, "columns": 128}, {"launches": 400, "hbm_bytes": 131072}),
     # 60 iterations of two scalings, each of which waits for the other; distances in and the plan out.
     ("ch12:sinkhorn_while_node", {"rows": 2, "columns": 3}, {"launches": 120, "hbm_bytes": 48}),
     ("ch12:sinkhorn_while_node", {"rows": 67, "columns": 53}, {"launches": 120, "hbm_bytes": 28408}),
