@@ -6,6 +6,7 @@ from typing import Any
 
 from common.python.cuda import CudaError, build, find_nvcc
 from common.python.discovery import Pair, Variant
+from common.python.launch import ONE_HOST, Launch
 from common.python.machine import Machine
 from common.python.requirements import unmet
 from common.python.results import PairResult, VariantResult
@@ -19,20 +20,22 @@ NO_GPU: dict[str, Any] = {
 }  # needs, less those that only a GPU meets
 
 
-def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list[Variant], list[VariantResult]]:
+def assign(
+    pair: Pair, machine: Machine, gpu: bool, launch: Launch = ONE_HOST
+) -> tuple[list[Variant], list[Variant], list[VariantResult]]:
     """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
     timed, checked, rows = [], [], []
     for variant in pair.variants:
         row = new_row(pair, variant)
         rows.append(row)
-        reasons = missing(pair, variant, machine)
+        reasons = missing(pair, variant, machine, launch)
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
         elif "CUDA" in variant.kinds and not gpu and not unmet(replace(variant.required, **NO_GPU), machine):
             row.status, row.reason = built(variant)
         elif reasons:
             row.status, row.reason = "unsupported", "; ".join(reasons)
-        elif "Triton" in variant.kinds and not gpu:
+        elif ("Triton" in variant.kinds or pair.gpus > 1) and not gpu:
             checked.append(variant)
         else:
             timed.append(variant)
@@ -47,10 +50,9 @@ def assign(pair: Pair, machine: Machine, gpu: bool) -> tuple[list[Variant], list
     return timed, sorted(checked, key=pair.variants.index), rows
 
 
-def missing(pair: Pair, variant: Variant, machine: Machine) -> list[str]:
+def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE_HOST) -> list[str]:
     """Why a variant cannot run here, a phrase each; empty if it can."""
-    several = ["pairs on several GPUs cannot be run yet"] if pair.literals.get("gpus", 1) > 1 else []
-    return unmet(variant.required, machine) + several
+    return list(dict.fromkeys(unmet(variant.required, machine) + launch.unmet(pair, machine)))
 
 
 def built(variant: Variant) -> tuple[Any, str]:

@@ -16,6 +16,7 @@ from common.python.preparation import Preparation, VariantError, free, settle
 from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
+from common.python.ranks import ALONE, Ranks
 from common.python.results import Proof, Why
 from common.python.sampling import Sampler
 from common.python.verification import Rejected
@@ -25,9 +26,16 @@ from common.python.workload import Prepare, Workload
 class Bench:
     """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
 
-    def __init__(self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        scratch: Path,
+        settings: dict[str, Any],
+        at: Callable[[str, str], None],
+        ranks: Ranks = ALONE,
+    ) -> None:
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
-        self.scratch, self.settings, self.at = scratch, settings, at
+        self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
@@ -47,6 +55,10 @@ class Bench:
 
         warnings.showwarning = note
         warnings.simplefilter("always")
+
+    def perform(self, command: str, arguments: dict[str, Any]) -> Any:
+        """Answer one of the commands that follow."""
+        return getattr(self, command)(**arguments)
 
     def describe(self) -> dict[str, Any]:
         """The device as torch sees it."""
@@ -101,6 +113,8 @@ class Bench:
                 raise Rejected("the baseline has no `workload = Workload(...)`: it states the problem")
             if not loaded.workload.isolated and (left := put_back(before)):
                 raise Rejected(f"importing it left {' and '.join(left)} changed")
+            if loaded.workload.gpus > self.ranks.size:
+                raise Rejected("gpus must stand in the baseline's `workload = Workload(...)` as a number")
         except Exception as error:
             raise VariantError(name, error) from error
         workload: Workload = loaded.workload
@@ -141,7 +155,8 @@ class Bench:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
         free()
-        prep = Preparation(self.workload, dict(self.workload.sizes[size]), size, self.device, self.scratch, self.seeds)
+        shape = dict(self.workload.sizes[size])
+        prep = Preparation(self.workload, shape, size, self.device, self.scratch, self.seeds, self.ranks)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         self.prep = prep
         self._expect(dtypes)
@@ -155,7 +170,8 @@ class Bench:
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
-        clock = GpuClock() if self.device.type == "cuda" else CpuClock()
+        meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
+        clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
         self.sampler = Sampler(clock, self.workload.clock)
         return self.sampler.floor_us()
 
@@ -200,8 +216,9 @@ class Bench:
         groups = [[one] for one in prepared] if traces else [prepared]  # a trace of its own for whoever asked for it
         found: dict[str, Why] = {}
         for group in groups:
-            trace = Path(traces) / f"{group[0].name}.trace.json" if traces else self.scratch / "trace.json"
-            found |= why(group, self.device, trace, self.at)
+            stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
+            trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
+            found |= why(group, self.device, trace, self.at, self.ranks)
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")

@@ -6,6 +6,7 @@ until the host has enqueued everything, so that host time cannot enter. Readings
 `count` steps.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,31 +15,12 @@ import torch
 
 from common.python.workload import Step
 
-now_ns = time.perf_counter_ns  # bound here, before any pair is imported: a pair that patches `time` cannot reach it
+now_ns = time.perf_counter_ns  # bound here, before any pair is imported: patching `time` does not reach it
 
 LONGEST_DELAY_US = 50_000.0
+MEETING_US = 100.0  # for the host to enqueue a collective
 PACE_LOOPS = 2_000
 DELAY_PROBE_CYCLES = 2_000_000  # about 1 ms: long enough that launch latency does not bias the clock rate
-
-_WATCHED: dict[str, tuple[object, str]] = {
-    f"{owner.__name__}.{name}": (owner, name)
-    for owner, names in (
-        (time, ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")),
-        (torch.cuda, ("Event", "synchronize", "current_stream", "_sleep")),
-        (torch.cuda.Event, ("record", "elapsed_time", "synchronize", "query", "wait")),
-        (torch.Tensor, ("copy_", "fill_", "zero_", "double", "to")),
-    )
-    for name in names
-}
-_ORIGINAL = {label: getattr(owner, name) for label, (owner, name) in _WATCHED.items()}
-
-
-def restore() -> list[str]:
-    """Put back the timing and comparison functions that a pair has replaced, and name them."""
-    changed = [label for label, (owner, name) in _WATCHED.items() if getattr(owner, name) is not _ORIGINAL[label]]
-    for label in changed:
-        setattr(*_WATCHED[label], _ORIGINAL[label])
-    return changed
 
 
 def pace_us() -> float:
@@ -47,6 +29,10 @@ def pace_us() -> float:
     for _ in range(PACE_LOOPS):
         pass
     return (now_ns() - started) / 1e3
+
+
+def alone() -> None:
+    """There are no other ranks to meet before a sample."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +59,17 @@ class Pending:
 
 
 class CpuClock:
-    """Wall time; there is no device to wait for. Caches are as the step before left them."""
+    """Wall time; there is no device to wait for. Caches are as the step before left them.
+
+    `meet` returns when all ranks of a pair have called it.
+    """
+
+    def __init__(self, meet: Callable[[], None] = alone) -> None:
+        self._meet = meet
 
     def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
         before()
+        self._meet()
         start = now_ns()
         for _ in range(count):
             step()
@@ -88,9 +81,14 @@ class CpuClock:
 
 
 class GpuClock:
-    """Both clocks of the current CUDA device, on its current stream."""
+    """Both clocks of the current CUDA device, on its current stream.
 
-    def __init__(self) -> None:
+    `meet` returns when all ranks of a pair have called it; `enqueue_meeting` enqueues what ends when all have.
+    """
+
+    def __init__(self, meet: Callable[[], None] = alone, enqueue_meeting: Callable[[], None] = alone) -> None:
+        self._meet, self._enqueue_meeting = meet, enqueue_meeting
+        self._meeting_us = 0.0 if enqueue_meeting is alone else MEETING_US
         l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._cold = torch.zeros(2 * l2_bytes // 4, device="cuda")
         self._sum = torch.empty((), device="cuda")
@@ -118,7 +116,8 @@ class GpuClock:
         """Enqueue one device timing; read it after the block, so that samples follow without a gap."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.flush()
-        torch.cuda._sleep(int(min(delay_us, LONGEST_DELAY_US) * self._cycles_per_us))
+        torch.cuda._sleep(int(min(delay_us + self._meeting_us, LONGEST_DELAY_US) * self._cycles_per_us))
+        self._enqueue_meeting()
         start.record()
         called = now_ns()
         for _ in range(count):
@@ -133,6 +132,7 @@ class GpuClock:
         before()
         self.flush()
         torch.cuda.synchronize()
+        self._meet()
         start.record()
         called = now_ns()
         for _ in range(count):
@@ -148,3 +148,27 @@ class GpuClock:
 
 
 Clock = CpuClock | GpuClock
+
+_WATCHED: dict[str, tuple[object, str]] = {
+    f"{owner.__name__}.{name}": (owner, name)
+    for owner, names in (
+        (time, ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")),
+        (torch.cuda, ("Event", "synchronize", "current_stream", "_sleep")),
+        (torch.cuda.Event, ("record", "elapsed_time", "synchronize", "query", "wait")),
+        (torch.Tensor, ("copy_", "fill_", "zero_", "double", "to")),
+        (sys.modules[__name__], ("now_ns",)),
+        (CpuClock, ("wall",)),
+        (GpuClock, ("device", "wall", "flush")),
+        (Pending, ("read",)),
+    )
+    for name in names
+}
+_ORIGINAL = {label: getattr(owner, name) for label, (owner, name) in _WATCHED.items()}
+
+
+def restore() -> list[str]:
+    """Put back the timing and comparison functions that a pair has replaced, and name them."""
+    changed = [label for label, (owner, name) in _WATCHED.items() if getattr(owner, name) is not _ORIGINAL[label]]
+    for label in changed:
+        setattr(*_WATCHED[label], _ORIGINAL[label])
+    return changed

@@ -28,7 +28,8 @@ class Crew:
         self.facts: dict[str, Any] = {}
         try:
             groups = [[name] for name in modules] if apart else [list(modules)]
-            self._workers = [(hire(index, apart), names) for index, names in enumerate(groups if modules else [])]
+            for index, names in enumerate(groups if modules else []):
+                self._workers.append((hire(index, apart), names))
             for worker, names in self._workers:  # all are started by now: fresh interpreters import torch side by side
                 self._load_into(worker, names)
         except BaseException:
@@ -98,15 +99,14 @@ class Crew:
         return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
 
     def pids(self) -> set[int]:
-        return {worker.pid for worker, _ in self._workers}
+        return set().union(*(worker.pids() for worker, _ in self._workers))
 
     def logs(self) -> str:
         return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
 
     def dismiss(self) -> None:
-        for worker, _ in self._workers:
-            worker.close()
-            self._log += worker.log_tail()
+        Worker.close_all([worker for worker, _ in self._workers])
+        self._log += "".join(worker.log_tail() for worker, _ in self._workers)
         self._workers = []
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.python.requirements import Requirements, needs
-from common.python.targets import CHAPTERS, Target, TargetError, nearest, pair_name
+from common.python.targets import CHAPTERS, MOST_TOLD, Target, TargetError, nearest, pair_name
 
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.results import Kind, Role
+
+MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Pair:
     def isolated(self) -> bool:
         return bool(self.literals.get("isolated", False))
 
+    @property
+    def gpus(self) -> int:
+        """The fewest that it needs; with more than one it runs on ranks."""
+        return int(self.literals.get("gpus", 1))
+
     def only(self, names: set[str]) -> "Pair":
         """The same pair with the named variants alone."""
         return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
@@ -84,9 +91,9 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     try:
         source = path.read_bytes()
         tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        wrong = f"{here}:{line}: {getattr(error, 'msg', error)}"
+        wrong = f"{here}:{line}: {getattr(error, 'msg', error) or 'nested too deeply'}"  # which MemoryError stands for
         return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), None
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
     kinds = _kinds(tree, source)
@@ -95,7 +102,9 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     try:
         required = (_requirements(tree) if b"requires" in source else None) or required
     except ValueError as error:
-        problem = f"{here}:{error}"
+        problem = f"{here}:{str(error)[:MOST_QUOTED]}"
+    except RecursionError as error:
+        problem = f"{here}:1: {error}"
     if "CUDA" in kinds and not required.gpus:
         required = replace(required, gpus=1)
     return Variant(path.stem, role, label, path, sentence, kinds, required, problem), tree
@@ -146,7 +155,7 @@ def _requirements(tree: ast.Module) -> Requirements | None:
     if not found:
         return None
     statement = found[-1]
-    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0]}`"
+    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0][:MOST_TOLD]}`"
     unreadable = ValueError(f"{written} must be `requires = needs(...)`, once, with literal keyword arguments")
     call = called(statement)
     if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:

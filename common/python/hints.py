@@ -3,6 +3,10 @@
 import re
 
 HINTS = (
+    (
+        r"no answer within.*rank \d",
+        "all ranks must call the same collectives in the same order; their logs have the stacks",
+    ),
     ("no answer within", "its log ends with the stack; a step that needs longer needs --timeout-multiplier"),
     (
         "illegal memory access|misaligned address|device-side assert|unspecified launch failure",

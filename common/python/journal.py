@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from common.python import foreign
 from common.python.results import PairResult
 
 JOURNAL = "journal.jsonl"
@@ -54,10 +55,14 @@ def folder_of(folder: Path, result: PairResult) -> Path:
 def mend(folder: Path, say: Callable[[str], None]) -> None:
     """Cut off a last line that the end of the process or a full disk left half written; `say` hears of it.
 
-    Such a line names nothing that was kept. Raises OSError where the journal cannot be read or written.
+    Such a line names nothing that was kept. Raises OSError where the journal cannot be read or written, ValueError
+    where it is none.
     """
     path = folder / JOURNAL
-    whole, _, cut = path.read_bytes().rpartition(b"\n")
+    try:
+        whole, _, cut = foreign.read_bytes(path).rpartition(b"\n")
+    except ValueError as error:
+        raise ValueError(f"{foreign.shown(str(path))} is damaged or foreign: {error}") from error
     if cut:
         say(f"the last line of {path} was only half written: the pair that it names is measured again")
         os.truncate(path, len(whole) + bool(whole))

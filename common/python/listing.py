@@ -1,8 +1,10 @@
 """Every pair as `list` shows it. It loads little, since it must answer at once: rich only for a terminal."""
 
 import sys
+from dataclasses import replace
 
 from common.python.discovery import Pair, Variant
+from common.python.launch import ONE_HOST
 from common.python.machine import Machine
 from common.python.requirements import Requirements, unmet
 from common.python.text import clean
@@ -27,9 +29,12 @@ def print_list(pairs: list[Pair], machine: Machine) -> None:
 
 
 def _row(pair: Pair, variant: Variant, machine: Machine) -> tuple[str, ...]:
-    missing = [variant.problem] if variant.problem else unmet(variant.required, machine)
-    here, kinds = "; ".join(missing) or "yes", "+".join(variant.kinds)
-    cells = (pair.key, variant.label, kinds, needs_text(variant.required), here, variant.sentence)
+    required = variant.required
+    if pair.gpus > required.gpus and pair.gpus > 1:
+        required = replace(required, gpus=pair.gpus)
+    missing = unmet(variant.required, machine) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
+    here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(missing)) or "yes"
+    cells = (pair.key, variant.label, "+".join(variant.kinds), needs_text(required), here, variant.sentence)
     return tuple(map(clean, cells))  # names of files are foreign text, too
 
 

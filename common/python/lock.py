@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
+from common.python.text import clean
+
 CPU = "cpu"  # what a machine without a GPU locks
 POLL_S = 0.2
 MOST_BYTES = 4096
@@ -64,11 +66,12 @@ def name(uuid: str | None) -> str:
 
 
 def holder(file: IO[bytes]) -> str:
-    """Who wrote itself into a lock file, as far as that can be read."""
+    """Who wrote itself into a lock file, as far as that can be read: anybody may write there."""
     try:
         about = json.loads(os.pread(file.fileno(), MOST_BYTES, 0))
-        return f"pid {int(about['pid'])} ({str(about['command'])[:200]}), since {str(about['started'])[:40]}"
-    except (ValueError, KeyError, TypeError):
+        command, started = clean(str(about["command"])[:200]), clean(str(about["started"])[:40])
+        return f"pid {int(about['pid'])} ({command}), since {started}"
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "a process that has not said who it is"
 
 

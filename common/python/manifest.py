@@ -13,13 +13,14 @@ from pathlib import Path
 
 from common.python.machine import Machine, machine
 from common.python.results import Manifest
+from common.python.topology import Topology
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
     *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
 )
-RELEVANT = ("CUDA_", "NCCL_", "TORCH", "PYTORCH", "TRITON", "OMP_", "MKL_", "CUBLAS", "MALLOC_")
+RELEVANT = ("CUDA_", "NCCL_", "NVSHMEM_", "TORCH", "PYTORCH", "TRITON", "OMP_", "MKL_", "CUBLAS", "MALLOC_")
 RELEVANT_NAMES = ("GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -31,8 +32,9 @@ def collect(
     *,
     host: Machine | None = None,
     nvcc: str | None = None,
+    topology: Topology | None = None,
 ) -> Manifest:
-    """The manifest of a run that starts now; `host` and the version of `nvcc` are given by callers that know them."""
+    """The manifest of a run that starts now; callers that know `host`, `topology` or nvcc's version give it."""
     commit, dirty = git_state(ROOT)
     return Manifest(
         started=utc_now(),
@@ -40,6 +42,7 @@ def collect(
         options=dict(options),
         targets=list(targets),
         machine=host or machine(),
+        topology=topology,
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, "nvcc": nvcc},
         git_commit=commit,
         git_dirty=dirty,

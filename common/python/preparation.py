@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from common.python.clock import now_ns, restore
 from common.python.process_settings import Settings, put_back, settings
+from common.python.ranks import ALONE, Ranks
 from common.python.verification import Rejected, leaves
 from common.python.workload import Draw, Inputs, Output, Prepare, Step, Workload
 
@@ -61,6 +62,8 @@ class Preparation:
     device: torch.device
     scratch: Path
     seeds: random.Random
+    ranks: Ranks = ALONE
+    everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)
@@ -77,7 +80,8 @@ class Preparation:
         self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
         self.before = settings()
         at("workload", "inputs")
-        self.inputs = self._draw()
+        self.everyone = self._draw()
+        self.inputs = self.everyone[self.ranks.rank]
         order = list(prepares)
         self.seeds.shuffle(order)
         failures = {}
@@ -86,15 +90,22 @@ class Preparation:
             try:
                 self.variants[name] = self._prepare(name, prepares[name])
             except VariantError as error:
+                if self.ranks.size > 1:
+                    raise  # the other ranks may be waiting for this one in a collective
                 failures[name] = error
         return failures
 
-    def _draw(self) -> Inputs:
+    def _draw(self) -> list[Inputs]:
+        """Inputs of every rank, drawn here from one seed, since the reference of one rank depends on all of them."""
+        seed, size = self.seeds.getrandbits(48), self.ranks.size
         try:
-            inputs = self.workload.inputs(Draw(self.device, self.seeds.getrandbits(48), self.scratch), **self.size)
-            unknown = {*self.workload.frozen, *self.workload.mutates} - set(inputs)
+            inputs = [
+                self.workload.inputs(Draw(self.device, seed, self.scratch, rank, size), **self.size)
+                for rank in range(size)
+            ]
+            unknown = {*self.workload.frozen, *self.workload.mutates} - set(inputs[0])
             if unknown:
-                raise Rejected(f"frozen or mutates names {sorted(unknown)}, the inputs are {sorted(inputs)}")
+                raise Rejected(f"frozen or mutates names {sorted(unknown)}, the inputs are {sorted(inputs[0])}")
             self.files = [path for path in self.scratch.rglob("*") if path.is_file()]
             if self.files:
                 os.sync()  # pages still to be written cannot be dropped from the page cache
@@ -143,19 +154,27 @@ class Preparation:
 
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""
-        fresh = self._draw()
-        for key, value in self.inputs.items():
-            if key not in self.workload.frozen:
-                overwrite(value, fresh[key], key)
+        for inputs, fresh in zip(self.everyone, self._draw()):
+            for key, value in inputs.items():
+                if key not in self.workload.frozen:
+                    overwrite(value, fresh[key], key)
         for variant in self.variants.values():
             for key in self.workload.mutates:
                 overwrite(variant.inputs[key], self.inputs[key], key)
 
     def reference(self, inputs: Inputs) -> list[Tensor]:
-        """The float64 answer for clones of these inputs, on the device under test, which is quicker than its host."""
+        """The float64 answer for clones of these inputs, this rank's, beside those that the other ranks have.
+
+        It is computed on the device under test, which is quicker than its host.
+        """
         try:
-            doubled = pytree.tree_map(lambda leaf: _doubled(leaf, self.device), inputs)
-            output: Output = self.workload.reference(**doubled)
+            by_rank = [*self.everyone[: self.ranks.rank], inputs, *self.everyone[self.ranks.rank + 1 :]]
+            doubled = [pytree.tree_map(lambda leaf: _doubled(leaf, self.device), one) for one in by_rank]
+            output: Output
+            if self.ranks.size > 1:
+                output = self.workload.reference(self.ranks.rank, **{key: [d[key] for d in doubled] for key in inputs})
+            else:
+                output = self.workload.reference(**doubled[0])
             return [leaf.detach() for leaf in leaves(output)]
         except Rejected:
             raise

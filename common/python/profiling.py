@@ -14,6 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from common.python.preparation import Prepared, settle
+from common.python.ranks import ALONE, Ranks
 from common.python.results import Why
 
 TOP = 3
@@ -23,10 +24,11 @@ At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 
 
-def why(variants: list[Prepared], device: torch.device, trace: Path, at: At) -> dict[str, Why]:
+def why(variants: list[Prepared], device: torch.device, trace: Path, at: At, ranks: Ranks = ALONE) -> dict[str, Why]:
     """Kernels, synchronisations, bytes copied and peak memory of a step of each.
 
-    The Chrome trace is left in `trace`; `at` hears whose step is next.
+    The Chrome trace is left in `trace`; `at` hears whose step is next. Of several ranks, the one that came last to a
+    collective tells how long the device was busy: on the others it was busy with waiting as well.
     """
     peaks = {variant.name: _peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
@@ -34,6 +36,7 @@ def why(variants: list[Prepared], device: torch.device, trace: Path, at: At) -> 
         for variant in variants:
             at(variant.name, "profile")
             settle(device)
+            ranks.meet()
             with record_function(f"{DONE}{variant.name}"):
                 with record_function(f"{STEP}{variant.name}"):
                     variant.step()
@@ -41,7 +44,9 @@ def why(variants: list[Prepared], device: torch.device, trace: Path, at: At) -> 
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
-    return {name: _read(events, name, device).model_copy(update={"peak_bytes": peak}) for name, peak in peaks.items()}
+    seen = {name: _read(events, name, device) for name in peaks}
+    busy_us = {name: ranks.least(seen[name].busy_us) for name in peaks}
+    return {n: seen[n].model_copy(update={"peak_bytes": peaks[n], "busy_us": busy_us[n]}) for n in peaks}
 
 
 def _peak_bytes(variant: Prepared) -> float | None:

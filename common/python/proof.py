@@ -5,6 +5,7 @@ float64 reference; then it spoils one element and calls once more, since a step 
 """
 
 import math
+import random
 import time
 from collections.abc import Callable
 
@@ -58,7 +59,7 @@ def prove(
             at(name, f"proof {when}")
             error, reason = _try(prep, prep.variants[name], pristine, expected, call, linger)
             reason = reason or prep.left_changed("the step")
-            reason = _changed(prep, pristine) or reason
+            reason = prep.ranks.agree(_changed(prep, pristine) or reason)
             error = error if error is not None and math.isfinite(error) else None
             proof = {"size": prep.size_name, "when": when, "error": error, "reason": reason}
             proofs[name].append(Proof.model_validate(proof))
@@ -79,8 +80,8 @@ def _try(
 ) -> tuple[float | None, str | None]:
     """The error of one trial and, if it failed, the reason."""
     try:
-        first = _seen(prep, variant, call(variant.step))
-        if reason := _aliased(prep, variant.output):
+        first, reason = _first(prep, variant, call)
+        if reason := prep.ranks.agree(reason):
             return None, reason
         second = _seen(prep, variant, _again(prep, variant))
         settle(prep.device)
@@ -98,7 +99,19 @@ def _try(
     except Rejected as rejected:
         return None, str(rejected)
     except Exception as error:
-        return None, str(VariantError(variant.name, error))
+        told = error if isinstance(error, VariantError) else VariantError(variant.name, error)
+        if prep.ranks.size > 1:
+            raise told from error  # the other ranks may be waiting for this one in a collective
+        return None, str(told)
+
+
+def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tensor], str | None]:
+    """The output of the first call and, if it cannot be one, the reason."""
+    try:
+        first = _seen(prep, variant, call(variant.step))
+    except Rejected as rejected:
+        return [], str(rejected)
+    return first, _aliased(prep, variant.output)
 
 
 def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
@@ -116,12 +129,13 @@ def _same(a: list[Tensor], b: list[Tensor]) -> bool:
 
 def _again(prep: Preparation, variant: Prepared) -> Output:
     """A second call on the same inputs, after one element of each output has been spoilt."""
+    spots = random.Random(prep.seeds.getrandbits(48))  # ranks whose outputs differ in shape draw one seed all the same
     for leaf in variant.output:
         spot = leaf.detach()
         if not leaf.numel():
             continue
         for extent in leaf.shape:
-            spot = spot[prep.seeds.randrange(extent)]
+            spot = spot[spots.randrange(extent)]
         poison([spot])
     for key in prep.workload.mutates:
         overwrite(variant.inputs[key], prep.inputs[key], key)

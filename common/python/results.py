@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from common.python.machine import Machine
+from common.python.topology import Topology
 
 SCHEMA_VERSION = 1
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
@@ -86,7 +87,8 @@ class Block(Model):
     steps: int = Field(description="back-to-back steps in one sample")
     samples: list[Sample]
     walls: list[Sample] = Field(default=[], description="end-to-end companions of device samples, outside the headline")
-    telemetry: Telemetry | None = None
+    telemetry: Telemetry | None = Field(default=None, description="of several GPUs, the worst of each reading")
+    gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
@@ -207,6 +209,7 @@ class Manifest(Model):
     options: dict[str, str | int | float | bool | None]
     targets: list[str]
     machine: Machine
+    topology: Topology | None = Field(default=None, description="how several GPUs reach each other")
     versions: dict[str, str | None]
     git_commit: str | None
     git_dirty: bool | None

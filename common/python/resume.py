@@ -31,7 +31,7 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
     foreign.refuse_links(folder)
     before = read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
-        raise ValueError(f"{folder} was measured otherwise, so start a new run: {'; '.join(found)}")
+        raise ValueError(f"{folder} was measured otherwise, so start a new run: {'; '.join(map(foreign.shown, found))}")
     journal.mend(folder, say)
     results = list({result.key: result for result in read_journal(folder)}.values())
     stale = {result.key: files for result in results if (files := changed(result, before, now))}

@@ -96,8 +96,11 @@ class Roster:
         self.result.status = "failed"
         self.result.reason = f"{who}: {reason}"
 
-    def close(self) -> None:
-        """Say of each row that was not timed why: nothing is called proven without a proof."""
+    def close(self, ranks: int = 0) -> None:
+        """Say of each row that was not timed why: nothing is called proven without a proof.
+
+        `ranks` is how many proved it, for a pair on several GPUs.
+        """
         failed = self._failed()
         for name in self.everybody:
             row = self.row(name)
@@ -108,7 +111,7 @@ class Roster:
         for variant in self.checked:
             row = self.row(variant.name)
             if row.status == "proven":
-                row.reason = "proven at test size; not timed"
+                row.reason = f"proven {f'on {ranks} gloo ranks ' if ranks else ''}at test size; not timed"
                 if "Triton" in variant.kinds:
                     row.reason = "proven in Triton's interpreter at test size; not timed"
 

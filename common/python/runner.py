@@ -16,8 +16,10 @@ from common.python import journal, lock, manifest, resume
 from common.python.assignment import assign, idle
 from common.python.cuda import nvcc_version
 from common.python.discovery import Pair, find_pairs, select
+from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
+from common.python.launch import ONE_HOST, Launch
 from common.python.machine import Machine
 from common.python.machine import machine as host
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
@@ -30,12 +32,15 @@ from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.targets import TargetError, parse
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
+from common.python.topology import topology_of
 from common.python.worker import Worker, WorkerError, warm_up_forkserver
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
 START_LIMIT_S = 120.0
-CLOSING_S = 1.0  # of a suite's time, for ending its workers and writing its report
+CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
+CLOSING_SHARE = 0.25  # at most
+REPORT_S = 0.04  # and for each pair in the report
 Show = Callable[[str, PairResult], None]
 
 
@@ -59,6 +64,7 @@ class Options:
     seed: int | None = None
     budget_s: float = 3.0
     lock_clocks: str | None = None
+    launch: Launch = ONE_HOST
 
 
 @dataclass
@@ -119,9 +125,13 @@ class Suite:
         """Why no further pair is to be started, if none is."""
         if self.asked_to_stop():
             return INTERRUPTED
-        if time.monotonic() >= self.deadline:
+        if time.monotonic() >= self._last_moment():
             return TIME_UP
         return "--fail-fast" if self.options.fail_fast and self.failed else None
+
+    def _last_moment(self) -> float:
+        """When pairs must have ended, so that the report of all is written in time."""
+        return self.deadline - REPORT_S * len(self.results)
 
     def _done(self, pair: Pair) -> bool:
         """Whether the run that is resumed has this pair, with these very files."""
@@ -131,7 +141,7 @@ class Suite:
     def _run_pair(self, pair: Pair) -> PairResult:
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
         result.best_pace_us = min((done.best_pace_us for done in self.results if done.best_pace_us), default=None)
-        timed, checked, result.variants = assign(pair, self.machine, self._gpu())
+        timed, checked, result.variants = assign(pair, self.machine, self._gpu(), self.options.launch)
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"})
         self.show("start", result)
@@ -148,7 +158,7 @@ class Suite:
                 device=self.device,
                 budget_s=self.options.budget_s,
                 time_limit_s=limit_s,
-                suite_deadline=self.deadline,
+                suite_deadline=self._last_moment(),
                 iterations=self.options.iterations,
                 warmup=self.options.warmup,
                 reproducible=self.options.reproducible,
@@ -156,9 +166,17 @@ class Suite:
                 profile=self.options.profile,
                 peaks=self.peaks,
                 monitor=Monitor.open(self.uuid) if self.uuid else None,
+                further_monitors=self._further_monitors(pair),
+                launch=self.options.launch,
                 progress=self.show,
             )
+            if self.options.launch.follows:
+                return follow(pair, result, settings)
             return profile(Session(pair, Roster(result, timed, checked), settings, result).run(), pair, settings)
+
+    def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:
+        gpus = self.machine.gpus[1 : self.options.launch.ranks_here(pair.gpus)]
+        return tuple(monitor for gpu in gpus if (monitor := Monitor.open(gpu.uuid)) is not None)
 
     def _gpu(self) -> bool:
         return self.device != "cpu"
@@ -191,7 +209,7 @@ def open_suite(
     """
     deadline = math.inf
     if options.suite_timeout is not None:
-        closing_s = min(CLOSING_S, 0.1 * options.suite_timeout)
+        closing_s = min(CLOSING_S, CLOSING_SHARE * options.suite_timeout)
         deadline = (began or time.monotonic()) + options.suite_timeout - closing_s
     pairs = select(find_pairs(options.root), [target for text in options.targets for target in parse(text)])
     if not pairs:
@@ -206,10 +224,15 @@ def open_suite(
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
         machine, found = open_machine(options.root, folder)
     claim(found.get("uuid"))
+    for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
+        claim(gpu.uuid)
     sources = [v.path for pair in pairs for v in pair.variants]
     sources += [cu for path in sources if (cu := path.with_suffix(".cu")).exists()]
     sources += sorted((manifest.ROOT / "common").rglob("*.py")) + sorted((manifest.ROOT / "common").rglob("*.cuh"))
-    about = manifest.collect(options.targets, asked(options), sources, seed, host=machine, nvcc=nvcc_version())
+    links = topology_of([gpu.uuid for gpu in machine.gpus])
+    about = manifest.collect(
+        options.targets, asked(options), sources, seed, host=machine, nvcc=nvcc_version(), topology=links
+    )
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     journal.begin(folder)
@@ -232,8 +255,9 @@ def open_machine(root: Path, folder: Path) -> tuple[Machine, dict[str, Any]]:
 
 def asked(options: Options) -> dict[str, str | int | float | bool | None]:
     """The options as they go into the manifest; targets have a field of their own."""
-    plain = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()}
-    return {key: value for key, value in plain.items() if key not in ("targets", "root")}
+    flat = asdict(options) | asdict(options.launch)
+    plain = {key: str(value) if isinstance(value, Path) else value for key, value in flat.items()}
+    return {key: value for key, value in plain.items() if key not in ("targets", "root", "launch")}
 
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:

@@ -66,10 +66,11 @@ class Sampler:
                 for name in names:
                     at(name, "warm-up")
                     times[name].append(self._headline_us(prep, name))
-                if time.perf_counter() - started > limit_s:
+                if prep.ranks.either(time.perf_counter() - started > limit_s):
                     return self._steps(prep, times)
             medians = {name: statistics.median(values) for name, values in times.items()}
-            if earlier and all(abs(medians[n] / earlier[n] - 1) < STEADY for n in names if earlier[n]):
+            steady = bool(earlier) and all(abs(medians[n] / earlier[n] - 1) < STEADY for n in names if earlier[n])
+            if not prep.ranks.either(not steady):
                 return self._steps(prep, times)
             earlier = medians
 

@@ -26,7 +26,7 @@ from common.python.schedule import (
 )
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.statistics import compare, half_width
-from common.python.telemetry import harmful
+from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # compilation: a variant so slow to prepare gets fewer rounds
@@ -76,7 +76,7 @@ class Session:
             if self.crew is not None:
                 self.crew.dismiss()
                 self.result.log = self.crew.logs()
-            self.roster.close()
+            self.roster.close(self.settings.launch.ranks(self.pair.gpus))
         return judge(self.result, self.settings.peaks)
 
     def _open(self) -> None:
@@ -95,7 +95,7 @@ class Session:
 
     def _hire(self, index: int, fresh: bool) -> Worker:
         log = self.settings.folder / "logs" / f"worker{index}.log"
-        settings = {"seed": self.settings.seed, "reproducible": self.settings.reproducible}
+        settings = self.settings.for_worker(self.pair, index)
         fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
         return Worker(self.settings.root, self.settings.scratch / f"worker{index}", log, settings, fresh)
 
@@ -191,7 +191,10 @@ class Session:
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]
-        telemetry = self.settings.monitor.read(self._crew.pids()) if self.settings.monitor else None
+        monitors = [monitor for monitor in (self.settings.monitor, *self.settings.further_monitors) if monitor]
+        own = self._crew.pids() if monitors else set()
+        gpus = [monitor.read(own) for monitor in monitors]
+        telemetry = worst(gpus) if gpus else None
         self.result.blocks.append(
             Block(
                 round=index,
@@ -201,6 +204,7 @@ class Session:
                 late=answer["late"],
                 paces=answer["paces"],
                 telemetry=telemetry,
+                gpus=gpus if len(gpus) > 1 else [],
                 discarded=harmful(telemetry) if telemetry else None,
             )
         )

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from common.python.discovery import Pair
+from common.python.launch import ONE_HOST, Launch
 from common.python.performance_targets import Peaks
 from common.python.results import PairResult
 from common.python.telemetry import Monitor
@@ -37,5 +40,17 @@ class Settings:
     profile: bool = False
     peaks: Peaks | None = None
     monitor: Monitor | None = None
+    further_monitors: tuple[Monitor, ...] = ()  # of the GPUs of further ranks, in their order
+    launch: Launch = ONE_HOST
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
+
+    def for_worker(self, pair: Pair, index: int) -> dict[str, Any]:
+        """What a worker of this pair is told."""
+        return {
+            "seed": self.seed,
+            "reproducible": self.reproducible,
+            "ranks": self.launch.ranks_here(pair.gpus),
+            "launch": asdict(self.launch),
+            "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
+        }

@@ -5,7 +5,7 @@ The host's pace is the time of a fixed loop. Where a neighbour works on the othe
 """
 
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from common.python.machine import ask
@@ -60,6 +60,22 @@ class Monitor:
             throttle=reasons(ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu) or 0),
             other_processes=None if pids is None else len(pids - ({os.getpid()} if own is None else own)),
         )
+
+
+def worst(gpus: Sequence[Telemetry]) -> Telemetry:
+    """One reading of several: the slowest clocks, the greatest power and heat, and whatever slows any of them."""
+
+    def most(name: str, choose: Callable[..., Any] = max) -> Any:
+        return choose((value for gpu in gpus if (value := getattr(gpu, name)) is not None), default=None)
+
+    return Telemetry(
+        sm_mhz=most("sm_mhz", min),
+        memory_mhz=most("memory_mhz", min),
+        power_w=most("power_w"),
+        temperature_c=most("temperature_c"),
+        throttle=list(dict.fromkeys(reason for gpu in gpus for reason in gpu.throttle)),
+        other_processes=most("other_processes"),
+    )
 
 
 def reasons(bits: int) -> list[str]:

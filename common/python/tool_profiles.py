@@ -115,6 +115,9 @@ def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
     if settings.device == "cpu":
         result.notes.append("no ncu report and no nsys timeline: they are of GPUs, and this is a CPU")
         return result
+    if pair.gpus > 1:
+        result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
+        return result
     started = time.monotonic()
     own_deadline = started + settings.time_limit_s - sum(result.seconds.values())
     deadline = min(own_deadline, settings.suite_deadline)

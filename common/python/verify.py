@@ -17,6 +17,7 @@ from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
 from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.launch import ONE_HOST
 from common.python.lock import CPU, Claim, unclaimed
 from common.python.machine import Machine
 from common.python.requirements import Requirements, unmet
@@ -112,6 +113,8 @@ def verify(
             machine, found = open_machine(root, Path(scratch))
             if found["device"] != CPU:
                 claim(found["uuid"])
+                for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
+                    claim(gpu.uuid)
             place = Place(root, Path(scratch), machine, found["device"], whole, sound)
             with _executing(pairs, place, show) as executed:
                 compilation = check_compilation(pairs, sound, root, build, show)

@@ -5,23 +5,23 @@ has a reaper above it, so that what it started dies with it. Messages are JSON: 
 what a worker sends.
 """
 
+import atexit
 import contextlib
-import mmap
 import multiprocessing
 import os
-import re
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from common.python.channel import Channel, Forged
 from common.python.interrupt import sheltered
-from common.python.reaper import parent_of, split
+from common.python.reaper import children, parent_of, split
+from common.python.state_board import Board, how_ended
 
 PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
-STATE_BYTES = 512
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
@@ -44,23 +44,36 @@ def warm_up_forkserver() -> None:
     resource_tracker.ensure_running()  # which unblocks Ctrl-C behind itself: not inside
     with sheltered():  # it imports torch for seconds before it ignores Ctrl-C
         forkserver.ensure_running()
+    atexit.register(_end_forkserver)
+
+
+def _end_forkserver() -> None:
+    """It may still be importing torch, and would hold this process's stdout and stderr open until that is done."""
+    from multiprocessing import forkserver
+
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:  # dead or alive, the number is its own until somebody waits for it
+        os.kill(server._forkserver_pid, signal.SIGKILL)
 
 
 class Worker:
     """One process that holds the variants of a pair (all of them, or one where they are isolated)."""
 
     def __init__(self, root: Path, scratch: Path, log: Path, settings: dict[str, Any], fresh: bool = False) -> None:
-        """Start it. `fresh` asks for a new interpreter; `log` gets its stdout and stderr, `scratch` its files."""
+        """Start it. `fresh` asks for a new interpreter; `log` gets its stdout and stderr, `scratch` its files.
+
+        With "ranks" in `settings`, as many processes do its work together; "launch" says how they find each other.
+        """
         context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
         multiprocessing.set_forkserver_preload(PRELOAD)
         scratch.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        self.log, self._state_file = log, scratch.parent / f"{scratch.name}.state"
-        self._state_file.write_bytes(b" " * STATE_BYTES)
+        self.log, state = log, scratch.parent / f"{scratch.name}.state"
+        self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
-        self._channel, self._pid = Channel(ours), 0
+        self._channel, self._pid, self._at_work = Channel(ours), 0, False
         settings = settings | {"fresh": fresh}
-        arguments = (theirs, str(root), str(scratch), str(log), str(self._state_file), settings)
+        arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
             self._process.start()
@@ -69,7 +82,7 @@ class Worker:
     @property
     def pid(self) -> int:
         """The worker's own, below its reaper; 0 until it has started. What the state says is user code's to spoil."""
-        said = self._state()[0]
+        said = self._board.read(0).pid
         if not self._pid and said.isdecimal() and parent_of(int(said)) == self._process.pid:
             self._pid = int(said)
         return self._pid
@@ -84,11 +97,13 @@ class Worker:
 
     def ask(self, command: str, **arguments: Any) -> None:
         """Begin a command, so that several workers can be at work at once; `answer` waits for the end."""
+        self._at_work = True
         with contextlib.suppress(OSError):  # a worker that died is noticed, and told of, by `answer`
             self._channel.ask(command, arguments)
 
     def answer(self, timeout_s: float) -> Any:
         """Wait for the command that was asked. Raises as `call` does."""
+        deadline = time.monotonic() + timeout_s
         try:
             answer = self._channel.answer(timeout_s)
         except TimeoutError as error:
@@ -96,19 +111,20 @@ class Worker:
         except Forged as error:
             raise self._forged() from error
         except (EOFError, OSError) as error:
-            raise self._died() from error
+            raise self._died(deadline - time.monotonic()) from error
+        self._at_work = False
         if "error" in answer:
             raise WorkerError("raised", answer["who"], answer["error"], answer["out_of_memory"])
         return answer["value"]
 
     def _hung(self, timeout_s: float) -> WorkerError:
-        who, what = self.state()
         if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
-                time.sleep(DUMP_S)
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
+            time.sleep(DUMP_S)
         self.kill()
-        where = what + self._place(who)
+        who, where = self._board.whereabouts()
         return WorkerError("hung", who, f"no answer within {timeout_s:.0f} s during {where}; its stack is in the log")
 
     def _forged(self) -> WorkerError:
@@ -116,33 +132,37 @@ class Worker:
         self.kill()
         return WorkerError("forged", who, f"something wrote to the harness's connection during {what}")
 
-    def _died(self) -> WorkerError:
+    def _died(self, left_s: float) -> WorkerError:
         who, what = self.state()
-        self._process.join(STOP_S)
+        self._process.join(min(STOP_S, max(CLOSE_S, left_s)))
         code = self._process.exitcode
         self.kill()
-        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        return WorkerError("died", who, f"the worker {how} during {what}{self._place(who)}")
+        return WorkerError("died", who, f"the worker {how_ended(code)} during {what}{self._board.place(0)}")
 
-    def _place(self, who: str) -> str:
-        """Where in its own file a variant was, if the end of the log has the stack."""
-        found = re.search(rf'File "[^"\n]*/({re.escape(who)}\.py)", line (\d+)', self.log_tail())
-        return f" at {found[1]}:{found[2]}" if found else ""
+    def pids(self) -> set[int]:
+        """Of the worker and its ranks."""
+        return {self.pid, *(children(self.pid) if self._board.ranks else ())}
 
     def state(self) -> tuple[str, str]:
         """Which variant was at work, and on what."""
-        _, who, what = self._state()
-        return who or "workload", what or "start"
+        return self._board.read(1 if self._board.ranks else 0)[1:3]
 
-    def _state(self) -> list[str]:
-        text = self._state_file.read_bytes().decode(errors="replace").strip()
-        return (text.split("|", 2) + ["", ""])[:3]
+    @staticmethod
+    def close_all(workers: "list[Worker]") -> None:
+        """Let the processes end by themselves, which frees their semaphores, and end what they started.
 
-    def close(self) -> None:
-        """Let the process end by itself, which frees its semaphores, and end what it started."""
-        self._channel.close()
-        self._process.join(CLOSE_S)
-        self.kill()
+        Those that are still at work would not hear of it: they are killed. All end side by side, however many hang.
+        """
+        deadline = time.monotonic() + CLOSE_S
+        for worker in workers:
+            worker._channel.close()
+            if worker._at_work:
+                worker._process.terminate()
+        for worker in workers:
+            worker._process.join(max(0.0, deadline - time.monotonic()))
+            worker._process.terminate()
+        for worker in workers:
+            worker.kill()
 
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""
@@ -151,14 +171,12 @@ class Worker:
         self._process.kill()
         self._process.join(STOP_S)
         self._channel.close()
-        _shorten(self.log)
+        for line in (0, *self._board.ranks):
+            _shorten(self._board.log(line))
 
     def log_tail(self, characters: int = 4000) -> str:
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - characters))
-            return file.read().decode(errors="replace")
+        """The end of what it wrote, and its ranks."""
+        return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
 
 
 def _shorten(log: Path) -> None:
@@ -180,38 +198,48 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     split(connection.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _speak_into(log)
+    speak_into(log)
 
     import gc
     import importlib
-    import traceback
 
     if settings["fresh"]:  # import what the forkserver has imported for the others
         for module in PRELOAD[1:]:
             importlib.import_module(module)
     from common.python.bench import Bench
-    from common.python.preparation import VariantError
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
-    with open(state, "r+b") as file:
-        board = mmap.mmap(file.fileno(), STATE_BYTES)
-
+    board = Board(Path(state), Path(log))
     at_work = ["workload"]
 
     def at(who: str, what: str) -> None:
         at_work[:] = [who]
-        board[:] = f"{os.getpid()}|{who}|{what}".encode()[:STATE_BYTES].ljust(STATE_BYTES)
+        board.say(0, who, what)
 
     at("workload", "")
     channel = Channel(connection)
-    bench = Bench(Path(root), Path(scratch), settings, at)
+    if settings.get("ranks"):
+        from common.python.distributed import Leader  # few pairs are on several GPUs
+
+        leader = Leader(Path(root), Path(scratch), settings, board, connection)
+        leader.lead(lambda: _serve(channel, leader.perform, at_work))
+    else:
+        _serve(channel, Bench(Path(root), Path(scratch), settings, at).perform, at_work)
+
+
+def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:
+    """Answer commands until the parent has closed the connection. `at_work` says in whose code an exception arose."""
+    import traceback
+
+    from common.python.preparation import VariantError
+
     while True:
         try:
             word, command, arguments = channel.asked()
         except (EOFError, OSError):
             return
         try:
-            answer = {"value": getattr(bench, command)(**arguments)}
+            answer = {"value": perform(command, arguments)}
         except SystemExit:
             traceback.print_exc()  # the parent finds in the log which line it was
             raise
@@ -221,7 +249,7 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
         channel.reply(word, answer)
 
 
-def _speak_into(log: str) -> None:
+def speak_into(log: str | Path) -> None:
     """Send stdout and stderr there, and the stacks of a crash or, on SIGUSR1, of all threads."""
     import faulthandler
 

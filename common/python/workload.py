@@ -30,16 +30,24 @@ class Draw:
     device: torch.device
     seed: int
     scratch: Path
+    rank: int = 0  # whose inputs these are, where a pair is on several GPUs
+    ranks: int = 1
     onto_host: bool = False  # drawn on the device all the same: a GPU draws a gigabyte before a CPU has drawn a tenth
     generator: torch.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
+        apart = self.seed + 2 * self.rank  # beside `host`; a CPU's generator takes notice of the lower 32 bits alone
+        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(apart))
 
     @cached_property
     def host(self) -> "Draw":
         """The same source in pageable host memory, for inputs whose way to the device is the subject."""
-        return Draw(self.device, self.seed + 1, self.scratch, onto_host=True)
+        return Draw(self.device, self.seed + 1, self.scratch, self.rank, self.ranks, onto_host=True)
+
+    @cached_property
+    def shared(self) -> "Draw":
+        """A source that gives every rank the same, for what is replicated: the weights of data parallelism."""
+        return Draw(self.device, self.seed - 2, self.scratch, ranks=self.ranks)
 
     def _placed(self, drawn: Tensor) -> Tensor:
         if not self.onto_host or not drawn.is_cuda:
@@ -66,7 +74,7 @@ class Draw:
 
     def file(self, name: str, data: Tensor) -> Path:
         """A scratch file holding the bytes of `data`; drawing again overwrites it, as refilling does a tensor."""
-        path = self.scratch / name
+        path = (self.scratch / f"of_rank{self.rank}" if self.ranks > 1 else self.scratch) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         return path
@@ -83,6 +91,11 @@ class Workload:
     tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.
     frozen: inputs that `prepare` may digest ahead (weights); they are not refilled.
     mutates: inputs that a step may write (parameters, a KV cache); each variant has its own copy.
+    gpus: the fewest GPUs that it needs. With more than one, `prepare` runs in a process for each, a rank, in which
+        torch.distributed is initialised (NCCL; gloo on a CPU). `inputs` is called for each rank: what it draws differs
+        by rank, but for `draw.shared`; `draw.rank` and `draw.ranks` say whose they are. `reference(rank, **inputs)`
+        gets each input as a list, by rank, and gives what this rank must return: `lambda rank, a: sum(a)` is an
+        all-reduce. `cost` is that of one rank. A sample is the time of the slowest rank.
     isolated: each variant runs in a process of its own, for pairs about process-wide settings.
     """
 

@@ -1,6 +1,7 @@
 """Trees of pairs so small that a step takes microseconds: what the tests write, run and read back."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent, indent
@@ -32,6 +33,18 @@ workload = Workload(
 )
 '''
 SIZES = '{"bench": {"n": 8192}, "cpu": {"n": 4096}, "test": {"n": 67}}'
+
+
+# A loop in C that holds the GIL: neither a Python signal handler nor a thread of its process runs again. The last word
+# that could be heard, SIGTERM, is blocked.
+SPINS = """
+import ctypes, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+library, lock = ctypes.PyDLL(None), ctypes.byref(ctypes.c_int(0))
+library.pthread_spin_init(lock, 0)
+library.pthread_spin_lock(lock)
+library.pthread_spin_lock(lock)
+"""
 
 
 @dataclass
@@ -111,6 +124,11 @@ def judged_again(result: PairResult) -> PairResult:
         variant.speedup = variant.wall = variant.device = variant.memory_ratio = variant.percent_of_limit = None
         variant.rates = {}
     return judge(bare, None)
+
+
+def late_s() -> float:
+    """How late an end may come: two seconds, more where others keep every core of the machine busy."""
+    return 2.0 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def doing(action: str) -> str:

@@ -28,6 +28,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "overwritten_input": "overwrote the input 'a'",
     "patched_clock": "importing it replaced time.perf_counter",
     "patched_event": "importing it replaced torch.cuda.Event",
+    "patched_harness": "importing it replaced common.python.clock.now_ns",
     "side_stream": "relative error|NaN|still being written|escaped",
     "skipped_tile": "relative error",
     "stale_checksum": "second call on the same inputs",

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from common.python.results import PairResult, Summary
+from common.python.results import Interval, PairResult, Summary
+from common.python.statistics import compare
 from common.python.worker import LOG_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "tests" / "faults" / "matrix"
-TIMEOUT_MULTIPLIER = "0.05"
+TIMEOUT_MULTIPLIER = "0.07"
 LOCKS = "benchmark_cli_locks"
 HEALTHY = ("ch01:healthy", "ch02:healthy_last")
 LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
@@ -32,7 +33,7 @@ FAILED = {  # what the reason says, and what stands in the line that it names
     "changed_late": (LEFT.format("the default dtype", "float64"), None),
     "changed_on_import": ("importing it left the default dtype .* changed", None),
     "daemon_of_the_dead": ("killed by SIGABRT", "os.abort()"),
-    "deadlock": ("no answer within 6 s", "lock.acquire()"),
+    "deadlock": (r"no answer within \d s", "lock.acquire()"),
     "descriptor_leak": ("Too many open files", "os.open("),
     "device_changed": (LEFT.format("the default device", "meta"), None),
     "directory_changed": (LEFT.format("the working directory", "/"), None),
@@ -41,12 +42,12 @@ FAILED = {  # what the reason says, and what stands in the line that it names
     "grad_changed": (LEFT.format("the grad mode", "False"), None),
     "host_memory": ("can't allocate memory: you tried to allocate 2147483648 bytes", "torch.ones(2 << 30"),
     "import_error": ("ImportError .*no_such_name", "import no_such_name"),
-    "infinite_loop": ("no answer within 6 s", "while True:|pass"),
+    "infinite_loop": (r"no answer within \d s", "while True:|pass"),
     "inputs_raise": ("ValueError .*no 67 numbers", "raise ValueError"),
     "missing_module": ("ModuleNotFoundError .*no_such_module", "import no_such_module"),
     "nan": ("NaN or infinity where the reference is finite", None),
     "os_exit": ("the worker exited with code 0 during prepare", None),
-    "oversleeping": ("no answer within 6 s", "time.sleep(600)"),
+    "oversleeping": (r"no answer within \d s", "time.sleep(600)"),
     "prepare_raises": ("ValueError .*not prepared", "raise ValueError"),
     "raises_late": ("ValueError .*the eleventh call", "raise ValueError"),
     "reference_raises": ("ValueError .*no answer", "raise ValueError"),
@@ -96,6 +97,21 @@ class Done:
     def result(self, key: str) -> PairResult:
         return next(pair for pair in self.summary.pairs if pair.key == key)
 
+    def speedup(self, key: str) -> Interval:
+        """From the samples, whatever the verdict."""
+        name = key.partition(":")[2]
+        file = self.folder / key.replace(":", "_") / "results" / "benchmark_test_results.json"
+        blocks = PairResult.model_validate_json(file.read_text()).blocks
+        found = compare(blocks, f"baseline_{name}", f"optimized_{name}", "end_to_end")
+        assert found is not None
+        return found
+
+
+def disturbed(result: PairResult) -> bool:
+    """Whether only the control speaks against a pair: by chance it does in one of twenty, on a noisy host."""
+    reasons = {row.reason for row in result.variants if row.verdict == "invalid"}
+    return bool(reasons) and all("the control, baseline" in (reason or "") for reason in reasons)
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -105,8 +121,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(root: Path) -> Done:
-    """The healthy pairs, undisturbed; before any other."""
-    return run(root, "alone", *HEALTHY)
+    """The healthy pairs, undisturbed, in more rounds; before any other."""
+    return run(root, "alone", *HEALTHY, iterations=16)
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +132,11 @@ def matrix(root: Path, alone: Done) -> Iterator[Done]:
     print(done.output)
 
 
-def run(root: Path, name: str, *targets: str) -> Done:
+def run(root: Path, name: str, *targets: str, iterations: int = 6) -> Done:
     temporary, artifacts = root.parent / f"{name}-temp", root.parent / f"{name}-artifacts"
     temporary.mkdir()
     marker = f"FAULT_MATRIX={root.parent}/{name}"
-    options = ["--iterations", "6", "--timeout-multiplier", TIMEOUT_MULTIPLIER, "--seed", "0"]
+    options = ["--iterations", str(iterations), "--timeout-multiplier", TIMEOUT_MULTIPLIER, "--seed", "0"]
     done = subprocess.run(
         [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *targets, "--root", str(root), *options]
         + ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")],
@@ -199,18 +215,20 @@ def test_a_declared_need_that_is_not_met_is_no_failure(matrix: Done) -> None:
 
 
 def test_the_exit_code_says_that_there_were_failures(matrix: Done, alone: Done) -> None:
-    assert (matrix.code, alone.code) == (1, 0), matrix.output
+    assert matrix.code == 1, matrix.output
+    assert alone.code == (1 if any(disturbed(pair) for pair in alone.summary.pairs) else 0), alone.output
     assert "Traceback" not in matrix.output
     assert matrix.summary.complete
 
 
 @pytest.mark.parametrize("key", HEALTHY)
 def test_the_healthy_are_not_disturbed(matrix: Done, alone: Done, key: str) -> None:
-    ours, undisturbed = (done.result(key).variants[1].speedup for done in (matrix, alone))
-    assert ours is not None
-    assert undisturbed is not None
-    assert ours.low / NOISE <= undisturbed.ratio <= ours.high * NOISE, (ours, undisturbed)
-    assert matrix.result(key).verdict in ("faster", "inconclusive")  # three rounds on a noisy host may not tell
+    ours, undisturbed = (done.speedup(key) for done in (matrix, alone))
+    assert ours.low / NOISE <= undisturbed.high, (ours, undisturbed)
+    assert undisturbed.low <= ours.high * NOISE, (ours, undisturbed)
+    result = matrix.result(key)
+    assert (result.status, [row.status for row in result.variants]) == ("measured", ["measured"] * 2)
+    assert result.verdict in ("faster", "inconclusive") or disturbed(result)  # three rounds may not tell
 
 
 def test_nothing_is_left(matrix: Done) -> None:

@@ -64,6 +64,16 @@ def test_half_an_answer_does_not_make_the_parent_wait_longer(tree: Tree, hired: 
     assert time.monotonic() - started < 6.0
 
 
+def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(tree: Tree, hired: list[Worker]) -> None:
+    trick = doing(f"{SOCKETS}\nfor fd in sockets: os.close(fd)\nwhile True: pass")
+    started = time.monotonic()
+    with pytest.raises(WorkerError) as caught:
+        prepared(tree, hired, trick, limit_s=1.0)
+    assert (caught.value.kind, caught.value.who) == ("died", "optimized_x")
+    assert caught.value.reason.startswith("the worker closed its connection to the harness during prepare")
+    assert time.monotonic() - started < 6.0
+
+
 def test_a_printed_result_is_a_line_in_the_log(
     tree: Tree, hired: list[Worker], capfd: pytest.CaptureFixture[str]
 ) -> None:

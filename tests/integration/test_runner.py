@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, judged_again
+from small_tree import HONEST, WRONG, Tree, doing, judged_again, late_s
 
 from common.python.results import Manifest, PairResult, Summary
 
@@ -142,8 +142,8 @@ def test_the_suites_time_ends_a_pair_that_hangs_and_starts_no_other(tree: Tree) 
     tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
     tree.pair("ch01:b")
     started = time.monotonic()
-    finished = tree.run("ch1", suite_timeout=1.5)
-    assert time.monotonic() - started < 3.5
+    finished = tree.run("ch1", suite_timeout=5)
+    assert time.monotonic() - started < 5 + late_s()
     assert (finished.pairs, finished.complete) == ([], False)
     assert finished.not_run == dict.fromkeys(
         ["ch01:a", "ch01:b"], "the suite's time was up while optimized_a was at work"

@@ -380,8 +380,15 @@ def test_a_pair_that_cannot_run_here_is_imported_and_the_rest_is_not_done(honest
     done = verify(honest)
     assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (2, 0, 0, 0), (1, 0, 0, 1))
     assert done.not_done == [f"1 proofs: needs 100 GPUs, found {len(machine().gpus)}"]
-    honest.pair("ch01:doubles", fields="gpus=2,")
-    assert verify(honest).not_done == ["2 proofs: pairs on several GPUs cannot be run yet"]
+
+
+def test_a_pair_on_several_gpus_is_proven_on_ranks_of_the_cpu(honest: Tree) -> None:
+    honest.pair("ch01:doubles", fields="gpus=2,", reference="lambda rank, a: a[rank] * 2")
+    assert verify(honest).counts["proofs"] == (2, 0, 0, 0)
+    honest.pair("ch01:doubles", fields="gpus=2,", reference="lambda rank, a: a[1] * 2")
+    [problem] = verify(honest).problems
+    assert "relative error" in problem
+    assert problem.endswith(", on rank 0")
 
 
 def test_one_file_alone_is_checked_against_its_baseline_and_only_it_is_told_of(honest: Tree) -> None:

@@ -116,6 +116,16 @@ def test_a_hung_worker_cannot_have_another_process_signalled(hire: Hire, tree: T
     other.wait()
 
 
+def test_a_worker_whose_state_is_cut_off_harms_nobody_else(hire: Hire, tree: Tree) -> None:
+    """The parent reads it too, and a mapping of what is no longer there would be its death."""
+    state = str(tree.root / "scratch.state")
+    worker = hire(doing(f"import os, time; os.truncate({state!r}, 0); time.sleep(600)"))
+    with pytest.raises(WorkerError, match="no answer within 1 s") as caught:
+        prepare(worker, limit_s=1.0)
+    assert caught.value.kind == "hung"
+    assert gone(worker.pid)
+
+
 @pytest.mark.parametrize(
     "action",
     ["print('at work'); import time; time.sleep(600)", "print('at work')\nwhile True: pass"],

@@ -1,88 +1,147 @@
-"""Damage to real files, drawn from a seeded generator: what a disk, an editor, another program or an attacker leaves.
+"""Damage to real files, as hypothesis draws it: what a disk, an editor, another program or an attacker leaves.
 
-Every mutation is a function of a generator and of the file's bytes, so that a property test can draw it from anywhere.
+The examples are the same in each run of the tests. `FUZZ_EXAMPLES=5000 pytest tests/unit/test_fuzz.py` draws that many
+for each property, others each time.
 """
 
 import json
-import random
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from typing import Any
 
-Mutation = Callable[[random.Random, bytes], bytes]
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
 HOSTILE_TEXT = (
     *("", "\x00", "\n\n\r", "\x1b[31mred\x1b[0m\x07", "\u202etfel", "\ud800", "\ufeff", "../../etc", "/etc/passwd"),
     *("a" * 100_000, "../" * 1000, "%s%n{0}{x}", "<script>", "[bold]", "ch07:transpose\nok", "\u2028", "\U0001f600"),
 )
-HOSTILE_VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 99, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.0, -0.0, 5e-324, 1e308, -1e308),
-    *(float("nan"), float("inf"), float("-inf"), [], {}, [[]], [None], {"": None}, {"\x1b[31m\n": 1}, *HOSTILE_TEXT),
+HOSTILE_NUMBERS = (
+    *(0, -1, 1, 99, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.0, -0.0, 5e-324, 1e308, -1e308),
+    *(float("nan"), float("inf"), float("-inf")),
+)
+TEXT = st.sampled_from(HOSTILE_TEXT) | st.text(st.characters(), max_size=20)
+LEAVES = st.sampled_from(HOSTILE_NUMBERS) | TEXT | st.none() | st.booleans() | st.integers() | st.floats()
+VALUES = st.recursive(LEAVES, lambda few: st.lists(few, max_size=3) | st.dictionaries(TEXT, few, max_size=3))
+NUMBERS = st.sampled_from(HOSTILE_NUMBERS) | st.integers() | st.floats()
+
+# What somebody may type, or paste, as a target.
+PLACES = ("", ":transpose", ":", ":no_such", "/optimized_transpose.py", "/baseline_x.py", "/../x", "/", " ", "\n")
+PIECES = ("ch07", "ch", "all", "..", "optimized_", "\u0667", "--", "-t", "9" * 5000, *PLACES)
+WORDS = st.builds("ch{:02}{}".format, st.integers(0, 30), st.sampled_from(PLACES)) | st.lists(
+    st.sampled_from(PIECES) | TEXT, min_size=1, max_size=5
+).map("".join)
+
+# A pair's file, or something near to one.
+LINES = (
+    *('"""Doubles."""', "from common.python.workload import Workload", "requires = needs(gpus=1)", "requires = {}"),
+    *("workload = Workload(isolated=True)", "requires = needs(sm={})", "def prepare(a): return {}", "import triton"),
+)
+DEEP = st.sampled_from(("(", "-", "not ", "lambda: ", "1+", "a.b(", "[", "x=", "{1:"))
+CODE = (
+    TEXT | VALUES.map(repr) | st.tuples(DEEP, st.sampled_from((50, 500, 5000))).map(lambda few: few[0] * few[1] + "1")
+)
+SOURCES = st.binary(max_size=99) | st.lists(st.tuples(st.sampled_from(LINES), CODE), max_size=5).map(
+    lambda lines: "\n".join(line.replace("{}", code) for line, code in lines).encode(errors="surrogatepass")
 )
 
 
-def truncated(rng: random.Random, content: bytes) -> bytes:
-    return content[: rng.randrange(len(content))]
-
-
-def flipped(rng: random.Random, content: bytes) -> bytes:
-    damaged = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 8, 64))):
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-    return bytes(damaged)
-
-
-def spliced(rng: random.Random, content: bytes) -> bytes:
-    """A stretch doubled, dropped or moved, as two writers of one file leave it."""
-    first, last = sorted(rng.randrange(len(content)) for _ in range(2))
-    place = rng.randrange(len(content))
-    return rng.choice(
-        (
-            content[:first] + content[last:],
-            content[:last] + content[first:],
-            content[:place] + content[first:last] + content[place:],
-        )
+def examples(number: int) -> settings:
+    """How a property is tested: with this many examples, always the same, however long one takes."""
+    asked = os.environ.get("FUZZ_EXAMPLES")
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    return settings(
+        max_examples=int(asked or number),
+        derandomize=asked is None,
+        deadline=None,
+        database=None,
+        suppress_health_check=slow,
     )
 
 
-def nested(rng: random.Random, content: bytes) -> bytes:
-    deep = rng.choice((100, 1000, 100_000))
-    inner = rng.choice((b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"[" * deep))
-    return rng.choice((inner, content.rstrip()[:-1] + b', "deep": ' + inner + b"}"))
+def damaged(content: bytes) -> st.SearchStrategy[bytes]:
+    """Bytes of a JSON object, damaged in one way."""
+    whole = [other_bytes(), truncated(content), flipped(content), spliced(content), nested(content)]
+    return st.one_of(*whole, swapped(content), renamed(content), repeated(content), other_version(content))
 
 
-def swapped(rng: random.Random, content: bytes) -> bytes:
-    """One value, anywhere in the document, becomes one of another type, size or sign."""
+def truncated(content: bytes) -> st.SearchStrategy[bytes]:
+    return st.integers(0, len(content) - 1).map(lambda end: content[:end])
+
+
+@st.composite
+def flipped(draw: st.DrawFn, content: bytes) -> bytes:
+    damage = bytearray(content)
+    for place in draw(st.lists(st.integers(0, 8 * len(content) - 1), min_size=1, max_size=9)):
+        damage[place // 8] ^= 1 << place % 8
+    return bytes(damage)
+
+
+@st.composite
+def spliced(draw: st.DrawFn, content: bytes) -> bytes:
+    """A stretch doubled, dropped or moved, as two writers of one file leave it."""
+    first, place, last = sorted(draw(st.integers(0, len(content))) for _ in range(3))
+    dropped, doubled = content[:first] + content[last:], content[:last] + content[first:]
+    moved = content[:first] + content[place:last] + content[first:place] + content[last:]
+    return draw(st.sampled_from((dropped, doubled, moved)))
+
+
+@st.composite
+def nested(draw: st.DrawFn, content: bytes) -> bytes:
+    deep = draw(st.sampled_from((100, 1000, 100_000)))
+    inner = draw(st.sampled_from((b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"[" * deep)))
+    return draw(st.sampled_from((inner, content.rstrip()[:-1] + b', "deep": ' + inner + b"}")))
+
+
+@st.composite
+def swapped(draw: st.DrawFn, content: bytes) -> bytes:
+    """Up to three values, anywhere in the document, become others of any type, size or sign."""
     document = json.loads(content)
-    holder, key = rng.choice(list(places(document)))
-    holder[key] = rng.choice(HOSTILE_VALUES)
+    for _ in range(draw(st.integers(1, 3))):
+        swap(draw, document)
     return dumped(document)
 
 
-def renamed(rng: random.Random, content: bytes) -> bytes:
+def swap(draw: st.DrawFn, document: Any) -> None:
+    """Put another value at some place in a document, of the same kind in one case of two."""
+    found = list(places(document))
+    holder, key = found[draw(st.integers(0, len(found) - 1))]
+    number = isinstance(holder[key], int | float) and not isinstance(holder[key], bool)
+    alike = NUMBERS if number else TEXT if isinstance(holder[key], str) else VALUES
+    holder[key] = draw(alike | VALUES)
+
+
+@st.composite
+def renamed(draw: st.DrawFn, content: bytes) -> bytes:
     """A field is gone, or goes by another name."""
     document = json.loads(content)
-    holder, key = rng.choice([place for place in places(document) if isinstance(place[0], dict)])
+    found = [place for place in places(document) if isinstance(place[0], dict)]
+    holder, key = found[draw(st.integers(0, len(found) - 1))]
     value = holder.pop(key)
-    if rng.random() < 0.5:
-        holder[rng.choice(HOSTILE_TEXT)] = value
+    if draw(st.booleans()):
+        holder[draw(TEXT)] = value
     return dumped(document)
 
 
-def repeated(rng: random.Random, content: bytes) -> bytes:
+@st.composite
+def repeated(draw: st.DrawFn, content: bytes) -> bytes:
     """A key of the outermost object stands twice, with another value."""
-    document = json.loads(content)
-    key = rng.choice(list(document))
-    pair = dumped({key: rng.choice(HOSTILE_VALUES)})[1:-1]
-    return rng.choice((b"{" + pair + b", " + content.lstrip()[1:], content.rstrip()[:-1] + b", " + pair + b"}"))
-
-
-def other_version(rng: random.Random, content: bytes) -> bytes:
-    return dumped({**json.loads(content), "schema_version": rng.choice((0, 3, 99, -1, 2**70, "1", None, 1.5))})
-
-
-def foreign(rng: random.Random, content: bytes) -> bytes:
-    return rng.choice(
-        (b"", b"\n", b"null", b"[]", b"{}", b"0", b'""', b"\xff\xfe\x00", b"%PDF-1.7", rng.randbytes(999))
+    key = draw(st.sampled_from(list(json.loads(content))))
+    twice = dumped({key: draw(VALUES)})[1:-1]
+    return draw(
+        st.sampled_from((b"{" + twice + b", " + content.lstrip()[1:], content.rstrip()[:-1] + b", " + twice + b"}"))
     )
+
+
+def other_version(content: bytes) -> st.SearchStrategy[bytes]:
+    document = json.loads(content)
+    versions = st.sampled_from((0, 3, 99, -1, 2**70, "1", None, 1.5))
+    return versions.map(lambda version: dumped({**document, "schema_version": version}))
+
+
+def other_bytes() -> st.SearchStrategy[bytes]:
+    known = st.sampled_from((b"", b"\n", b"null", b"[]", b"{}", b"0", b'""', b"\xff\xfe\x00", b"%PDF-1.7"))
+    return known | st.binary(max_size=99) | VALUES.map(dumped)
 
 
 def places(document: Any) -> Iterator[tuple[Any, Any]]:
@@ -98,33 +157,3 @@ def places(document: Any) -> Iterator[tuple[Any, Any]]:
 
 def dumped(document: Any) -> bytes:
     return json.dumps(document).encode()
-
-
-BYTES: tuple[Mutation, ...] = (truncated, flipped, spliced, nested, foreign)
-DOCUMENT: tuple[Mutation, ...] = (swapped, swapped, swapped, renamed, repeated, other_version)
-
-
-def mutate(rng: random.Random, content: bytes) -> bytes:
-    """Bytes of a JSON object, damaged in one way."""
-    return rng.choice(BYTES + DOCUMENT)(rng, content)
-
-
-def word(rng: random.Random) -> str:
-    """What somebody may type, or paste, as a target."""
-    pieces = (
-        "ch07",
-        "ch7",
-        ":",
-        "/",
-        "..",
-        "transpose",
-        "optimized_",
-        "baseline_x.py",
-        "all",
-        "ch",
-        "99",
-        "\u0667",
-        " ",
-    )
-    made = "".join(rng.choice((*pieces, *HOSTILE_TEXT)) for _ in range(rng.randint(1, 5)))
-    return made if rng.random() < 0.8 else "ch" + "9" * rng.choice((5, 5000, 100_000))

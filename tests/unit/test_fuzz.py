@@ -1,26 +1,32 @@
 """What is read back is of the right type, or refused with one type of error in one short line; never a traceback.
 
-The damage is drawn from seeded generators in fuzz.py. Every property takes a seed alone, so hypothesis may draw it.
+What the damage is, fuzz.py says. That the commands end with 2 and one line is tested on their own entry points.
 """
 
 import ast
 import io
+import itertools
 import json
 import os
-import random
 import re
+import sys
+import tempfile
 import tracemalloc
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fuzz import HOSTILE_VALUES, dumped, mutate, places, word
+from fuzz import SOURCES, TEXT, VALUES, WORDS, damaged, dumped, examples, swap
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic_run import HOSTILE, pair, summary, write_run
 from typer.testing import CliRunner
 
+from common.python import lock
 from common.python.artifacts import Run, read_journal, read_model, read_run
+from common.python.checks import check_chapters
 from common.python.discovery import find_pairs, select
 from common.python.expectation_check import hold_run
 from common.python.expectation_runs import made_of
@@ -32,13 +38,15 @@ from common.python.peak_store import PeakFileError, Survey
 from common.python.peak_store import load as load_peaks
 from common.python.report_html import page
 from common.python.results import Manifest, PairResult
+from common.python.resume import go_on
 from common.python.run_comparison import print_comparison
 from common.python.targets import CHAPTERS, Target, TargetError, parse
 from common.python.text import clean
+from tools.analysis import analyze_expectations
+from tools.cli import benchmark_cli
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(int(os.environ.get("FUZZ_SEEDS", "120")))  # of each reader
 RESULTS = "ch07_copy/results/benchmark_test_results.json"
 LONGEST = 600  # characters of a refusal, which quotes at most 200 of the file and a path
 
@@ -110,10 +118,149 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name: str, run: Path) -> 
     whole = path.read_bytes()
     assert isinstance(read_or_refuse(reader, run), reader.gives)
     outcomes = set()
-    for seed in SEEDS:
-        path.write_bytes(mutate(random.Random(seed), whole))
+
+    @examples(60)
+    @given(damaged(whole))
+    def holds(content: bytes) -> None:
+        path.write_bytes(content)
         outcomes.add(type(read_or_refuse(reader, run)))
+
+    holds()
     assert str in outcomes
+
+
+def ended(main: Callable[[], None], *words: object) -> tuple[object, str, str]:
+    """Exit code, stdout and stderr of an entry point, called with these words."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["command", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code or 0, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("file", ["summary.json", RESULTS, "peaks.json", "ch07/expectations_h200.json"])
+def test_a_command_on_a_damaged_file_is_done_or_ends_with_2_and_one_line(file: str, run: Path, tmp_path: Path) -> None:
+    """Whatever the command: what reads the file is the same, what is made of it is not."""
+    other, root = run_folder(tmp_path / "other"), tmp_path / "root"
+    (root / "ch07").mkdir(parents=True)
+    (root / "ch07" / "expectations_h200.json").write_bytes((run / "expectations_h200.json").read_bytes())
+    path = (root if file.startswith("ch07/") else run) / file
+    commands: list[tuple[object, ...]] = [
+        (benchmark_cli.main, "compare", run, other),
+        (benchmark_cli.main, "compare", other, run, "--json"),
+        (analyze_expectations.main, "--artifacts-dir", run, "--root", root),
+        (analyze_expectations.main, "--artifacts-dir", run, "--root", root, "--update", "--provisional"),
+    ]
+    if file.startswith("ch07/"):
+        commands = commands[2:]
+    whole, codes = path.read_bytes(), set()
+
+    @examples(12)
+    @given(damaged(whole))
+    def holds(content: bytes) -> None:
+        for main, *words in commands:
+            path.write_bytes(content)
+            code, out, err = ended(main, *words)
+            codes.add(code)
+            assert code in (0, 2), (code, err)
+            if code == 2:
+                assert err.count("\n") == 1
+                assert_one_line(err.removesuffix("\n"))
+            assert out.replace("\n", "").replace("\t", "").isprintable()
+
+    holds()
+    assert 2 in codes
+
+
+def test_damaged_expectations_are_a_problem_of_their_file(run: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "ch07").mkdir(parents=True)
+    path = root / "ch07" / "expectations_h200.json"
+    whole = (run / "expectations_h200.json").read_bytes()
+    found = set()
+
+    @examples(40)
+    @given(damaged(whole))
+    def holds(content: bytes) -> None:
+        path.write_bytes(content)
+        files, _ = check_chapters(root, ["ch07"])
+        assert files.passed + len(files.problems) == 1
+        for problem in files.problems:
+            assert_one_line(problem.message)
+        found.add(files.passed)
+
+    holds()
+    assert 0 in found
+
+
+def test_a_damaged_run_is_gone_on_with_or_refused_in_one_line(run: Path) -> None:
+    about = read_model(run / "manifest.json", Manifest)
+    whole = {name: (run / name).read_bytes() for name in ("journal.jsonl", "manifest.json", RESULTS)}
+    outcomes = set()
+
+    @examples(60)
+    @given(st.sampled_from(sorted(whole)).flatmap(lambda name: st.tuples(st.just(name), damaged(whole[name]))))
+    def holds(damage: tuple[str, bytes]) -> None:
+        for name, content in whole.items():
+            (run / name).write_bytes(content)
+        (run / damage[0]).write_bytes(damage[1])
+        said: list[str] = []
+        try:
+            results, _ = go_on(run, about, said.append)
+            assert all(isinstance(result, PairResult) for result in results)
+            outcomes.add(type(results))
+        except ValueError as error:
+            assert_one_line(str(error)[: LONGEST - 1])  # all that differs between two runs may be much
+            outcomes.add(ValueError)
+        for line in said:
+            assert_one_line(line)
+
+    holds()
+    assert outcomes == {list, ValueError}
+
+
+def test_a_journal_too_large_to_be_one_is_refused_before_it_is_mended(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = read_model(run / "manifest.json", Manifest)
+    monkeypatch.setattr("common.python.foreign.MOST_BYTES", 1 << 20)
+    (run / "journal.jsonl").write_bytes(b"x" * (1 << 21))
+    said: list[str] = []
+    with pytest.raises(ValueError, match=r"journal\.jsonl is damaged or foreign: it is larger than 1 MiB"):
+        go_on(run, about, said.append)
+    assert (said, (run / "journal.jsonl").stat().st_size) == ([], 1 << 21)
+
+
+def test_whatever_a_lock_file_holds_its_holder_is_told_in_one_line(tmp_path: Path) -> None:
+    """Everybody may write in the folder for temporary files."""
+    path = tmp_path / "x.lock"
+    honest = dumped({"pid": 7, "command": "run ch7", "started": "2026-01-02T03:04:05+00:00"})
+
+    @examples(100)
+    @given(damaged(honest) | st.fixed_dictionaries(dict.fromkeys(("pid", "command", "started"), VALUES)).map(dumped))
+    def holds(content: bytes) -> None:
+        path.write_bytes(content)
+        with path.open("rb") as file:
+            assert_one_line(lock.holder(file))
+
+    holds()
+    path.write_bytes(honest)
+    with path.open("rb") as file:
+        assert lock.holder(file) == "pid 7 (run ch7), since 2026-01-02T03:04:05+00:00"
+
+
+@examples(100)
+@given(SOURCES)
+def test_whatever_a_pairs_file_holds_is_a_variant_or_a_problem(source: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ch07" / "baseline_x.py"
+        path.parent.mkdir()
+        path.write_bytes(source)
+        [found] = find_pairs(Path(folder))
+    [variant] = found.variants
+    if variant.problem is not None:
+        assert_one_line(clean(variant.problem))
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -162,42 +309,45 @@ def test_what_is_no_number_is_refused(value: str, run: Path) -> None:
         read_model(path, Manifest)
 
 
-def poisoned(rng: random.Random, folder: Path) -> None:
-    """A run that agrees with itself, with any value changed in a pair and perhaps one of its manifest."""
-    result = json.loads((folder / RESULTS).read_bytes())
-    about = json.loads((folder / "summary.json").read_bytes())
-    for document in [result] * rng.choice((1, 1, 3)) + [about["manifest"]] * rng.randrange(2):
-        holder, key = rng.choice(list(places(document)))
-        holder[key] = rng.choice(HOSTILE_VALUES)
-    about["pairs"] = [{**result, "blocks": []}]
-    (folder / RESULTS).write_bytes(dumped(result))
-    (folder / "summary.json").write_bytes(dumped(about))
+@st.composite
+def poisoned(draw: st.DrawFn, result: bytes, about: bytes) -> tuple[bytes, bytes]:
+    """A run that agrees with itself, with any values changed in its pair and perhaps one of its manifest."""
+    changed, around = json.loads(result), json.loads(about)
+    for _ in range(draw(st.integers(1, 2))):
+        swap(draw, changed)
+    if draw(st.booleans()):
+        swap(draw, around["manifest"])
+    around["pairs"] = [{**changed, "blocks": []}]
+    return dumped(changed), dumped(around)
 
 
 def test_what_is_made_of_a_poisoned_run_is_made_or_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     other = run_folder(tmp_path / "other")
     expected = {"ch07:copy": read_expectations(run / "expectations_h200.json").pairs["copy"]}
-    whole = {name: (run / name).read_bytes() for name in (RESULTS, "summary.json")}
     uses: list[Callable[[], object]] = [
         lambda: print_comparison(run, other, as_json=False),
         lambda: print_comparison(other, run, as_json=True),
         lambda: hold_run(read_run(run), expected),
         lambda: junit_xml(read_run(run).summary),
     ]
-    made = 0
-    for seed in SEEDS:
-        for name, content in whole.items():
-            (run / name).write_bytes(content)
-        poisoned(random.Random(seed), run)
-        for use in uses + ([lambda: page(read_run(run), tmp_path)] if seed % 40 == 0 else []):
+    made, drawn = [], itertools.count(1)
+
+    @examples(100)
+    @given(poisoned((run / RESULTS).read_bytes(), (run / "summary.json").read_bytes()))
+    def holds(documents: tuple[bytes, bytes]) -> None:
+        (run / RESULTS).write_bytes(documents[0])
+        (run / "summary.json").write_bytes(documents[1])
+        for use in uses + ([lambda: page(read_run(run), tmp_path)] if next(drawn) % 20 == 0 else []):  # it is slow
             try:
                 with redirect_stdout(io.StringIO()):
                     use()
             except (ValueError, ArithmeticError) as error:  # what the commands take
                 assert_one_line(clean(str(error)))
             else:
-                made += 1
-    assert made > len(SEEDS) / 4  # else only refusals were tested
+                made.append(use)
+
+    holds()
+    assert len(made) > next(drawn) / 4  # else only refusals were tested
 
 
 @pytest.mark.parametrize("words", [["report"], ["compare", "RUN"]])
@@ -280,19 +430,35 @@ def test_the_results_of_a_whole_journal_are_read(run: Path) -> None:
 
 
 def test_a_word_is_a_target_or_refused_in_one_line() -> None:
-    pairs, understood = find_pairs(ROOT), 0
-    for seed in range(2000):
-        text = word(random.Random(seed))
+    pairs, understood = find_pairs(ROOT), []
+
+    @examples(500)
+    @given(WORDS)
+    def holds(text: str) -> None:
         try:
             targets = parse(text)
             assert all(isinstance(target, Target) and target.chapter in CHAPTERS for target in targets)
-            understood += 1
+            understood.append(text)
             select(pairs, targets)
         except TargetError as error:
             told = str(error)
             assert_one_line(told[: LONGEST - 1])  # the pairs there are may be many
             assert told.isprintable()
-    assert understood > 20
+
+    holds()
+    assert len(understood) > 20
+
+
+@examples(60)
+@given(st.sampled_from(("show", "list", "verify", "build")), WORDS | TEXT)
+def test_a_word_that_is_no_target_is_a_usage_error(command: str, word: str) -> None:
+    try:
+        parse(word)
+        return
+    except TargetError:
+        code, out, err = ended(benchmark_cli.main, command, f"--targets={word}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err[:-1].isprintable()
 
 
 @pytest.mark.parametrize("command", ["show", "list", "run", "verify"])

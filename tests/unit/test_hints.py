@@ -9,6 +9,7 @@ from common.python.hints import HINTS, hint
     ("reason", "says"),
     [
         ("no answer within 3 s during prepare", "--timeout-multiplier"),
+        ("no answer within 3 s during prepare: rank 0 is at x.py:3, rank 1 has done its part", "same collectives"),
         ("AcceleratorError: CUDA error: an illegal memory access was encountered", "sanitize.sh"),
         ("AcceleratorError: CUDA error: misaligned address", "sanitize.sh"),
         ("AcceleratorError: CUDA error: device-side assert triggered", "sanitize.sh"),

@@ -15,22 +15,22 @@ Rule = Callable[[Path], list[str]]
 # From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
 LAYERS = {
     "facts": "machine results text statistics hardware targets performance_targets manifest artifacts features "
-    "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign",
+    "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology",
     "contract": "workload requirements cuda clock",
     "mechanism": "discovery worker channel crew bench preparation process_settings proof verification sampling "
-    "distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links peaks_host peak_survey "
-    "doctor_gpu doctor_host clocks_lock compilation triton_targets memory_history profiled_step",
+    "launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links "
+    "peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets memory_history profiled_step",
     "story": "runner session settings assignment resume schedule roster judgement expectations benchmark_comparison "
     "report markdown display listing sources markup report_html report_plots report_sources junit publish checks "
     "verify doctor peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
-    "run_comparison",
+    "run_comparison following",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
 # What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
 WORKERS = {
     *("workload", "clock", "bench", "preparation", "process_settings", "proof"),
-    *("verification", "sampling", "distributed", "profiling", "peaks", "memory_history", "profiled_step"),
+    *("verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history", "profiled_step"),
     *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "triton_targets"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50

@@ -17,6 +17,7 @@ from common.python import sampling
 from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation
 from common.python.proof import prove
+from common.python.ranks import ALONE, Ranks
 from common.python.sampling import MOST_STEPS, SLACK_US, WINDOW, Sampler
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
@@ -123,10 +124,13 @@ def named(script: Script, *names: str) -> dict[str, Prepare]:
 def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, int]]:
     """Warm up variants a and b by a script; the steps per sample and the samples that each variant took."""
 
-    def run(times: Times, limit_s: float = 3.0, problem: Workload | None = None) -> tuple[int, int]:
+    def run(
+        times: Times, limit_s: float = 3.0, problem: Workload | None = None, ranks: Ranks = ALONE
+    ) -> tuple[int, int]:
         clock = ScriptedCpu(times)
         monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=lambda: clock.script.now_us / 1e6))
         prep = prepare(tmp_path, problem, **named(clock.script, "a", "b"))
+        prep.ranks = ranks
         clock.script.called.clear()
         steps = Sampler(clock, "end_to_end").warm(prep, ["a", "b"], limit_s, lambda who, what: None)
         seen = [name for name, _ in clock.script.seen]
@@ -165,6 +169,26 @@ def test_warm_up_ends_at_the_limit_within_a_window(warm: Warm) -> None:
     steps, samples = warm(lambda name, nth: 50_000.0 + 5_000 * nth, limit_s=0.74)
     assert steps == 1
     assert samples == 6  # 2 x (50 + 55 + 60 + 65 + 70 + 75) = 750 ms
+
+
+@dataclass(eq=False)
+class OtherRanks(Ranks):
+    """Ranks that say, whenever they are asked, what stands next in `said`, and then agree with this one."""
+
+    said: list[bool] = field(default_factory=list)
+
+    def either(self, flag: bool) -> bool:
+        return (self.said.pop(0) if self.said else False) or flag
+
+
+def test_warm_up_goes_on_while_another_rank_is_not_steady(warm: Warm) -> None:
+    in_window = [False] * WINDOW  # whether the time is up
+    others = OtherRanks(said=[*in_window, False, *in_window, True, *in_window, False])
+    assert warm(lambda name, nth: 200.0, ranks=others) == (1, 1 + 3 * WINDOW)
+
+
+def test_warm_up_ends_when_the_time_of_another_rank_is_up(warm: Warm) -> None:
+    assert warm(lambda name, nth: 200.0, ranks=OtherRanks(said=[False, False, False, True])) == (1, 1 + 4)
 
 
 def test_without_time_to_warm_up_every_variant_runs_all_the_same(warm: Warm) -> None:

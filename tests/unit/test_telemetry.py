@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.python.results import Telemetry
-from common.python.telemetry import Monitor, harmful
+from common.python.telemetry import Monitor, harmful, worst
 
 
 class Refused(Exception):
@@ -112,3 +112,12 @@ def test_only_thermal_and_hardware_slowdowns_discard_a_block(
 def test_the_sentence_names_the_slowdown_and_not_the_power_cap() -> None:
     seen = Telemetry(throttle=["sw_power_cap", "hw_thermal_slowdown"])
     assert harmful(seen) == "GPU slowed by hw_thermal_slowdown"
+
+
+def test_of_several_gpus_the_worst_of_each_reading_counts() -> None:
+    first = Telemetry(sm_mhz=1980, power_w=690.0, temperature_c=50, throttle=["sw_power_cap"], other_processes=0)
+    second = Telemetry(sm_mhz=1200, power_w=400.0, temperature_c=80, throttle=["hw_slowdown"], other_processes=1)
+    both = worst([first, second])
+    assert (both.sm_mhz, both.power_w, both.temperature_c, both.memory_mhz) == (1200, 690.0, 80, None)
+    assert (both.throttle, both.other_processes) == (["sw_power_cap", "hw_slowdown"], 1)
+    assert harmful(both) == "GPU slowed by hw_slowdown"

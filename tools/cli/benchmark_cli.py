@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, measure, publish, usage
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, launch, measure, publish, usage
 
 if TYPE_CHECKING:  # the real imports are inside the commands, so that --help answers at once
     from common.python.discovery import Pair
@@ -29,6 +29,11 @@ Targets = Annotated[
 Words = Annotated[list[str] | None, typer.Argument(help="The same, without the option.", show_default=False)]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
+IterationsOption = Annotated[int | None, typer.Option(min=1, help="Samples of each variant, instead of precision.")]
+ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
+RanksOption = Annotated[
+    int | None, typer.Option(min=1, help="Ranks here of a pair on several GPUs; by default as few as it needs.")
+]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 
 
@@ -38,22 +43,22 @@ def run(
     targets: Targets = None,
     artifacts_dir: Annotated[Path, typer.Option(help="Results go to a new folder in here.")] = Path("artifacts"),
     size: Annotated[str | None, typer.Option(help="bench, cpu or test; by default what fits this machine.")] = None,
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Samples of each variant, instead of precision.")
-    ] = None,
+    iterations: IterationsOption = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Warm-up steps of each variant in a round.")] = None,
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of sampling for a pair.")] = 3.0,
     timeout_multiplier: Annotated[float, typer.Option(min=0.01, help="Scales the time limit of a pair.")] = 1.0,
     suite_timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for all pairs together.")] = None,
     reproducible: Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")] = False,
-    cold_start: Annotated[
-        bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")
-    ] = False,
+    cold_start: ColdOption = False,
     profile: Annotated[bool, typer.Option(help="Trace a step of each variant, with ncu and nsys too.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this artifacts folder.")] = None,
     fail_fast: Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")] = False,
     lock_clocks: Annotated[str | None, typer.Option(help="Hold the GPU at base, boost or these MHz (root).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
+    nproc_per_node: RanksOption = None,
+    nnodes: Annotated[int, typer.Option(min=1, help="Hosts that run this command together, with one --seed.")] = 1,
+    node_rank: Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")] = 0,
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT on which node rank 0 listens.")] = None,
     junit: JunitOption = None,
     wait: WaitOption = True,
     root: RootOption = ROOT,
@@ -80,6 +85,7 @@ def run(
         seed=seed,
         budget_s=budget,
         lock_clocks=lock_clocks,
+        launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
     raise typer.Exit(measure(options, junit, wait))
 

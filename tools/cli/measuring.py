@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from common.python.display import Display
     from common.python.interrupt import Interrupts
+    from common.python.launch import Launch
     from common.python.lock import Claim
     from common.python.runner import Options, Suite
 
@@ -32,15 +33,27 @@ def told(line: str) -> None:
 
 
 def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim":
-    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it."""
+    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it.
+
+    It waits until this process is `limit_s` seconds old.
+    """
     from common.python.lock import hold
 
-    wait_s = (limit_s or math.inf) if wait else 0.0
-
     def claim(uuid: str | None) -> None:
-        stack.enter_context(hold(uuid, told, wait_s))
+        left_s = math.inf if limit_s is None else max(0.0, limit_s - _age_s())
+        stack.enter_context(hold(uuid, told, left_s if wait else 0.0))
 
     return claim
+
+
+def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoint: str | None) -> "Launch":
+    """How the ranks of pairs on several GPUs are started."""
+    from common.python.launch import Launch, LaunchError
+
+    try:
+        return Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint)
+    except LaunchError as error:
+        raise usage(str(error)) from error
 
 
 def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:

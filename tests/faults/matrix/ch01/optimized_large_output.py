@@ -1,4 +1,4 @@
-"""Returns what its baseline does, 4 MiB of it on a CPU and 1 GiB on a GPU."""
+"""Returns what its baseline does, 1 MiB of it on a CPU and 1 GiB on a GPU."""
 
 from torch import Tensor
 

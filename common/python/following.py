@@ -1,0 +1,26 @@
+"""A pair's session on a host that another one leads: its ranks are started and watched here, all else is done there."""
+
+from common.python.discovery import Pair
+from common.python.results import PairResult
+from common.python.settings import Settings
+from common.python.worker import Worker, WorkerError
+
+PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at its previous pair
+
+
+def follow(pair: Pair, result: PairResult, settings: Settings) -> PairResult:
+    """Take part until the leading host has ended the pair; it has the result, and this host's row says so."""
+    log = settings.folder / "logs" / "worker0.log"
+    worker = Worker(settings.root, settings.scratch / "worker0", log, settings.for_worker(pair, 0))
+    try:
+        worker.call("watch", PATIENCE * settings.time_limit_s)
+        result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"
+    except WorkerError as error:
+        result.status, result.reason = "failed", f"{error.who}: {error.reason}"
+    finally:
+        Worker.close_all([worker])
+        result.log = worker.log_tail()
+    for row in result.variants:
+        if row.status == "proven":
+            row.status, row.reason = result.status, result.reason
+    return result

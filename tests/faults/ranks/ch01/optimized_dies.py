@@ -1,0 +1,23 @@
+"""Reads from address 0 on rank 1."""
+
+import ctypes
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ch01.baseline_dies import workload as workload
+from common.python.workload import Step
+
+
+def prepare(a: Tensor) -> Step:
+    out = torch.empty_like(a)
+
+    def step() -> Tensor:
+        out.copy_(a)
+        if dist.get_rank() == 1:
+            ctypes.string_at(0)
+        dist.all_reduce(out)
+        return out
+
+    return step

@@ -1,0 +1,75 @@
+"""Ranks on real GPUs: what gloo ranks are proven to do on a CPU, NCCL ranks do on two GPUs."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.python.discovery import find_pairs
+from common.python.machine import machine
+from common.python.results import Manifest, PairResult
+from common.python.runner import Options, open_suite
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
+from test_ranks import REFUSED, TOLD
+
+TESTS = Path(__file__).resolve().parents[1]
+FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"
+LIMIT = 0.2  # of 120 s: NCCL sets itself up within
+ON_DEVICE = {  # the host does not wait in a collective, as it does on gloo, but for its GPU
+    "skips_collective": "rank 0 waits for its GPU, rank 1 has done its part",
+    "hangs": r"rank 1 is at optimized_hangs\.py:\d+",
+}
+
+pytestmark = pytest.mark.skipif(len(machine().gpus) < 2, reason="needs two CUDA GPUs")
+
+
+def run(root: Path, target: str, folder: Path, **options: object) -> PairResult:
+    asked = {"iterations": 6, "warmup": 1, "seed": 0, **options}
+    suite = open_suite(Options([target], root=root, artifacts_dir=folder, **asked), lambda phase, result: None)  # type: ignore[arg-type]
+    [result] = suite.run().pairs
+    return PairResult.model_validate_json(
+        (suite.folder / f"{result.chapter}_{result.name}" / "results" / "benchmark_test_results.json").read_text()
+    )
+
+
+def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(tmp_path: Path) -> None:
+    result = run(FAULTS, "ch02:healthy", tmp_path)
+    assert (result.status, result.reason) == ("measured", None)
+    for block in result.blocks:
+        assert all(sample.device_us and sample.device_us > 0 for sample in block.samples)
+        assert all(sample.wall_us and sample.wall_us > 0 for sample in block.walls)
+        assert len(block.gpus) == 2
+    for variant in result.variants:
+        assert variant.why is not None
+        assert variant.why.kernels
+    [manifest] = tmp_path.glob("*/manifest.json")
+    topology = Manifest.model_validate_json(manifest.read_text()).topology
+    assert topology is not None
+    assert len(topology.links) >= 2
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_fault_of_one_rank_names_it_and_leaves_no_process_on_a_gpu(name: str, tmp_path: Path) -> None:
+    result = run(FAULTS, f"ch01:{name}", tmp_path, timeout_multiplier=LIMIT)
+    assert result.status == "failed"
+    assert re.search(ON_DEVICE.get(name, TOLD[name][0]), result.reason or ""), result.reason
+    after = run(FAULTS, "ch02:healthy", tmp_path)
+    assert (after.status, after.reason) == ("measured", None)
+    assert {gpu.other_processes for block in after.blocks for gpu in block.gpus} <= {0, None}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_cheat_is_refused_on_nccl_and_its_honest_twin_accepted(name: str, tmp_path: Path) -> None:
+    rows = {row.label: row for row in run(CHEATS, f"ch01:{name}", tmp_path, iterations=2).variants}
+    assert rows["optimized"].verdict == "invalid"
+    assert re.search(REFUSED[name], rows["optimized"].reason or ""), rows["optimized"].reason
+    assert rows["honest"].status == "measured"
+
+
+@pytest.mark.parametrize("pair", [pair for pair in find_pairs(TESTS.parent) if pair.gpus == 2], ids=lambda p: p.key)
+def test_every_pair_on_two_gpus_is_proven_and_timed(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    result = run(TESTS.parent, pair.key, tmp_path, iterations=2)
+    assert result.status == "measured", result.reason
+    assert {row.reason for row in result.variants if row.status == "failed"} == set()

@@ -1,0 +1,393 @@
+"""Pairs on several GPUs, on two gloo ranks of this CPU: what is right is proven and timed, whatever goes wrong ends."""
+
+import multiprocessing.forkserver
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tree import Tree, row
+
+from common.python.discovery import Pair, find_pairs
+from common.python.following import follow
+from common.python.launch import Launch
+from common.python.reaper import children
+from common.python.results import PairResult, Telemetry, VariantResult
+from common.python.roster import Roster, new_row
+from common.python.runner import Options, open_suite
+from common.python.session import Session
+from common.python.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+FAULTS = {pair.name: pair for pair in find_pairs(ROOT / "faults" / "ranks")}
+CHEATS = {pair.name: pair for pair in find_pairs(ROOT / "cheats" / "ranks")}
+LIMIT_S = 3.0
+TOLD = {  # what the reason says, and which line it names
+    "raises": (r"ValueError at optimized_raises.py:(\d+): rank 1 has no luck, on rank 1", "raise ValueError"),
+    "dies": (r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)", "ctypes.string_at(0)"),
+    "exits": (r"rank 1 exited with code 0 during prepare()", None),
+    "hangs": (
+        r"no answer within \d s during prepare: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
+        "time.sleep(600)",
+    ),
+    "skips_collective": (
+        r"during prepare: rank 0 is at optimized_skips_collective.py:(\d+), rank 1 has done its part",
+        "dist.all_reduce(out)",
+    ),
+}
+REFUSED = {
+    "one_rank": r"relative error 1\.00e-03, .*, on rank 1",
+    "local_copy": "relative error",
+    "low_precision": r"relative error \d\.\d+e-03",
+}
+SUM = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            out = a.clone()
+            {before}
+            dist.all_reduce(out)
+            {after}
+            return out
+
+        return step
+"""
+
+
+def settings_for(pair: Pair, root: Path, folder: Path, **changed: Any) -> Settings:
+    """Two blocks in one round and no warm-up, unless told otherwise."""
+    plain = Settings(root=root, folder=folder, scratch=folder / "scratch", size="cpu", seed=3, device="cpu")
+    return replace(plain, **{"iterations": 2, "warmup": 0, "time_limit_s": 60.0, **changed})
+
+
+def session(pair: Pair, root: Path, folder: Path, **changed: Any) -> PairResult:
+    """Prove and time a pair on gloo ranks, which `run` only proves where there is no GPU."""
+    rows = [new_row(pair, variant) for variant in pair.variants]
+    result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device="cpu", variants=rows)
+    settings = settings_for(pair, root, folder, **changed)
+    return Session(pair, Roster(result, list(pair.variants), []), settings, result).run()
+
+
+def only_pair(tree: Tree, **bodies: str) -> Pair:
+    extra = {"reference": "lambda rank, a: sum(a)", "fields": "gpus=2", **bodies}
+    tree.pair("ch01:x", **extra)
+    [pair] = find_pairs(tree.root)
+    return pair
+
+
+def summing(before: str = "pass", after: str = "pass") -> str:
+    return SUM.format(before=before, after=after)
+
+
+def nothing_left() -> bool:
+    """Whether the forkserver, the parent of every worker's reaper, has no child any more."""
+    return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
+
+
+def sound(result: PairResult) -> bool:
+    """Whether all were timed and every proof passed; what the times are is another matter on a busy host."""
+    proofs = [proof.reason for variant in result.variants for proof in variant.proofs]
+    return {variant.status for variant in result.variants} == {"measured"} and set(proofs) == {None}
+
+
+def rows_of(result: PairResult) -> dict[str, VariantResult]:
+    return {variant.label: variant for variant in result.variants}
+
+
+def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(tmp_path: Path) -> None:
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=6)
+    assert sound(result), result.reason
+    for variant in result.variants:
+        assert {proof.when for proof in variant.proofs} == {"before timing", "while timing", "after timing"}
+        assert variant.why is not None
+    assert [len(block.samples) for block in result.blocks] == [6] * len(result.blocks)
+    assert len({block.round for block in result.blocks}) == 3
+    assert nothing_left()
+    assert (tmp_path / "scratch" / "worker0" / "launcher").is_dir()  # and not in a folder that nobody would remove
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_leaves_no_process(
+    name: str, tmp_path: Path
+) -> None:
+    pair, (reason, line) = FAULTS[name], TOLD[name]
+    hangs = name in ("hangs", "skips_collective")
+    started = time.monotonic()
+    result = session(pair, ROOT / "faults" / "ranks", tmp_path, time_limit_s=LIMIT_S if hangs else 60.0)
+    assert time.monotonic() - started < 15
+    assert result.status == "failed"
+    found = re.search(reason, result.reason or "")
+    assert found, result.reason
+    if line is not None:
+        assert line in pair.variants[1].path.read_text().splitlines()[int(found[1]) - 1]
+    rows = rows_of(result)
+    assert (rows["optimized"].status, rows["baseline"].status) == ("failed", "proven")
+    assert nothing_left()
+
+
+def test_the_suite_goes_on_after_a_rank_is_lost(tmp_path: Path) -> None:
+    options = Options(["ch01:raises", "ch02:healthy"], root=ROOT / "faults" / "ranks", artifacts_dir=tmp_path, seed=0)
+    suite = open_suite(options, lambda phase, result: None)
+    assert (suite.manifest.options["nnodes"], suite.manifest.topology) == (1, None)
+    faulty, healthy = suite.run().pairs
+    assert faulty.status == "failed"
+    assert (healthy.status, healthy.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
+
+
+def test_hosts_that_cannot_find_each_other_are_one_line_and_exit_code_2() -> None:
+    words = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch04", "--nnodes", "2"]
+    done = subprocess.run(words, cwd=ROOT.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--nnodes 2 needs --rdzv-endpoint HOST:PORT" in done.stderr
+
+
+def test_every_cheat_is_expected() -> None:
+    assert CHEATS.keys() == REFUSED.keys()
+    assert FAULTS.keys() == {*TOLD, "healthy"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_cheat_is_refused_and_its_honest_twin_accepted(name: str, tmp_path: Path) -> None:
+    result = session(CHEATS[name], ROOT / "cheats" / "ranks", tmp_path)
+    rows = rows_of(result)
+    assert rows["optimized"].verdict == "invalid"
+    assert re.search(REFUSED[name], rows["optimized"].reason or ""), rows["optimized"].reason
+    for honest in (rows["baseline"], rows["honest"]):
+        assert honest.status == "measured"
+        assert {proof.reason for proof in honest.proofs} == {None}
+
+
+def test_a_sample_is_the_slowest_ranks_time(tree: Tree) -> None:
+    late = "import time; time.sleep(0.02 * dist.get_rank())"  # after the collective: rank 0 does not wait for it
+    result = session(only_pair(tree, baseline=summing(), optimized=summing(after=late)), tree.root, tree.artifacts)
+    times = {s.variant: s.wall_us for block in result.blocks for s in block.samples}
+    assert times["baseline_x"] is not None
+    assert times["optimized_x"] is not None
+    assert times["optimized_x"] > 20_000 > times["baseline_x"]
+
+
+def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) -> None:
+    """Rank 1 comes late to every sample; were it not met, rank 0's time would hold that wait."""
+    late = "\n".join(
+        (
+            "from common.python import clock, ranks",
+            "meet = ranks.Ranks.meet",
+            "def tardy(self):",
+            "    import time",
+            "    time.sleep(0.02 * self.rank)",
+            "    meet(self)",
+            "ranks.Ranks.meet = tardy",
+        )
+    )
+    pair = only_pair(tree, baseline=summing(), optimized=summing())
+    path = pair.variants[0].path
+    path.write_text(path.read_text().replace("import torch\n", f"import torch\n{late}\n", 1))
+    result = session(pair, tree.root, tree.artifacts)
+    times = [s.wall_us for block in result.blocks for s in block.samples if s.wall_us is not None]
+    assert times
+    assert sorted(times)[len(times) // 2] < 15_000
+
+
+def test_ranks_whose_outputs_differ_in_shape_keep_in_step(tree: Tree) -> None:
+    body = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            out = a.clone()
+            dist.all_reduce(out)
+            return out[: 33 + 28 * dist.get_rank()]
+
+        return step
+"""
+    bodies = dict.fromkeys(("baseline", "optimized", "second", "third"), body)
+    pair = only_pair(tree, reference="lambda rank, a: sum(a)[: 33 + 28 * rank]", **bodies)
+    result = session(pair, tree.root, tree.artifacts, iterations=6)
+    assert sound(result), result.reason
+
+
+def test_what_is_drawn_shared_is_alike_on_all_ranks_and_all_else_is_not(tree: Tree) -> None:
+    body = """
+    import torch
+    import torch.distributed as dist
+
+    def prepare(a, w):
+        def step():
+            both = [torch.empty(2 * len(a)) for _ in range(dist.get_world_size())]
+            dist.all_gather(both, torch.cat([a, w]))
+            mine, theirs = both
+            n = len(a)
+            return torch.stack([(mine[:n] == theirs[:n]).sum(), (mine[n:] == theirs[n:]).sum()]).float() + w.sum()
+
+        return step
+"""
+    pair = only_pair(
+        tree,
+        baseline=body,
+        optimized=body,
+        inputs='{"a": draw.normal(n), "w": draw.shared.normal(n)}',
+        reference="lambda rank, a, w: torch.tensor([0.0, len(a[0])], dtype=torch.float64) + w[rank].sum()",
+        tolerance="1e-5",
+    )
+    result = session(pair, tree.root, tree.artifacts)
+    assert sound(result), result.reason
+
+
+def test_files_and_frozen_inputs_are_each_ranks_own(tree: Tree) -> None:
+    body = """
+    import torch
+    import torch.distributed as dist
+
+    def prepare(a, w, path):
+        def step():
+            out = a + w + torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32)
+            dist.all_reduce(out)
+            return out
+
+        return step
+"""
+    pair = only_pair(
+        tree,
+        baseline=body,
+        optimized=body,
+        inputs='(lambda x: {"a": x, "w": draw.normal(n), "path": draw.file("f.bin", x)})(draw.normal(n))',
+        reference="lambda rank, a, w, path: 2 * sum(a) + sum(w)",
+        fields='gpus=2, frozen=("w",)',
+    )
+    result = session(pair, tree.root, tree.artifacts)
+    assert sound(result), result.reason
+
+
+def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
+    pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=2, isolated=True")
+    rows = [new_row(pair, variant) for variant in pair.variants]
+    result = PairResult(chapter="ch01", name="x", status="proven", device="cpu", variants=rows)
+    settings = settings_for(pair, tree.root, tree.artifacts, size="cpu")
+    done = Session(pair, Roster(result, [], list(pair.variants)), settings, result).run()
+    assert (done.status, done.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
+    assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
+
+
+def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tree) -> None:
+    pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=1 + 1")
+    result = session(pair, tree.root, tree.artifacts)
+    assert result.status == "failed"
+    assert "gpus must stand in the baseline's `workload = Workload(...)` as a number" in (result.reason or "")
+
+
+def test_more_ranks_can_be_asked_for_than_the_pair_needs(tree: Tree) -> None:
+    late = "assert dist.get_world_size() == 3"
+    pair = only_pair(tree, baseline=summing(before=late), optimized=summing())
+    result = session(pair, tree.root, tree.artifacts, launch=Launch(nproc_per_node=3))
+    assert sound(result), result.reason
+    assert (tree.artifacts / "logs" / "worker0.rank2.log").exists()
+
+
+def test_two_hosts_share_a_pair_and_the_one_that_follows_says_who_has_the_results(tree: Tree) -> None:
+    pair = only_pair(tree, baseline=summing(), optimized=summing())
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+    hosts = [Launch(2, node_rank, rdzv_endpoint=endpoint) for node_rank in range(2)]
+    rows = [new_row(pair, variant) for variant in pair.variants]
+    row_there = PairResult(chapter="ch01", name="x", status="proven", device="cpu", variants=rows)
+    there = settings_for(pair, tree.root, tree.root / "there", launch=hosts[1])
+    followed: list[PairResult] = []
+    other = threading.Thread(target=lambda: followed.append(follow(pair, row_there, there)))
+    other.start()
+    result = session(pair, tree.root, tree.artifacts, launch=hosts[0])
+    other.join()
+    assert sound(result), result.reason
+    assert followed[0].status == "unsupported"
+    assert "node rank 0, which has the results" in (row(followed[0], "optimized_x").reason or "")
+    assert (tree.root / "there" / "logs" / "worker0.rank0.log").exists()
+
+
+def test_an_endpoint_that_somebody_else_listens_on_is_said(tree: Tree) -> None:
+    pair = only_pair(tree, baseline=summing(), optimized=summing())
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        endpoint = f"localhost:{taken.getsockname()[1]}"
+        result = session(pair, tree.root, tree.artifacts, launch=Launch(rdzv_endpoint=endpoint))
+    assert result.status == "failed"
+    assert re.search("workload: the ranks cannot be started: .*(address|listen)", result.reason or ""), result.reason
+    assert "\n" not in (result.reason or "")
+
+
+def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> None:
+    dying = "import os; '/there/' in os.readlink('/proc/self/fd/1') and os._exit(5)"  # by where its log is
+    pair = only_pair(tree, baseline=summing(), optimized=summing(before=dying))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+    rows = [new_row(pair, variant) for variant in pair.variants]
+    row_there = PairResult(chapter="ch01", name="x", status="proven", device="cpu", variants=rows)
+    there = settings_for(pair, tree.root, tree.root / "there", launch=Launch(2, 1, rdzv_endpoint=endpoint))
+    followed: list[PairResult] = []
+    other = threading.Thread(target=lambda: followed.append(follow(pair, row_there, there)))
+    other.start()
+    result = session(pair, tree.root, tree.artifacts, launch=Launch(2, 0, rdzv_endpoint=endpoint))
+    other.join()
+    assert result.status == "failed"
+    assert followed[0].status == "failed"
+    assert re.search(r"rank \d exited with code 5 during prepare", result.reason or ""), result.reason
+    assert "exited with code 5" in (followed[0].reason or "")
+    assert nothing_left()
+
+
+def test_every_rank_leaves_a_trace_of_its_own(tmp_path: Path) -> None:
+    session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True)
+    found = {path.name for path in (tmp_path / "profiles").iterdir()}
+    assert found >= {f"optimized_healthy.rank{rank}.trace.json" for rank in range(2)}
+
+
+def test_an_output_that_cannot_be_one_on_one_rank_alone_ends_nobodys_trial_early(tree: Tree) -> None:
+    aliasing = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            dist.barrier()
+            return a if dist.get_rank() else a * 1
+
+        return step
+"""
+    honest = aliasing.replace("a if dist.get_rank() else a * 1", "a * 1")
+    pair = only_pair(tree, reference="lambda rank, a: a[rank]", baseline=honest, optimized=aliasing, second=honest)
+    result = session(pair, tree.root, tree.artifacts)
+    assert row(result, "optimized_x").reason is not None
+    assert "shares memory with the input 'a', on rank 1" in (row(result, "optimized_x").reason or "")
+    assert row(result, "optimized_x__second").status == "measured"
+
+
+class Gauge:
+    """As much of a monitor as a session asks for."""
+
+    def __init__(self, mhz: float) -> None:
+        self.mhz = mhz
+        self.own: set[int] = set()
+
+    def read(self, own: set[int]) -> Telemetry:
+        self.own = own
+        return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
+
+
+def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign(tmp_path: Path) -> None:
+    first, second = Gauge(1980.0), Gauge(600.0)
+    gauges: Any = {"monitor": first, "further_monitors": (second,)}
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
+    for block in result.blocks:
+        assert [gpu.sm_mhz for gpu in block.gpus] == [1980.0, 600.0]
+        assert block.telemetry is not None
+        assert block.telemetry.sm_mhz == 600.0
+        assert block.discarded == "GPU slowed by hw_slowdown"
+    assert len(first.own) == 3  # the leader and two ranks
+    assert first.own == second.own

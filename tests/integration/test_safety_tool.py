@@ -1,0 +1,38 @@
+"""tools.testing.safety_cost on a CPU, where its figure is held to nothing: tests share their machine's cores."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from small_tree import WRONG, Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cost(tree: Tree) -> "subprocess.CompletedProcess[str]":
+    """A process of its own, since it imports the tree's chapters."""
+    tool = [sys.executable, "-m", "tools.testing.safety_cost", "ch01:x", "--repeats", "1"]
+    return subprocess.run(
+        [*tool, "--root", str(tree.root)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_it_tells_the_time_in_the_harness_and_in_one_process(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    done = cost(tree)
+    one, middle = done.stdout.splitlines()
+    told = re.fullmatch(r"ch01:x: (.*) s, in one process (.*) s: (.*) s more", one)
+    assert told, done.stdout + done.stderr
+    harness_s, alone_s, more_s = map(float, told.groups())
+    assert alone_s > 0
+    assert abs(harness_s - alone_s - more_s) < 0.02
+    assert middle == f"safety costs {more_s:.2f} s a pair, the median of 1; at most 0.4 s are allowed"
+    assert done.returncode == (more_s > 0.4)
+
+
+def test_a_pair_that_cannot_be_measured_is_told_in_one_line(tree: Tree) -> None:
+    tree.pair("ch01:x", optimized=WRONG)
+    done = cost(tree)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"safety_cost: ch01:x is failed here: wrong at test size.*\n", done.stderr)

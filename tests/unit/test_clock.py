@@ -1,0 +1,47 @@
+"""Whatever of the clocks a pair replaces is named and put back; the clocks themselves are tested on a GPU."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from common.python import clock
+
+
+@pytest.fixture(autouse=True)
+def undisturbed() -> Iterator[None]:
+    yield
+    clock.restore()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "label"),
+    [
+        (time, "perf_counter_ns", "time.perf_counter_ns"),
+        (clock, "now_ns", "common.python.clock.now_ns"),
+        (clock.CpuClock, "wall", "CpuClock.wall"),
+        (clock.GpuClock, "device", "GpuClock.device"),
+        (clock.GpuClock, "wall", "GpuClock.wall"),
+        (clock.GpuClock, "flush", "GpuClock.flush"),
+        (clock.Pending, "read", "Pending.read"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value else "",
+)
+def test_what_tells_the_time_is_watched(owner: object, name: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *arguments: 0)
+    assert clock.restore() == [label]
+    assert getattr(owner, name) is before
+    assert clock.restore() == []
+
+
+def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def passes(nanoseconds: int) -> tuple[()]:
+        now[0] += nanoseconds
+        return ()
+
+    monkeypatch.setattr(clock, "now_ns", lambda: now[0])
+    reading = clock.CpuClock().wall(lambda: passes(2_000), 3, lambda: now.append(now.pop() + 10**9))
+    assert reading == clock.Reading(device_us=None, wall_us=6.0, host_us=6.0)

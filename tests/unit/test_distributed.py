@@ -1,0 +1,46 @@
+"""What several ranks answer becomes one answer: the slowest rank's times, the worst of all."""
+
+from typing import Any
+
+import pytest
+
+from common.python.distributed import RankError, merge
+from common.python.preparation import VariantError
+from common.python.ranks import on_rank
+
+SAMPLE = {"variant": "baseline_x", "device_us": None, "host_us": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("answers", "one"),
+    [
+        ([1.5, 2.5, 2.0], 2.5),
+        ([False, True], True),
+        ([None, 3], 3),
+        ([None, None], None),
+        (["rank 0's", "rank 1's"], "rank 0's"),
+        ([None, "rank 1's"], "rank 1's"),
+        (
+            [[SAMPLE | {"wall_us": 10.0}, SAMPLE | {"wall_us": 30.0}], [SAMPLE | {"wall_us": 20.0}] * 2],
+            [SAMPLE | {"wall_us": 20.0}, SAMPLE | {"wall_us": 30.0}],
+        ),
+        ([["zeros"], ["zeros", "5% scale"]], ["zeros", "5% scale"]),
+        ([[], []], []),
+        (
+            [{"failures": {}, "gpus": 2}, {"failures": {"optimized_x": "no"}, "gpus": 2}],
+            {"failures": {"optimized_x": "no"}, "gpus": 2},
+        ),
+    ],
+)
+def test_each_number_is_the_largest_and_each_text_the_first(answers: list[Any], one: Any) -> None:
+    assert merge(answers) == one
+
+
+def test_what_a_rank_raised_is_told_as_a_variants_error_with_the_rank_at_its_end() -> None:
+    error = RankError("optimized_x", on_rank("ValueError at optimized_x.py:3: no", 1), out_of_memory=True)
+    assert isinstance(error, VariantError)
+    assert (str(error), error.who, error.out_of_memory) == (
+        "ValueError at optimized_x.py:3: no, on rank 1",
+        "optimized_x",
+        True,
+    )

@@ -1,0 +1,101 @@
+"""How many ranks a pair has here, and what stands in the way of starting them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.python.assignment import assign
+from common.python.discovery import Pair, Variant
+from common.python.launch import ONE_HOST, Launch, LaunchError
+from common.python.listing import print_list
+from common.python.machine import Gpu, Machine
+from common.python.requirements import Requirements, needs
+
+
+def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = None) -> Pair:
+    def variant(role: Any) -> Variant:
+        kinds: Any = ("PyTorch",)
+        return Variant(f"{role}_x", role, role, Path(f"{role}_x.py"), "It adds.", kinds, required or needs())
+
+    literals = {"gpus": gpus, "isolated": isolated}
+    return Pair("ch04", "x", [variant("baseline"), variant("optimized")], literals)
+
+
+def machine_with(gpus: int) -> Machine:
+    return Machine("host", "Linux", "cpu", 8, 64.0, 1, [Gpu("H200", f"GPU-{i}", 90, 139.0) for i in range(gpus)])
+
+
+@pytest.mark.parametrize(
+    ("launch", "gpus", "here", "ranks"),
+    [
+        (ONE_HOST, 1, 0, 0),
+        (ONE_HOST, 2, 2, 2),
+        (Launch(nproc_per_node=8), 2, 8, 8),
+        (Launch(nproc_per_node=8), 1, 0, 0),
+        (Launch(2, 0, rdzv_endpoint="a:1"), 2, 1, 2),
+        (Launch(2, 0, rdzv_endpoint="a:1"), 3, 2, 4),
+    ],
+)
+def test_a_pair_has_as_many_ranks_as_it_needs_or_as_were_asked_for(
+    launch: Launch, gpus: int, here: int, ranks: int
+) -> None:
+    assert (launch.ranks_here(gpus), launch.ranks(gpus)) == (here, ranks)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nnodes": 2}, "--nnodes 2 needs --rdzv-endpoint HOST:PORT"),
+        ({"node_rank": 1}, "--node-rank 1 must be below --nnodes 1"),
+        ({"rdzv_endpoint": "node0"}, "must be HOST:PORT"),
+        ({"rdzv_endpoint": ":29500"}, "must be HOST:PORT"),
+        ({"rdzv_endpoint": "node0:http"}, "must be HOST:PORT"),
+        ({"rdzv_endpoint": "node0:65536"}, "must be HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_meant_together_is_said_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        Launch(**options)
+
+
+@pytest.mark.parametrize(
+    ("launch", "gpus", "found", "reason"),
+    [
+        (ONE_HOST, 2, 1, "needs 2 GPUs, found 1"),
+        (ONE_HOST, 4, 2, "needs 4 GPUs, found 2"),
+        (Launch(nproc_per_node=8), 2, 4, "needs 8 GPUs, found 4"),
+        (Launch(nproc_per_node=1), 2, 4, "needs 2 ranks, --nproc-per-node 1 gives 1"),
+        (Launch(2, 0, rdzv_endpoint="a:1"), 1, 4, "runs on one host: leave --nnodes away"),
+    ],
+)
+def test_a_pair_that_cannot_be_started_is_unsupported_with_the_count(
+    launch: Launch, gpus: int, found: int, reason: str
+) -> None:
+    timed, checked, rows = assign(pair_on(gpus), machine_with(found), gpu=True, launch=launch)
+    assert (timed, checked) == ([], [])
+    assert {(row.status, row.reason) for row in rows} == {("unsupported", reason)}
+
+
+def test_an_isolated_pair_keeps_to_one_host() -> None:
+    reasons = Launch(2, 0, rdzv_endpoint="a:1").unmet(pair_on(2, isolated=True), machine_with(2))
+    assert [reason.partition(",")[0] for reason in reasons] == ["has ranks for each variant apart"]
+
+
+def test_the_same_want_is_said_once() -> None:
+    _, _, rows = assign(pair_on(2, required=needs(gpus=2)), machine_with(1), gpu=True)
+    assert rows[0].reason == "needs 2 GPUs, found 1"
+
+
+def test_enough_gpus_are_timed_and_without_any_gloo_ranks_prove() -> None:
+    for found, gpu in ((2, True), (0, False)):
+        timed, checked, rows = assign(pair_on(2), machine_with(found), gpu=gpu)
+        assert (len(timed), len(checked)) == ((2, 0) if gpu else (0, 2))
+        assert {row.status for row in rows} == {"proven"}
+
+
+def test_list_says_how_many_gpus_a_pair_needs_and_that_a_cpu_proves_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for found, here in ((0, "yes"), (1, "needs 2 GPUs, found 1"), (2, "yes")):
+        print_list([pair_on(2)], machine_with(found))
+        for line in capsys.readouterr().out.splitlines():
+            assert line.split("\t")[3:5] == ["2 GPUs", here]

@@ -1,0 +1,65 @@
+"""What the parent reads when nobody answers: who was at work, on what, and where each rank stands."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from common.python.state_board import Board, how_ended
+
+
+def board(folder: Path, ranks: int) -> Board:
+    return Board.blank(folder / "state", folder / "worker0.log", ranks)
+
+
+def test_a_line_is_read_back_by_whoever_maps_the_file(tmp_path: Path) -> None:
+    ours = board(tmp_path, 2)
+    theirs = Board(tmp_path / "state", tmp_path / "worker0.log")
+    assert theirs.read(1) == ("", "workload", "start", "")
+    theirs.say(1, "optimized_x", "prepare", 5)
+    assert ours.read(1) == (str(os.getpid()), "optimized_x", "prepare", "5")
+    assert ours.read(2).who == "workload"
+    assert list(ours.ranks) == [1, 2]
+
+
+def test_a_line_that_is_too_long_spoils_no_other(tmp_path: Path) -> None:
+    ours = board(tmp_path, 1)
+    ours.say(1, "baseline_x", "prepare")
+    ours.say(0, "x" * 600, "prepare")
+    assert ours.read(1).who == "baseline_x"
+
+
+def test_a_worker_alone_is_told_of_with_its_place(tmp_path: Path) -> None:
+    ours = board(tmp_path, 0)
+    ours.say(0, "optimized_x", "prepare")
+    assert ours.whereabouts() == ("optimized_x", "prepare")
+    (tmp_path / "worker0.log").write_text('File "/root/ch01/optimized_x.py", line 7 in step\n')
+    assert ours.whereabouts() == ("optimized_x", "prepare at optimized_x.py:7")
+
+
+@pytest.mark.parametrize(
+    ("stack", "standing"),
+    [
+        ('File "/ch01/optimized_x.py", line 9 in step', "is at optimized_x.py:9"),
+        ('File "/common/python/ranks.py", line 40 in agree', "waits for the other ranks"),
+        ('File "/common/python/distributed.py", line 210 in _next', "has done its part"),
+        ('File "/torch/cuda/__init__.py", line 1083 in synchronize', "waits for its GPU"),
+        ("", "does not say where it is"),
+    ],
+)
+def test_each_rank_is_told_of_by_its_number(tmp_path: Path, stack: str, standing: str) -> None:
+    ours = board(tmp_path, 2)
+    ours.say(1, "workload", "reference", 4)
+    ours.say(2, "optimized_x", "timing", 5)
+    (tmp_path / "worker0.rank1.log").write_text(stack)
+    who, what = ours.whereabouts()
+    assert what.endswith(f": rank 4 does not say where it is, rank 5 {standing}")
+    assert who == ("optimized_x" if "optimized" in stack else "workload")
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [(None, "closed its connection to the harness"), (-11, "was killed by SIGSEGV"), (3, "exited with code 3")],
+)
+def test_an_exit_code_is_put_into_words(code: int | None, how: str) -> None:
+    assert how_ended(code) == how
