@@ -204,6 +204,26 @@ def doctor(
     print_report(diagnose(), as_json)
 
 
+@app.command()
+def selftest(
+    only: Annotated[str | None, typer.Option(help="Some of aa,truth,drift,others,cheats,cost,repeat.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Under twenty minutes on an H200, instead of two.")] = False,
+    publish: Annotated[
+        list[Path] | None, typer.Option(metavar="FOLDER", help="Measure nothing: put earlier selftests on the page.")
+    ] = None,
+    artifacts_dir: Annotated[Path, typer.Option(help="Results go to a new folder in here.")] = Path("artifacts"),
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
+    wait: WaitOption = True,
+    root: RootOption = ROOT,
+) -> None:
+    """Measure the measurement on this machine: seven experiments, and whether each promise about them is kept."""
+    from tools.selftest.command import publish_runs
+    from tools.selftest.command import selftest as measure_itself
+
+    code = publish_runs(publish, root) if publish else measure_itself(root, artifacts_dir, only, full, seed, wait)
+    raise typer.Exit(code)
+
+
 @app.command("list")
 def list_pairs(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
     """Every pair: mechanism, kind, needs, and whether it runs here."""

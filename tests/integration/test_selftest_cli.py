@@ -1,0 +1,176 @@
+"""The quick form on the CPU, cut down to seconds: real sessions, a real process beside them, real suites."""
+
+import gzip
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tree import Tree
+from typer.testing import CliRunner
+
+from common.python.results import PairResult
+from tools.cli.benchmark_cli import app
+from tools.selftest import tree as trees
+from tools.selftest.drift import Heater, heater
+from tools.selftest.experiments import REPORT
+from tools.selftest.forms import FORMS, QUICK
+from tools.selftest.models import NAMES, Cheats, Drift, Others, Report, Sessions, Suites, Truth
+from tools.selftest.sessions import Bench
+
+CHEATS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
+SHORT = replace(
+    QUICK, session_s=0.05, planted_sessions=1, planted_copies=1, others_s=0.02, repeats=1, others_pairs=1,
+    suite_pairs=1, seconds=dict.fromkeys(NAMES, 1.0) | {"cheats": 20.0, "cost": 20.0, "repeat": 20.0},
+)  # fmt: skip
+
+
+@pytest.fixture
+def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A chapter of one pair, one cheat with its honest twin, and one subject for sessions, of the least work."""
+    tree.pair("ch01:doubles")
+    folder = tree.root / "tests" / "cheats" / "ch01"
+    folder.mkdir(parents=True)
+    for path in [CHEATS / "__init__.py", *CHEATS.glob("*_constant_output*.py")]:
+        shutil.copy(path, folder)
+    subjects = tuple(subject for subject in trees.SUBJECTS if subject.key == "ch01:short")
+    monkeypatch.setattr("tools.selftest.aa.SUBJECTS", subjects)
+    monkeypatch.setattr("tools.selftest.aa.PAUSED", subjects[0])
+    monkeypatch.setitem(FORMS, "quick", SHORT)
+    monkeypatch.setattr("tools.selftest.suites.DEFAULT_S", 0.1)
+    monkeypatch.setattr("tools.selftest.suites.QUICK_S", 0.05)
+    return tree
+
+
+def selftest(tree: Tree, only: str) -> tuple[int, str, Path]:
+    words = [
+        "selftest",
+        "--only",
+        only,
+        "--root",
+        str(tree.root),
+        "--artifacts-dir",
+        str(tree.artifacts),
+        "--seed",
+        "1",
+    ]
+    done = CliRunner().invoke(app, words)
+    [folder] = tree.artifacts.glob("*/selftest")
+    return done.exit_code, done.output, folder
+
+
+def read(folder: Path, name: str, model: Any) -> Any:
+    return model.model_validate_json((folder / name / f"{name}.json").read_text())
+
+
+def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
+    code, output, folder = selftest(small, "aa,truth,others,cheats,cost,repeat")
+    report = Report.model_validate_json((folder / REPORT).read_text())
+    assert report.failed == {}, output
+    assert "MEASURED ON THE CPU, NOT ON A GPU" in output
+    assert code == (1 if any(promise.standing == "refuted" for promise in report.promises) else 0)
+    assert {promise.experiment for promise in report.promises} == set(NAMES) - {"drift"}
+
+    [about, *_] = read(folder, "aa", Sessions).sessions
+    with gzip.open(folder / "aa" / "sessions.jsonl.gz", "rt") as lines:
+        kept = [PairResult.model_validate_json(line) for line in lines]
+    assert kept[0].blocks
+    assert {proof.when for row in kept[0].variants for proof in row.proofs} >= {"before timing", "after timing"}
+    assert [len(outcome.rounds) for outcome in about.outcomes] == [about.outcomes[0].interval.rounds] * 2
+
+    truth = read(folder, "truth", Truth)
+    assert truth.failed == []
+    assert truth.floor_us > 0
+    assert len(truth.empty_us) == 64
+    assert [outcome.planted for outcome in truth.planted[0].outcomes] == [0.005, 0.01, 0.02, 0.05]
+
+    others = read(folder, "others", Others)
+    assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange", "host loop"}
+    assert others.skipped == {"triton do_bench": "it times GPUs only"}
+
+    cheats = read(folder, "cheats", Cheats)
+    assert {(row.variant, row.honest, row.refused) for row in cheats.rows if row.pair == "ch01:constant_output"} == {
+        ("baseline_constant_output", True, False),
+        ("optimized_constant_output", False, True),
+        ("optimized_constant_output__honest", True, False),
+    }
+    assert [row.pair for row in cheats.rows[-2:]] == ["ch01:doubles"] * 2
+    assert (cheats.honest_pairs, cheats.not_run, cheats.honest_not_run) == (1, [], [])
+    costs, runs = read(folder, "cost", Suites).passes, read(folder, "repeat", Suites).passes
+    assert [one.pairs for one in costs] == [one.pairs for one in runs] == [["ch01:doubles"]] * 2
+    assert costs[1] == runs[0]
+    assert {"start", "prepare", "proof", "warm-up", "samples", "why", "writing"} <= set(costs[0].phases)
+    assert all((folder / name / "plot.svg").read_text().startswith("<?xml") for name in report.seconds)
+
+
+def test_a_card_that_is_heated_between_blocks(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.selftest.drift.HEATED", ("ch01:short",))
+    monkeypatch.setattr("tools.selftest.drift.TURN_S", 0.001)
+    taken, turn = [], Heater.turn
+
+    def noted(self: Heater, hot: bool) -> None:
+        turn(self, hot)
+        taken.append(hot)
+
+    monkeypatch.setattr(Heater, "turn", noted)
+    _, output, folder = selftest(small, "drift")
+    report = Report.model_validate_json((folder / REPORT).read_text())
+    assert report.failed == {}, output
+    found = read(folder, "drift", Drift)
+    assert found.heated[0] == [True] * 8 + [False] * 8
+    assert taken == [hot for turns in found.heated for hot in turns]
+    assert len(found.apart) == 2 * len(found.sessions)
+    assert all(outcome.rounds and len(outcome.rounds) <= 4 for outcome in found.apart)
+
+
+def test_a_heater_that_has_died_is_noticed() -> None:
+    with heater() as load:
+        load._process.kill()
+        load._process.wait()
+        with pytest.raises(RuntimeError, match="the heater's process has died"):
+            load.turn(True)
+
+
+def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others_go_on(
+    small: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(bench: Bench, scratch: Path) -> Sessions:
+        raise RuntimeError("the heater's process has died\nand more")
+
+    monkeypatch.setattr("tools.selftest.aa.experiment", broken)
+    code, output, folder = selftest(small, "aa,repeat")
+    report = Report.model_validate_json((folder / REPORT).read_text())
+    assert report.failed == {"aa": "the heater's process has died"}
+    assert {promise.experiment for promise in report.promises} == {"repeat"}
+    assert (code, "aa failed: the heater's process has died" in output) == (1, True)
+
+
+def test_what_a_ctrl_c_leaves_is_named(
+    small: Tree, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(bench: Bench, scratch: Path) -> Sessions:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tools.selftest.aa.experiment", stopped)
+    code, _, folder = selftest(small, "aa")
+    assert code == 130
+    assert f"stopped; the experiments that were done are in {folder}" in capfd.readouterr().err
+
+
+def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.selftest.experiments.Selftest.run", lambda self: self.report)
+    done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])
+    assert done.exit_code == 4  # for nothing ran
+    for name in ("drift", "others", "cost", "repeat"):
+        assert f"{name} not run: it is about a GPU" in done.output
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "nonsense"], ["--publish", "nowhere"], ["--artifacts-dir", "/dev/null/x"]]
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2(words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["selftest", *words])
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words[1].split("/x")[0] in done.stderr

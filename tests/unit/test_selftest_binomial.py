@@ -1,0 +1,63 @@
+"""What a count says of a promised share."""
+
+import pytest
+
+from tools.selftest.binomial import at_least, at_most, clopper_pearson, fewest, no_more_than
+
+
+# From tables of the Clopper-Pearson interval: e.g. 0 of n has the upper end 1 - 0.025^(1/n).
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (5, 10, 0.1871, 0.8129), (190, 200, 0.9100, 0.9758)],
+)
+def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high: float) -> None:
+    assert clopper_pearson(hits, n) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_its_ends_leave_the_tails_that_define_them() -> None:
+    low, high = clopper_pearson(930, 1000)
+    assert 1 - at_most(929, 1000, low) == pytest.approx(0.025, rel=1e-6)
+    assert at_most(930, 1000, high) == pytest.approx(0.025, rel=1e-6)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(-1, 10), (11, 10), (0, 0)])
+def test_what_is_no_count_is_refused(hits: int, n: int) -> None:
+    with pytest.raises(ValueError, match="hits must be"):
+        clopper_pearson(hits, n)
+
+
+@pytest.mark.parametrize(("share", "trials"), [(0.99, 299), (0.95, 59), (0.6, 6), (0.1, 2)])
+def test_a_perfect_record_must_be_long_enough_to_be_worth_something(share: float, trials: int) -> None:
+    assert fewest(share) == trials
+    assert share**trials <= 0.05 < share ** (trials - 1)
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "standing"),
+    [
+        (190, 200, "kept"),
+        (186, 200, "kept"),  # exactly 93%
+        (185, 200, "undecided"),  # below, but 200 trials cannot tell
+        (170, 200, "refuted"),
+        (41, 41, "undecided"),  # one trial short of what a perfect record needs
+        (42, 42, "kept"),
+        (0, 0, "not run"),
+    ],
+)
+def test_at_least_93_percent(hits: int, n: int, standing: str) -> None:
+    assert at_least("aa", "it covers", hits, n, 0.93).standing == standing
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "standing"),
+    [(10, 200, "kept"), (11, 200, "undecided"), (22, 200, "refuted"), (0, 58, "undecided"), (0, 59, "kept")],
+)
+def test_at_most_5_percent(hits: int, n: int, standing: str) -> None:
+    assert no_more_than("aa", "it errs", hits, n, 0.05).standing == standing
+
+
+def test_a_promise_says_its_count_its_share_and_its_interval() -> None:
+    said = at_least("truth", "it is found", 57, 60, 0.95, count=100)
+    assert (said.hits, said.n, said.standing) == (57, 60, "undecided")
+    assert said.measured == "95.0% (57 of 60) [86.1%, 99.0%]"
+    assert said.bound == "at least 95% of 100 or more"

@@ -1,0 +1,132 @@
+"""The page of evidence is made from files, and what decides the exit code of a selftest."""
+
+from pathlib import Path
+
+import pytest
+
+from common.python.machine import Machine
+from common.python.results import Manifest
+from tools.selftest import command, page
+from tools.selftest.binomial import at_least
+from tools.selftest.experiments import REPORT, broken, nothing_ran
+from tools.selftest.forms import FORMS, FULL, QUICK
+from tools.selftest.models import NAMES, Name, Promise, Report, Standing
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "# Evidence\n\n<!-- results:begin -->\n<!-- results:end -->\n"
+
+
+def report(*experiments: Name, device: str = "NVIDIA H200", hits: int = 200, commit: str = "abc") -> Report:
+    host = Machine(hostname="h", system="s", cpu="c", cores=1, memory_gib=1.0, numa_nodes=1, gpus=[])
+    about = Manifest(
+        started="2026-01-02T03:04:05+00:00", command=[], options={}, targets=[], machine=host, versions={},
+        git_commit=commit, git_dirty=False, sources={}, environment={}, seed=1,
+    )  # fmt: skip
+    promises = [at_least(name, "it | covers", hits, 200, 0.93) for name in experiments]
+    return Report(
+        manifest=about, device=device, form="full", seconds=dict.fromkeys(experiments, 9.0), promises=promises
+    )  # fmt: skip
+
+
+def written(folder: Path, found: Report) -> Path:
+    folder.mkdir(parents=True)
+    (folder / REPORT).write_text(found.model_dump_json())
+    for name in found.seconds:
+        (folder / name).mkdir()
+        (folder / name / "plot.svg").write_text(f"<svg>{name}</svg>")
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / page.PAGE).write_text(PAGE)
+    return tmp_path
+
+
+def test_the_page_in_this_tree_is_what_its_files_say() -> None:
+    text = (ROOT / page.PAGE).read_text()
+    assert page.current(text, ROOT) == text
+
+
+def test_what_has_no_result_is_not_yet_measured(root: Path) -> None:
+    text = page.current(PAGE, root)
+    assert text.count("Not yet measured.") == len(NAMES)
+    assert all(f"`benchmark_cli selftest --full --only {name}`" in text for name in NAMES)
+
+
+def test_selftests_are_merged_and_the_later_one_wins(root: Path) -> None:
+    first = written(root / "a", report("aa", "truth", hits=150, commit="1" * 40))
+    second = written(root / "b", report("aa", commit="2" * 40))
+    page.publish([first], root)
+    page.publish([second], root)
+    text = (root / page.PAGE).read_text()
+    assert text.count("Not yet measured.") == len(NAMES) - 2
+    aa, truth = text.split("## 2.")[0], text.split("## 2.")[1].split("## 3.")[0]
+    assert "commit 222222222222, 2026-01-02T03:04:05+00:00, full form, 9 s." in aa
+    assert "| it \\| covers | 100.0% (200 of 200) \\[98.2%, 100.0%\\] | at least 93% of 42 or more | kept |" in aa
+    assert "commit 111111111111" in truth
+    assert "| refuted |" in truth
+    assert (root / "docs/results/h200/selftest_aa.svg").read_text() == "<svg>aa</svg>"
+    assert "(results/h200/selftest_aa.svg)" in aa
+    assert page.current(text, root) == text
+
+
+def test_an_experiment_that_failed_says_so_on_the_page(root: Path) -> None:
+    found = report("aa")
+    found.seconds["drift"], found.failed["drift"] = 3.0, "the heater's process has died"
+    page.publish([written(root / "a", found)], root)
+    assert "The experiment failed: the heater's process has died" in (root / page.PAGE).read_text()
+
+
+@pytest.mark.parametrize("spoil", ["cpu", "missing", "foreign"])
+def test_what_is_no_selftest_of_a_gpu_is_one_line(root: Path, spoil: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(root / "a", report("aa", device="cpu" if spoil == "cpu" else "NVIDIA H200"))
+    if spoil == "missing":
+        (folder / REPORT).unlink()
+    if spoil == "foreign":
+        (folder / REPORT).write_text('{"pairs": []}')
+    with pytest.raises(command.usage("").__class__) as ended:
+        command.publish_runs([folder], root)
+    assert ended.value.exit_code == 2
+    error = capsys.readouterr().err
+    assert str(folder) in error.splitlines()[-1]
+    assert "Traceback" not in error
+    assert (root / page.PAGE).read_text() == PAGE
+
+
+def standing(name: Standing, form: str = "quick") -> Report:
+    said = Promise(experiment="aa", promise="p", measured="m", bound="b", standing=name)
+    return report().model_copy(update={"promises": [said], "form": form})
+
+
+@pytest.mark.parametrize(
+    ("found", "quick", "full"),
+    [("kept", False, False), ("refuted", True, True), ("undecided", False, True), ("not run", False, True)],
+)
+def test_only_the_full_form_fails_on_what_is_undecided(found: Standing, quick: bool, full: bool) -> None:
+    assert bool(broken(standing(found))) == quick
+    assert bool(broken(standing(found, "full"))) == full
+
+
+def test_nothing_ran_where_no_promise_could_be_held_against_a_measurement() -> None:
+    assert nothing_ran(report())
+    assert nothing_ran(standing("not run"))
+    assert not nothing_ran(standing("undecided"))
+
+
+def test_the_forms_keep_within_their_time() -> None:
+    for form, minutes in ((QUICK, 2), (FULL, 20)):
+        assert sorted(form.seconds) == sorted(NAMES)
+        assert sum(form.seconds.values()) < 0.97 * 60 * minutes, "starting and writing take time too"
+    assert FULL.aa_sessions * 10 == 200
+    assert FULL.planted_sessions * FULL.planted_copies >= 299
+    assert FORMS == {"quick": QUICK, "full": FULL}
+
+
+def test_an_unknown_experiment_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.chosen(None) == []
+    assert command.chosen("truth, aa") == ["aa", "truth"]
+    with pytest.raises(command.usage("").__class__):
+        command.chosen("aa,nonsense")
+    assert "--only 'nonsense' is no experiment: name some of aa,truth," in capsys.readouterr().err

@@ -1,0 +1,352 @@
+"""The arithmetic of each experiment: an honest harness keeps its promise, one with a planted fault does not."""
+
+import math
+from collections.abc import Mapping, Sequence
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from common.python.results import Block, Interval, Model, PairResult, Sample
+from tools.selftest import aa, cheats, drift, rivals, suites, truth
+from tools.selftest.models import (
+    Caught,
+    Cheats,
+    Drift,
+    Others,
+    Outcome,
+    Pass,
+    Promise,
+    Reading,
+    Session,
+    Sessions,
+    Suites,
+    Timing,
+    Truth,
+)
+from tools.selftest.plots import plot
+from tools.selftest.sessions import contains, outcomes
+from tools.selftest.tree import Lane
+
+ROUNDS, BLOCKS = 8, 2
+TWINS = [Lane("a", "b"), Lane("c", "d")]
+PLANTED = [Lane("a", "p1", 0.005), Lane("b", "p2", 0.01), Lane("c", "p3", 0.02), Lane("d", "p4", 0.05)]
+LEVER = Lane("a", "lever", 0.2)
+TRUE_TIMES = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
+SLOWED = TRUE_TIMES | {lane.below: 1 + lane.planted for lane in (*PLANTED, LEVER)}
+
+
+def session(
+    rng: np.random.Generator,
+    number: int,
+    lanes: Sequence[Lane],
+    times: Mapping[str, float] = TRUE_TIMES,
+    noise: float = 0.003,
+    heat: Sequence[float] = (0.0,) * ROUNDS,
+    lever: Lane | None = None,
+    allocation: float = 0.001,
+) -> tuple[Session, PairResult]:
+    """A session of a harness whose clock reads `times` with this noise, on a card that is hotter in some rounds."""
+    blocks = []
+    for index in range(ROUNDS):
+        place = {name: rng.normal(0, allocation) for name in times}  # where this round's buffers landed
+        for _ in range(BLOCKS):
+            order = [*times, *reversed(times)]
+            read = [times[name] * 100 * math.exp(rng.normal(0, noise) + place[name] + heat[index]) for name in order]
+            samples = [Sample(variant=name, device_us=us, wall_us=None, host_us=1.0) for name, us in zip(order, read)]
+            blocks.append(Block(round=index, steps=1, samples=samples))
+    result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)
+    told = outcomes(result, list(lanes), number, lever)
+    return Session(pair="ch01:x", number=number, seconds=1.0, phases={}, outcomes=told), result
+
+
+def many(count: int, lanes: Sequence[Lane], **how: object) -> list[Session]:
+    rng = np.random.default_rng(5)
+    return [session(rng, number, lanes, **how)[0] for number in range(count)]  # type: ignore[arg-type]
+
+
+def standings(promises: Sequence[Promise]) -> list[str]:
+    return [promise.standing for promise in promises]
+
+
+# 1. A/A
+
+
+def test_an_unbiased_sampler_keeps_promise_1() -> None:
+    assert standings(aa.promises(Sessions(sessions=many(200, TWINS)))) == ["kept", "kept"]
+
+
+def test_a_biased_sampler_breaks_promise_1() -> None:
+    biased = many(200, TWINS, times=TRUE_TIMES | {"b": 1.02, "d": 1.02})
+    assert standings(aa.promises(Sessions(sessions=biased))) == ["refuted", "refuted"]
+
+
+def test_a_bias_too_small_for_the_verdicts_still_shows_in_the_coverage() -> None:
+    biased = many(200, TWINS, times=TRUE_TIMES | {"b": 1.002, "d": 1.002})
+    assert standings(aa.promises(Sessions(sessions=biased))) == ["kept", "refuted"]
+
+
+def test_fewer_sessions_than_promised_decide_nothing() -> None:
+    few = aa.promises(Sessions(sessions=many(60, TWINS)))
+    assert standings(few) == ["undecided", "undecided"]
+    assert few[0].note == "60 sessions of 1 pairs; the promise is about 200"
+
+
+def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
+    good = many(170, TWINS)
+    lost = [Session(pair="ch01:x", number=n, seconds=1.0, phases={}, failed="it died") for n in range(40)]
+    false, covered = aa.promises(Sessions(sessions=[*good, *lost]))
+    assert (false.standing, covered.standing) == ("refuted", "refuted")
+    assert "40 failed, such as ch01:x: it died" in (false.note or "")
+    bad = [outcome.model_copy(update={"verdict": "invalid"}) for one in good[:60] for outcome in one.outcomes]
+    invalid = [one.model_copy(update={"outcomes": bad[2 * i : 2 * i + 2]}) for i, one in enumerate(good[:60])]
+    assert aa.promises(Sessions(sessions=[*good, *invalid]))[0].standing == "refuted"
+
+
+def test_a_session_that_the_harness_calls_invalid_says_so_in_every_lane() -> None:
+    _, result = session(np.random.default_rng(1), 1, TWINS)
+    told = outcomes(result.model_copy(update={"verdict": "invalid"}), TWINS, 1)
+    assert [outcome.verdict for outcome in told] == ["invalid", "invalid"]
+
+
+# 2. Known truth
+
+
+def reading(label: str, off: float) -> Reading:
+    return Reading(label=label, known_us=1000.0, read_us=[1000.0 * (1 + off), 1000.0 * (1 + off), 1e6])
+
+
+def known(*off: float, floor: float = 2.0, empty: float = 2.1, planted: Sequence[Session] = ()) -> Truth:
+    readings = [reading(f"{delay} us before the launch", error) for delay, error in zip((0, 20, 200), off)]
+    return Truth(readings=readings, floor_us=floor, empty_us=[empty] * 5, planted=list(planted))
+
+
+@pytest.mark.parametrize(
+    ("off", "standing"),
+    [
+        ((0.003, 0.004, 0.005), "kept"),
+        ((0.003, 0.003, 0.2), "refuted"),  # the host's 200 us are in the reading
+        ((-0.03, -0.03, -0.03), "refuted"),  # a clock that runs slow
+        ((-0.03, 0.001, 0.002), "refuted"),  # and one that does so only at times
+        ((0.003, 0.003), "undecided"),
+        ((), "not run"),
+    ],
+)
+def test_a_wrong_clock_breaks_promise_2(off: tuple[float, ...], standing: str) -> None:
+    assert truth.promises(known(*off), gpu=True)[0].standing == standing
+
+
+@pytest.mark.parametrize(("empty", "standing"), [(2.3, "kept"), (2.7, "refuted"), (1.3, "refuted")])
+def test_an_empty_step_must_read_the_floor(empty: float, standing: str) -> None:
+    assert truth.promises(known(empty=empty), gpu=False)[0].standing == standing
+
+
+def planted(count: int, **how: object) -> list[Promise]:
+    found = known(planted=many(count, [*PLANTED, *[PLANTED[-1]] * 2], **({"times": SLOWED, "lever": LEVER} | how)))
+    return truth.promises(found, gpu=False)[1:]
+
+
+def test_planted_slowdowns_are_found_by_a_sharp_clock_with_their_size() -> None:
+    assert standings(planted(100, noise=0.002)) == ["kept"] * 5
+
+
+def test_a_blunt_clock_misses_them() -> None:
+    assert standings(planted(100, noise=0.1))[1:4] == ["refuted"] * 3
+
+
+def test_a_clock_that_reads_half_of_small_differences_misses_the_truth() -> None:
+    halved = TRUE_TIMES | {lane.below: 1 + lane.planted / 2 for lane in PLANTED} | {"lever": 1.2}
+    assert planted(100, times=halved, noise=0.002)[-1].standing == "refuted"
+
+
+def test_the_truth_is_what_the_lever_says_a_share_adds() -> None:
+    strong = TRUE_TIMES | {lane.below: 1 + 1.5 * lane.planted for lane in (*PLANTED, LEVER)}
+    quiet, _ = session(np.random.default_rng(1), 1, PLANTED, strong, 1e-9, lever=LEVER, allocation=0.0)
+    assert [o.truth for o in quiet.outcomes] == pytest.approx([1 / (1 + 1.5 * lane.planted) for lane in PLANTED])
+    assert [o.interval and o.interval.ratio for o in quiet.outcomes] == pytest.approx([o.truth for o in quiet.outcomes])
+
+
+def test_too_few_sessions_leave_the_power_undecided() -> None:
+    few = planted(10, noise=0.001)
+    assert [promise.n for promise in few] == [10, 10, 10, 30, 60]
+    assert standings(few) == ["kept", "kept", "undecided", "undecided", "kept"]
+
+
+# 3. Drift
+
+
+def heated(count: int, heat: float) -> Drift:
+    found = Drift(sessions=[], apart=[], heated=[])
+    rng = np.random.default_rng(3)
+    for number in range(count):
+        hot = [heat * (1 if number % 2 else -1)] * (ROUNDS // 2) + [0.0] * (ROUNDS // 2)
+        about, result = session(rng, number, TWINS, heat=hot)
+        found.sessions.append(about)
+        found.apart += [drift.apart(result.blocks, lane, "device", "ch01:x", number) for lane in TWINS]
+    return found
+
+
+def test_interleaved_sessions_stand_drift_that_a_then_b_does_not() -> None:
+    found = heated(60, 0.05)
+    assert standings(drift.promises(found)) == ["kept", "kept", "kept"]
+    assert not any(contains(outcome) for outcome in found.apart)
+    assert found.apart[0].interval is not None
+    assert found.apart[0].interval.ratio == pytest.approx(math.exp(-0.05), abs=0.005)
+
+
+def test_without_drift_the_experiment_shows_nothing() -> None:
+    *_, shown = drift.promises(heated(60, 0.0))
+    assert shown.standing == "undecided"
+    assert "too little drifted" in (shown.note or "")
+
+
+# 4. Against others
+
+
+def timings(pair: str, method: str, spread: float, n: int = 20, bias: float = 0.0) -> list[Timing]:
+    shape = np.linspace(-1, 1, n)
+    ratios = np.exp(bias + spread * (shape / shape.std(ddof=1) if n > 1 else shape))
+    return [
+        Timing(pair=pair, method=method, repeat=i, a_us=float(r), b_us=1.0, ratio=float(r), seconds=0.3)
+        for i, r in enumerate(ratios)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "n", "standing"),
+    [(0.001, 20, "kept"), (0.011, 20, "undecided"), (0.03, 20, "refuted"), (0.001, 5, "undecided")],
+)
+def test_the_smallest_spread(ours: float, n: int, standing: str) -> None:
+    found = Others(timings=[*timings("ch01:x", rivals.OURS, ours, n), *timings("ch01:x", "event loop", 0.01, n)])
+    assert rivals.promises(found)[0].standing == standing
+
+
+def test_the_table_has_bias_spread_false_differences_and_seconds() -> None:
+    [row] = rivals.table(timings("ch01:x", "event loop", 0.001, bias=0.02))
+    assert (row.bias, row.spread, row.different, row.n) == (pytest.approx(0.02), pytest.approx(0.001), 20, 20)
+    assert row.seconds == pytest.approx(0.3)
+
+
+def test_a_harness_with_more_false_differences_than_an_event_loop_breaks_promise_4() -> None:
+    ours, other = (timings("ch01:x", name, 0.001, bias=off) for name, off in ((rivals.OURS, 0.02), ("event loop", 0)))
+    assert rivals.promises(Others(timings=[*ours, *other]))[-1].standing == "refuted"
+    ours, other = (timings("ch01:x", name, 0.001, bias=off) for name, off in ((rivals.OURS, 0), ("event loop", 0.02)))
+    assert standings(rivals.promises(Others(timings=[*ours, *other]))) == ["kept", "kept"]
+
+
+def test_one_comparison_has_no_spread() -> None:
+    found = Others(timings=[*timings("ch01:x", rivals.OURS, 0.0, 1), *timings("ch01:x", "event loop", 0.0, 1)])
+    assert standings(rivals.promises(found)) == ["not run", "undecided"]
+
+
+# 5. Cheats
+
+
+def caught(honest: bool, refused: bool) -> Caught:
+    return Caught(pair="ch01:x", variant="optimized_x", honest=honest, refused=refused, reason="why" * refused)
+
+
+@pytest.mark.parametrize(
+    ("rows", "not_run", "expected"),
+    [
+        ([caught(False, True), caught(True, False)], [], ["kept", "kept"]),
+        ([caught(False, False), caught(True, False)], [], ["refuted", "kept"]),
+        ([caught(False, True), caught(True, True)], [], ["kept", "refuted"]),
+        ([caught(False, True), caught(True, False)], ["ch01:y"], ["undecided", "undecided"]),
+        ([], [], ["not run", "not run"]),
+    ],
+)
+def test_cheats_are_refused_and_nobody_else(rows: list[Caught], not_run: list[str], expected: list[str]) -> None:
+    found = Cheats(rows=rows, unsupported=[], not_run=not_run, honest_pairs=10, honest_not_run=["ch01:z"])
+    assert standings(cheats.promises(found)) == expected
+
+
+def test_few_honest_pairs_are_too_few_to_say_that_none_is_refused() -> None:
+    found = Cheats(rows=[caught(False, True), caught(True, False)], unsupported=[], not_run=[], honest_pairs=9)
+    assert standings(cheats.promises(found)) == ["kept", "undecided"]
+
+
+# 6 and 7. Suites
+
+
+def one_pass(speedup: float, overhead: float = 0.5, pairs: int = 20, half: float = 0.002) -> Pass:
+    found = Interval(ratio=speedup, low=speedup * (1 - half), high=speedup * (1 + half), rounds=8)
+    keys = [f"ch01:x{index}" for index in range(pairs)]
+    phases = {"start": overhead * pairs, "proof": 1.0 * pairs, "samples": 3.0 * pairs, suites.OPENING: 99.0}
+    return Pass(budget_s=3, seconds=100, pairs=keys, phases=phases, speedups=dict.fromkeys(keys, found))
+
+
+@pytest.mark.parametrize(
+    ("overhead", "pairs", "expected"),
+    [
+        (0.5, 20, ["kept", "kept", "refuted"]),  # a quick run that takes as long as a default one
+        (1.5, 20, ["refuted", "kept", "refuted"]),
+        (2.5, 20, ["refuted", "refuted", "refuted"]),
+        (0.5, 2, ["undecided", "undecided", "refuted"]),
+    ],
+)
+def test_what_is_neither_proof_nor_samples_costs_at_most_a_second(
+    overhead: float, pairs: int, expected: list[str]
+) -> None:
+    found = Suites(passes=[one_pass(2, overhead, pairs)] * 2)
+    assert standings(suites.cost_promises(found)) == expected
+
+
+def test_a_cost_that_was_not_measured_is_not_kept() -> None:
+    assert standings(suites.cost_promises(Suites(passes=[]))) == ["not run"]
+
+
+def test_runs_agree_within_their_intervals_widened_by_a_percent() -> None:
+    good = Suites(passes=[one_pass(speedup) for speedup in (2.0, 2.01, 1.99, 2.005, 2.0)])
+    assert standings(suites.repeat_promises(good)) == ["kept"]
+    bad = Suites(passes=[*good.passes[:4], one_pass(2.1)])
+    [said] = suites.repeat_promises(bad)
+    assert said.standing == "refuted"
+    assert "ch01:x0: 2.000 [1.996, 2.004] in run 1, 2.100 [2.096, 2.104] in run 5" in (said.note or "")
+    assert standings(suites.repeat_promises(Suites(passes=good.passes[:4]))) == ["undecided"]
+
+
+ENDS = ((1, 0.9, 1.1), (1.05, 1.05, 1.05))
+
+
+def test_agreement_must_be_mutual() -> None:
+    wide, narrow = (
+        Interval(ratio=r, low=low, high=high, rounds=8) for r, low, high in ((1, 0.9, 1.1), (1.05, 1.05, 1.05))
+    )
+    assert not suites.agree(wide, narrow)
+    assert not suites.agree(narrow, wide)
+
+
+# Plots
+
+RESULTS: list[Model] = [
+    Sessions(sessions=many(3, TWINS)),
+    known(0.001, 0.002, 0.003, planted=many(3, PLANTED, times=SLOWED, lever=LEVER)),
+    heated(2, 0.01),
+    Others(timings=[*timings("ch01:x", rivals.OURS, 0.01), *timings("ch01:x", "event loop", 0.05)]),
+    Cheats(rows=[caught(False, True), caught(True, False)], unsupported=[], not_run=[]),
+    Suites(passes=[one_pass(2.0), one_pass(2.1)]),
+]
+EMPTY: list[Model] = [
+    Sessions(sessions=[]),
+    Truth(readings=[], floor_us=None, empty_us=[], planted=[]),
+    Drift(sessions=[], apart=[], heated=[]),
+    Others(timings=[]),
+    Cheats(rows=[], unsupported=[], not_run=[]),
+    Suites(passes=[]),
+]
+
+
+@pytest.mark.parametrize("found", [*RESULTS, *EMPTY], ids=lambda found: type(found).__name__)
+def test_every_result_has_a_plot_even_an_empty_one(found: Model) -> None:
+    assert ElementTree.fromstring(plot(found)).tag.endswith("svg")
+
+
+def test_an_interval_that_misses_is_drawn_in_red() -> None:
+    missed = Outcome(
+        pair="x", session=1, above="a", below="b", rounds=[], verdict="faster",
+        interval=Interval(ratio=1.1, low=1.05, high=1.15, rounds=8),
+    )  # fmt: skip
+    about = Session(pair="x", number=1, seconds=1, phases={}, outcomes=[missed])
+    assert "#c53030" in plot(Sessions(sessions=[about]))
+    assert "#c53030" not in plot(Sessions(sessions=[]))

@@ -1,0 +1,85 @@
+"""The trees that selftest lays out: ordinary pairs, whose comparisons share no variant."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.python.discovery import find_pairs
+from common.python.roster import CONTROL
+from tools.selftest.tree import (
+    CHAPTERS,
+    OWN,
+    PAUSED,
+    PLANTED,
+    SPIN,
+    SUBJECTS,
+    Subject,
+    lay_delays,
+    lay_lanes,
+)
+from tools.selftest.truth import SPIN_US
+
+ALL = [*SUBJECTS, PLANTED, PAUSED]
+ENDS = (("baseline", ""), ("optimized", ""), ("optimized", "__lane1"))
+
+
+@pytest.mark.parametrize("subject", ALL, ids=lambda subject: subject.key)
+def test_every_subject_exists_and_is_laid_out_as_a_sound_pair(subject: Subject, tmp_path: Path) -> None:
+    laid = lay_lanes(tmp_path, subject, [0.0, 0.0])
+    names = [variant.name for variant in laid.pair.variants]
+    assert names == [f"{start}_{subject.name}{end}" for start, end in ENDS]
+    assert [variant.problem for variant in laid.pair.variants] == [None] * 3
+    assert len({variant.required.sm for variant in laid.pair.variants}) == 1, "a twin needs what its baseline needs"
+    assert find_pairs(tmp_path) == [laid.pair]
+
+
+def test_there_are_ten_subjects_of_ten_kinds() -> None:
+    assert len({subject.key for subject in SUBJECTS}) == len({subject.kind for subject in SUBJECTS}) == 10
+
+
+def test_a_cpu_can_time_the_subjects_that_say_so(tmp_path: Path) -> None:
+    for subject in ALL:
+        text = (subject.root / subject.chapter / f"baseline_{subject.name}.py").read_text()
+        assert subject.cpu == ('"cpu":' in text), subject.key
+
+
+def test_no_variant_is_in_two_lanes_and_the_control_is_in_one(tmp_path: Path) -> None:
+    laid = lay_lanes(tmp_path, PLANTED, [0.005, 0.01, 0.02, 0.05], lever=0.2)
+    sides = [side for lane in laid.lanes for side in (lane.above, lane.below)]
+    assert len(sides) == len(set(sides)) == 8
+    assert laid.lanes[0].above == "baseline_planted"
+    assert laid.lanes[1].above == CONTROL
+    assert {*sides, "optimized_planted__lever"} == {v.name for v in laid.pair.variants} | {CONTROL}
+    assert laid.lever is not None
+    assert (laid.lever.above, laid.lever.planted) == ("baseline_planted", 0.2)
+
+
+def test_what_is_planted_is_what_the_rung_asks_its_baseline_for(tmp_path: Path) -> None:
+    laid = lay_lanes(tmp_path, PAUSED, [0.0, 0.02])
+    texts = {variant.name: variant.path.read_text() for variant in laid.pair.variants}
+    assert "return again(**inputs)" in texts["optimized_paused"]
+    assert "return slowed(0.02, **inputs)" in texts["optimized_paused__lane1"]
+    assert all(ast.parse(text) for text in texts.values())
+
+
+def test_host_delays_are_rungs_of_the_spin_kernel(tmp_path: Path) -> None:
+    laid = lay_delays(tmp_path, SPIN, [0, 20, 200])
+    assert [lane.below for lane in laid.lanes] == [f"optimized_spin{end}" for end in ("", "__host20", "__host200")]
+    assert "after_host(200, **inputs)" in (tmp_path / "ch01" / "optimized_spin__host200.py").read_text()
+    assert (tmp_path / "ch01" / "baseline_spin.cu").read_text() == (OWN / "ch01" / "baseline_spin.cu").read_text()
+
+
+def test_the_spin_that_is_promised_is_the_one_that_its_kernel_does() -> None:
+    statements = ast.parse((OWN / "ch01" / "baseline_spin.py").read_text()).body
+    assert f"SPIN_US = {SPIN_US:.0f}" in map(ast.unparse, statements)
+
+
+def test_the_parent_imports_neither_torch_nor_a_pair() -> None:
+    code = "import sys, tools.selftest.command; print({name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHAPTERS, capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "triton", "ch01"}

@@ -1,0 +1,80 @@
+"""What a count says of a promised share: its Clopper-Pearson interval, and whether the promise is kept.
+
+A promise about a share is kept if the observed share keeps it, over at least as many trials as a perfect record would
+need to exclude every share that breaks it. It is refuted if the whole interval breaks it. All else is undecided.
+"""
+
+import math
+from collections.abc import Callable
+
+from tools.selftest.models import Name, Promise, Standing
+
+CONFIDENCE = 0.95
+
+
+def clopper_pearson(hits: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The two-sided interval of a share of which `hits` of `n` independent trials are the evidence."""
+    if not 0 <= hits <= n or n < 1:
+        raise ValueError(f"{hits} hits of {n} trials: hits must be from 0 to n, and n at least 1")
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else _root(lambda p: 1 - at_most(hits - 1, n, p) < tail)
+    high = 1.0 if hits == n else _root(lambda p: at_most(hits, n, p) > tail)
+    return low, high
+
+
+def at_most(hits: int, n: int, p: float) -> float:
+    """P(X <= hits) for a binomial X of n trials with probability p."""
+    if p <= 0.0:
+        return 1.0
+    if p >= 1.0:
+        return 1.0 if hits >= n else 0.0
+    terms = (
+        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(p) + (n - k) * math.log1p(-p)
+        for k in range(hits + 1)
+    )
+    return min(1.0, math.fsum(map(math.exp, terms)))
+
+
+def _root(below: Callable[[float], bool]) -> float:
+    """The share up to which `below` holds."""
+    low, high = 0.0, 1.0
+    while low < (middle := (low + high) / 2) < high and high - low > 1e-12:
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def fewest(share: float) -> int:
+    """Trials without a single miss that would exclude, with 95% confidence, every share of hits below this one."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
+
+
+def at_least(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int = 0) -> Promise:
+    """The promise that at least a share `bound` of trials are hits, over `count` trials or more."""
+    return _judged(experiment, promise, hits, n, bound, max(count, fewest(bound)), most=False)
+
+
+def no_more_than(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int = 0) -> Promise:
+    """The promise that at most a share `bound` of trials are hits, over `count` trials or more."""
+    return _judged(experiment, promise, hits, n, bound, max(count, fewest(1 - bound)), most=True)
+
+
+def _judged(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int, most: bool) -> Promise:
+    words = f"{'at most' if most else 'at least'} {bound:.0%} of {count} or more"
+    if n == 0:
+        return Promise(experiment=experiment, promise=promise, measured="-", bound=words, standing="not run")
+    low, high = clopper_pearson(hits, n)
+    met = hits <= bound * n if most else hits >= bound * n
+    standing: Standing = "kept" if met and n >= count else "undecided"
+    if (low > bound) if most else (high < bound):
+        standing = "refuted"
+    return Promise(
+        experiment=experiment,
+        promise=promise,
+        measured=f"{hits / n:.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]",
+        bound=words,
+        standing=standing,
+        hits=hits,
+        n=n,
+        low=low,
+        high=high,
+    )

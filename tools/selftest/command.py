@@ -1,0 +1,91 @@
+"""What `benchmark_cli selftest` does: experiments before the user's eyes, their table, and the exit code."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from common.python.lock import Busy
+from common.python.text import clean, wide_console
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, usage
+from tools.selftest.experiments import broken, nothing_ran, open_selftest
+from tools.selftest.forms import FORMS
+from tools.selftest.models import NAMES, Name, Report
+from tools.selftest.page import publish
+
+STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
+
+
+def chosen(only: str | None) -> list[Name]:
+    """The experiments that `--only aa,truth` names; none, which means all, without it. Raises the exit for others."""
+    words = [word.strip() for word in only.split(",")] if only is not None else []
+    if unknown := [word for word in words if word not in NAMES]:
+        raise usage(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
+    return [name for name in NAMES if name in words]
+
+
+def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed: int | None, wait: bool) -> int:
+    """Run the experiments, print their table; the exit code."""
+    names = chosen(only)
+    with ExitStack() as stack:
+        try:
+            test = open_selftest(
+                root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, told, claims(stack, wait)
+            )
+            if test.bench.device == "cpu":
+                told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
+            try:
+                report = test.run()
+            except KeyboardInterrupt:
+                told(f"stopped; the experiments that were done are in {test.bench.folder}")
+                raise
+        except OSError as error:
+            raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise usage(str(error)) from error
+        except (RuntimeError, Busy) as error:
+            told(str(error).strip())
+            return NOTHING
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    show(report, test.bench.folder)
+    if nothing_ran(report):
+        return NOTHING
+    return FAILED if broken(report) or report.failed else DONE
+
+
+def show(report: Report, folder: Path) -> None:
+    """The table of promises, what could not run, and where the raw numbers are."""
+    console = wide_console()
+    loud = "MEASURED ON THE CPU, NOT ON A GPU. " if report.device == "cpu" else ""
+    title = f"{loud}selftest, {report.form} form, {clean(report.device)}, {sum(report.seconds.values()):.0f} s"
+    table = Table(title=Text(title, style="bold white on red" if loud else "bold"))
+    for column in ("experiment", "promise", "measured", "bound", "kept"):
+        table.add_column(column, overflow="fold")
+    for promise in report.promises:
+        cells = (promise.experiment, promise.promise, promise.measured, promise.bound)
+        table.add_row(*map(Text, map(clean, cells)), Text(promise.standing, style=STYLES[promise.standing]))
+    console.print(table)
+    for promise in report.promises:
+        if promise.note:
+            typer.echo(f"{promise.experiment}: {clean(promise.promise)}: {clean(promise.note)}")
+    for name, reason in report.failed.items():
+        typer.echo(f"{name} failed: {clean(reason)}")
+    for name, reason in report.not_run.items():
+        typer.echo(f"{name} not run: {clean(reason)}")
+    typer.echo(f"results: {folder}")
+
+
+def publish_runs(runs: Sequence[Path], root: Path) -> int:
+    """Put earlier selftests, later ones over earlier ones, into the page of evidence."""
+    try:
+        page = publish(runs, root)
+    except ValueError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or root}: {error.strerror or error}") from error
+    typer.echo(f"page: {page}")
+    return DONE

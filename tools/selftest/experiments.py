@@ -1,0 +1,140 @@
+"""The seven experiments in order, each written as it ends, and the table of what they say of the promises."""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from common.python import lock, manifest
+from common.python.cuda import nvcc_version
+from common.python.journal import write
+from common.python.peak_survey import peaks_for_run
+from common.python.results import Manifest, Model
+from common.python.runner import open_machine
+from common.python.settings import SuiteTimeUp
+from tools.selftest import aa, cheats, drift, rivals, suites, truth
+from tools.selftest.forms import Form
+from tools.selftest.models import NAMES, Name, Promise, Report
+from tools.selftest.plots import plot
+from tools.selftest.sessions import Bench
+from tools.selftest.suites import Passes
+
+REPORT = "selftest.json"
+NEEDS_GPU = "it is about a GPU: name it with --only to run it on a CPU all the same"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What it does, what its result says, and whether it makes sense on a CPU."""
+
+    run: Callable[[Bench, Path, Passes], Any]
+    promises: Callable[[Any, Bench], list[Promise]]
+    on_cpu: bool = False
+    suites: bool = False  # it runs suites, which need the peaks of the machine
+
+
+EXPERIMENTS: dict[Name, Experiment] = {
+    "aa": Experiment(lambda b, s, _: aa.experiment(b, s), lambda found, b: aa.promises(found), on_cpu=True),
+    "truth": Experiment(
+        lambda b, s, _: truth.experiment(b, s), lambda found, b: truth.promises(found, b.gpu), on_cpu=True
+    ),
+    "drift": Experiment(lambda b, s, _: drift.experiment(b, s), lambda found, b: drift.promises(found)),
+    "others": Experiment(lambda b, s, _: rivals.experiment(b, s), lambda found, b: rivals.promises(found)),
+    "cheats": Experiment(
+        lambda b, s, _: cheats.experiment(b, s), lambda found, b: cheats.promises(found), on_cpu=True, suites=True
+    ),
+    "cost": Experiment(suites.cost, lambda found, b: suites.cost_promises(found), suites=True),
+    "repeat": Experiment(suites.repeat, lambda found, b: suites.repeat_promises(found), suites=True),
+}
+
+
+@dataclass
+class Selftest:
+    """A selftest in progress; `run` goes through the experiments."""
+
+    bench: Bench
+    chosen: list[Name]
+    report: Report
+    passes: Passes
+
+    def run(self) -> Report:
+        """Run what was chosen. After each experiment the report is whole; Ctrl-C leaves what there is."""
+        for name in NAMES:
+            if name not in self.chosen:
+                continue
+            began = time.monotonic()
+            try:
+                with self.bench.within(self.bench.form.seconds[name]), scratch_folder() as scratch:
+                    found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
+                self._keep(name, found)
+            except (RuntimeError, ValueError, SuiteTimeUp) as error:
+                self.report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self.report.seconds[name] = time.monotonic() - began
+            write(self.bench.folder / REPORT, self.report.model_dump_json(indent=1))
+        return self.report
+
+    def _keep(self, name: Name, found: Model) -> None:
+        place = self.bench.folder / name
+        write(place / f"{name}.json", found.model_dump_json(indent=1))
+        self.report.promises += EXPERIMENTS[name].promises(found, self.bench)
+        write(place / "plot.svg", plot(found))
+
+
+def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A folder for trees of pairs, which ends with its experiment."""
+    return tempfile.TemporaryDirectory(prefix="selftest-", ignore_cleanup_errors=True)
+
+
+def open_selftest(
+    root: Path,
+    artifacts_dir: Path,
+    only: Sequence[Name],
+    form: Form,
+    seed: int | None,
+    say: Callable[[str], None],
+    claim: lock.Claim = lock.unclaimed,
+) -> Selftest:
+    """Look at the machine, take the device's lock, make the folder, and measure what peaks the suites lack.
+
+    Without `only`, on a CPU, the experiments that are about a GPU are left out. Raises RuntimeError if no worker can be
+    started, OSError for a folder that cannot be written, ValueError for stored peaks that cannot be read.
+    """
+    seed = random.randrange(2**31) if seed is None else seed
+    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
+    folder.mkdir(parents=True)
+    machine, found = open_machine(root, folder)
+    claim(found.get("uuid"))
+    gpu = found["device"] != "cpu"
+    left_out: dict[str, str] = {}
+    if not gpu and not only:
+        left_out = {name: NEEDS_GPU for name in NAMES if not EXPERIMENTS[name].on_cpu}
+    chosen = [name for name in NAMES if name in (only or NAMES) and name not in left_out]
+    if gpu and any(EXPERIMENTS[name].suites for name in chosen):
+        peaks_for_run(root, artifacts_dir, folder, machine, found, say)
+    bench = Bench(root, folder, artifacts_dir, machine, found["device"], found.get("uuid"), seed, form, say)
+    about = _manifest(bench, chosen)
+    write(folder / "manifest.json", about.model_dump_json(indent=1))
+    report = Report(manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=left_out)
+    return Selftest(bench, chosen, report, Passes())
+
+
+def _manifest(bench: Bench, chosen: Sequence[Name]) -> Manifest:
+    folders = (manifest.ROOT / "common", manifest.ROOT / "tools" / "selftest")
+    sources = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    asked: dict[str, str | int | float | bool | None] = {"form": bench.form.name}
+    return manifest.collect(chosen, asked, sources, bench.seed, host=bench.machine, nvcc=nvcc_version())
+
+
+def broken(report: Report) -> list[Promise]:
+    """The promises that make a selftest fail: those refuted; in the full form, all that are not kept."""
+    bad = ("refuted",) if report.form == "quick" else ("refuted", "undecided", "not run")
+    return [promise for promise in report.promises if promise.standing in bad]
+
+
+def nothing_ran(report: Report) -> bool:
+    """Whether not one promise could be held against a measurement."""
+    return all(promise.standing == "not run" for promise in report.promises)

@@ -1,0 +1,75 @@
+"""How much each experiment does: the quick form, under two minutes on an H200, and the full one, under twenty."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tools.selftest.models import Name
+
+FewOrMany = Literal["quick", "full"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Counts, and the seconds after which an experiment begins nothing new: counts may then be missed, and it says so.
+
+    The seconds are shares of the form's whole time, not what the experiments are expected to take.
+    """
+
+    name: FewOrMany
+    session_s: float  # sampling budget of a session of A/A, planted slowdowns and drift
+    aa_sessions: int  # of each pair
+    aa_lanes: int
+    planted_sessions: int
+    planted_copies: int  # of the largest slowdown, whose promise needs the most trials
+    drift_sessions: int
+    drift_lanes: int
+    others_s: float  # sampling budget of a session that is held against other methods
+    repeats: int  # of each method on each pair
+    others_pairs: int
+    suite_pairs: int
+    suite_passes: int
+    seconds: Mapping[Name, float]
+
+
+QUICK = Form(
+    name="quick",
+    session_s=0.3,
+    aa_sessions=1,
+    aa_lanes=2,
+    planted_sessions=4,
+    planted_copies=3,
+    drift_sessions=2,
+    drift_lanes=2,
+    others_s=0.1,
+    repeats=3,
+    others_pairs=4,
+    suite_pairs=2,
+    suite_passes=2,
+    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 12.0, "cost": 18.0, "repeat": 10.0},
+)
+FULL = Form(
+    name="full",
+    session_s=0.3,
+    aa_sessions=20,
+    aa_lanes=2,
+    planted_sessions=75,
+    planted_copies=4,
+    drift_sessions=16,
+    drift_lanes=4,
+    others_s=0.1,
+    repeats=20,
+    others_pairs=10,
+    suite_pairs=20,
+    suite_passes=5,
+    seconds={
+        "aa": 355.0,
+        "truth": 190.0,
+        "drift": 65.0,
+        "others": 190.0,
+        "cheats": 75.0,
+        "cost": 110.0,
+        "repeat": 150.0,
+    },
+)
+FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}

@@ -1,0 +1,153 @@
+"""What `selftest` leaves behind: every raw number of its experiments, and what they say of each promise."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from common.python.results import Interval, Manifest, Model, Verdict
+
+Name = Literal["aa", "truth", "drift", "others", "cheats", "cost", "repeat"]
+NAMES: tuple[Name, ...] = ("aa", "truth", "drift", "others", "cheats", "cost", "repeat")
+Standing = Literal["kept", "refuted", "undecided", "not run"]
+
+
+class Promise(Model):
+    """One line of the table: what was promised, what was measured, and whether that keeps it."""
+
+    experiment: Name
+    promise: str
+    measured: str
+    bound: str
+    standing: Standing
+    hits: int | None = Field(default=None, description="where the promise is about a share: how often it was so")
+    n: int | None = Field(default=None, description="out of how many")
+    low: float | None = Field(default=None, description="95% Clopper-Pearson interval of the share")
+    high: float | None = None
+    note: str | None = None
+
+
+class Outcome(Model):
+    """One comparison of a session: the time of `above` over that of `below`, of which no other comparison has a part.
+
+    `truth` is what the ratio is known to be: 1 for a variant against itself, less where a slowdown was planted below.
+    """
+
+    pair: str
+    session: int
+    above: str
+    below: str
+    planted: float = Field(default=0.0, description="nominal share of its own time by which `below` was slowed")
+    truth: float = 1.0
+    rounds: list[float] = Field(description="log ratio of each round")
+    interval: Interval | None
+    verdict: Verdict
+
+
+class Session(Model):
+    """One session; its samples are in `sessions.jsonl.gz`, a line a session, in this order."""
+
+    pair: str
+    number: int
+    seconds: float
+    phases: dict[str, float]
+    failed: str | None = None
+    notes: list[str] = Field(default=[])
+    outcomes: list[Outcome] = Field(default=[])
+
+
+class Sessions(Model):
+    """A/A: sessions of variants against themselves."""
+
+    sessions: list[Session]
+    skipped: dict[str, str] = Field(default={}, description="pairs that cannot run here, with why")
+
+
+class Reading(Model):
+    """What the clock read of a step whose time is known. Microseconds."""
+
+    label: str
+    known_us: float
+    read_us: list[float]
+
+
+class Truth(Model):
+    """The spin kernel and the empty step, and sessions with planted slowdowns."""
+
+    readings: list[Reading]
+    floor_us: float | None = Field(description="what the harness prints as the time of an empty step")
+    empty_us: list[float] = Field(description="what an empty step reads in blocks")
+    planted: list[Session]
+    failed: list[str] = Field(default=[])
+
+
+class Drift(Model):
+    """Sessions on a card that is heated and rested in turn, and the same samples read as if taken A, then B."""
+
+    sessions: list[Session]
+    apart: list[Outcome] = Field(description="A from the first half of the rounds, B from the second")
+    heated: list[list[bool]] = Field(description="for each session, whether the card was heated before each block")
+    skipped: dict[str, str] = Field(default={})
+
+
+class Timing(Model):
+    """One comparison of two equal sides by one method."""
+
+    pair: str
+    method: str
+    repeat: int
+    a_us: float
+    b_us: float
+    ratio: float
+    seconds: float
+    verdict: Verdict | None = Field(default=None, description="the harness' own; others give none")
+
+
+class Others(Model):
+    timings: list[Timing]
+    skipped: dict[str, str] = Field(default={}, description="methods and pairs that could not run, with why")
+
+
+class Caught(Model):
+    """One variant of an honest or a cheating pair, and what became of it."""
+
+    pair: str
+    variant: str
+    honest: bool
+    refused: bool
+    reason: str | None
+
+
+class Cheats(Model):
+    rows: list[Caught]
+    unsupported: list[str]
+    not_run: list[str] = Field(description="pairs of cheats for which there was no time")
+    honest_pairs: int = Field(default=0, description="pairs of the chapters that were run")
+    honest_not_run: list[str] = Field(default=[], description="and those for which there was no time")
+
+
+class Pass(Model):
+    """One run of a suite of pairs. Seconds by phase are sums over its pairs."""
+
+    budget_s: float
+    seconds: float
+    pairs: list[str]
+    phases: dict[str, float]
+    speedups: dict[str, Interval]
+    failed: dict[str, str] = Field(default={})
+
+
+class Suites(Model):
+    passes: list[Pass]
+
+
+class Report(Model):
+    """All that is said about this machine; each experiment's raw numbers are in its own folder."""
+
+    schema_version: int = 1
+    manifest: Manifest
+    device: str
+    form: Literal["quick", "full"]
+    seconds: dict[str, float] = Field(description="that each experiment took")
+    promises: list[Promise]
+    not_run: dict[str, str] = Field(default={}, description="experiments without a result, with why")
+    failed: dict[str, str] = Field(default={}, description="experiments that ended with an error")

@@ -1,0 +1,135 @@
+"""docs/measurement_evidence.md: what selftests on named GPUs have shown. Every figure on it comes from their files.
+
+`publish` merges selftests into docs/results/<gpu>/selftest.json, of which the page is a function.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from common.python.artifacts import read_model
+from common.python.hardware import datasheet
+from common.python.journal import write
+from common.python.markdown import escaped, replace_between_markers
+from common.python.results import Model
+from tools.selftest.experiments import REPORT
+from tools.selftest.models import NAMES, Name, Promise, Report
+
+PAGE = Path("docs") / "measurement_evidence.md"
+RESULTS = Path("docs") / "results"
+TITLES: dict[Name, str] = {
+    "aa": "1. A variant against itself",
+    "truth": "2. Known truth",
+    "drift": "3. Drift",
+    "others": "4. Against what people use today",
+    "cheats": "5. Cheats",
+    "cost": "6. What it costs",
+    "repeat": "7. Repeatability",
+}
+QUESTIONS: dict[Name, str] = {
+    "aa": "Sessions of ten pairs, each against itself. Every difference that is found is false.",
+    "truth": "A kernel that waits a known time, an empty step, and slowdowns that were planted in a kernel.",
+    "drift": "The card is heated and rested between blocks by a load of matrix products. The samples are read twice: "
+    "as they were interleaved, and as if A had been measured before B.",
+    "others": "The same closures in the same process and as many seconds: both sides are equal, so the ratio is 1.",
+    "cheats": "Variants that cheat must be refused, and honest ones accepted.",
+    "cost": "Seconds a pair, by phase.",
+    "repeat": "The same pairs several times over.",
+}
+
+
+class Part(Model):
+    """One experiment as one selftest ran it."""
+
+    measured: str = Field(description="UTC")
+    commit: str | None
+    dirty: bool | None
+    device: str
+    form: str
+    seconds: float
+    promises: list[Promise]
+    failed: str | None = None
+
+
+class Evidence(Model):
+    """The latest of every experiment on one GPU."""
+
+    schema_version: int = 1
+    gpu: str
+    parts: dict[Name, Part] = Field(default={})
+
+
+def publish(runs: Sequence[Path], root: Path) -> Path:
+    """Merge selftests, by the folders that they named at their end, into the evidence and write the page anew.
+
+    Raises ValueError, in one line, for what is no selftest's folder or was measured on a CPU.
+    """
+    for folder in runs:
+        report = read_model(folder / REPORT, Report)
+        if report.device == "cpu":
+            raise ValueError(f"{folder} was measured on a CPU: the page is about GPUs")
+        sheet = datasheet(report.device)
+        name = "".join(c if c.isalnum() else "_" for c in (sheet.name if sheet else report.device).lower())
+        place = root / RESULTS / name
+        kept = place / REPORT
+        evidence = read_model(kept, Evidence) if kept.exists() else Evidence(gpu=report.device)
+        for part in parts_of(report):
+            evidence.parts |= part
+        write(kept, evidence.model_dump_json(indent=1))
+        for experiment in NAMES:
+            if (plot := folder / experiment / "plot.svg").is_file():
+                shutil.copy(plot, place / f"selftest_{experiment}.svg")
+    page = root / PAGE
+    write(page, current(page.read_text(), root))
+    return page
+
+
+def parts_of(report: Report) -> list[dict[Name, Part]]:
+    """The experiments of a selftest that have a result."""
+    about = report.manifest
+    return [
+        {
+            name: Part(
+                measured=about.started,
+                commit=about.git_commit,
+                dirty=about.git_dirty,
+                device=report.device,
+                form=report.form,
+                seconds=report.seconds[name],
+                promises=[promise for promise in report.promises if promise.experiment == name],
+                failed=report.failed.get(name),
+            )
+        }
+        for name in NAMES
+        if name in report.seconds
+    ]
+
+
+def current(text: str, root: Path) -> str:
+    """The page with its sections made from what is stored. Raises ValueError without its markers."""
+    stored = {path.parent.name: read_model(path, Evidence) for path in sorted((root / RESULTS).glob(f"*/{REPORT}"))}
+    return replace_between_markers(text, "\n\n".join(_section(name, stored) for name in NAMES))
+
+
+def _section(name: Name, stored: Mapping[str, Evidence]) -> str:
+    parts = {place: evidence.parts[name] for place, evidence in stored.items() if name in evidence.parts}
+    told = [_part(name, place, part) for place, part in parts.items()] or ["Not yet measured."]
+    command = f"`benchmark_cli selftest --full --only {name}`"
+    return "\n\n".join([f"## {TITLES[name]}", QUESTIONS[name], f"Command: {command}", *told])
+
+
+def _part(name: Name, place: str, part: Part) -> str:
+    commit = f"commit {part.commit[:12]}" if part.commit else "commit unknown"
+    tree = ", with changes" if part.dirty else ""
+    lines = [f"{escaped(part.device)}, {commit}{tree}, {part.measured}, {part.form} form, {part.seconds:.0f} s."]
+    if part.failed:
+        return f"{lines[0]} The experiment failed: {escaped(part.failed)}"
+    table = ["| promise | measured | bound | kept |", "| --- | --- | --- | --- |"]
+    table += [
+        "| " + " | ".join(map(escaped, (p.promise, p.measured, p.bound, p.standing))) + " |" for p in part.promises
+    ]
+    notes = [f"- {escaped(p.promise)}: {escaped(p.note)}" for p in part.promises if p.note]
+    image = f"![{TITLES[name]}](results/{place}/selftest_{name}.svg)"
+    return "\n\n".join(filter(None, (lines[0], "\n".join(table), "\n".join(notes), image)))

@@ -1,0 +1,51 @@
+"""A host's own work, after which the host can be made to wait: a slowdown that is known because it was planted."""
+
+import time
+from functools import cache
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from common.python.workload import Cost, Step, Workload
+
+PROBES = 15
+workload = Workload(
+    inputs=lambda draw, n: {"a": draw.host.normal(n)},
+    reference=lambda a: a.cos(),
+    cost=lambda n: Cost(host_bytes=2 * 4 * n),
+    # so few that torch does them with one thread: others would have to be waken for each step
+    sizes={"bench": {"n": 1 << 14}, "cpu": {"n": 1 << 14}, "test": {"n": 67}},
+    tolerance=1e-6,
+    clock="end_to_end",
+)
+
+
+def slowed(share: float, a: Tensor) -> Step:
+    """The same work with `share` of its own time planted after it."""
+    out, ns = torch.empty_like(a), round(share * own_ns(a.numel())) if share else 0
+
+    def step() -> Tensor:
+        torch.cos(a, out=out)
+        until = time.perf_counter_ns() + ns
+        while time.perf_counter_ns() < until:
+            pass
+        return out
+
+    return step
+
+
+def prepare(a: Tensor) -> Step:
+    return slowed(0.0, a)
+
+
+@cache  # once in a process: the shares of two variants must be of the same thing, however fast the host is just now
+def own_ns(n: int) -> float:
+    """Nanoseconds that the work takes by itself."""
+    a = torch.zeros(n)
+    out, taken = torch.empty_like(a), []
+    for _ in range(PROBES):
+        began = time.perf_counter_ns()
+        torch.cos(a, out=out)
+        taken.append(time.perf_counter_ns() - began)
+    return median(taken)

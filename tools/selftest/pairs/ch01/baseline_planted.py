@@ -1,0 +1,59 @@
+"""A streaming kernel whose blocks can all wait before they begin: a slowdown that is known because it was planted.
+
+All blocks fit onto the GPU at once, so what each of them waits is what the kernel takes longer.
+"""
+
+from functools import cache
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Cost, Step, Workload
+
+PROBE_CYCLES = 1_000_000
+PROBES = 9
+requires = needs(sm=80)
+workload = Workload(
+    inputs=lambda draw, n: {"a": draw.normal(n)},
+    reference=lambda a: a * 2,
+    cost=lambda n: Cost(hbm_bytes=2 * 4 * n),
+    sizes={"bench": {"n": 1 << 26}, "test": {"n": 1031}},
+    tolerance=0.0,  # twice a float is exact
+)
+
+
+def slowed(share: float, a: Tensor) -> Step:
+    """The kernel with `share` of its own time planted before it."""
+    kernel, out = load_cuda(__file__, "double_after"), torch.empty_like(a)
+    cycles = round(share * own_cycles(a.numel())) if share else 0
+
+    def step() -> Tensor:
+        kernel(a, out, a.numel(), cycles)
+        return out
+
+    return step
+
+
+def prepare(a: Tensor) -> Step:
+    return slowed(0.0, a)
+
+
+@cache  # once in a process: the shares of two variants must be of the same thing, whatever the clocks do
+def own_cycles(n: int) -> float:
+    """SM clocks that the kernel takes by itself."""
+    kernel, a = load_cuda(__file__, "double_after"), torch.zeros(n, device="cuda")
+    out = torch.empty_like(a)
+
+    def time_us(cycles: int) -> float:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        kernel(a, out, n, cycles)
+        stop.record()
+        stop.synchronize()
+        return 1e3 * start.elapsed_time(stop)
+
+    alone, waiting = ([time_us(cycles) for _ in range(PROBES)] for cycles in (0, PROBE_CYCLES))
+    return median(alone) * PROBE_CYCLES / (median(waiting) - median(alone))

@@ -1,0 +1,256 @@
+"""A process that times the same closures with the harness and with what people use today, side by side.
+
+    python -m tools.selftest.rival_process SPEC.json OUT.jsonl
+
+Triton, torch and the pairs are imported here and never in the parent. The harness' part is its own Session; only its
+worker lives in this process, and proof and profile are left out, which the others do not have either.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from common.python.bench import Bench
+from common.python.discovery import Pair, find_pairs
+from common.python.results import PairResult
+from common.python.roster import Roster, new_row
+from common.python.sampling import Sampler
+from common.python.session import Session
+from common.python.settings import Settings
+from common.python.statistics import compare, verdict
+from common.python.telemetry import Monitor
+from common.python.worker import Worker
+from common.python.workload import Output, Step
+from tools.selftest.models import Timing
+
+LEFT_OUT = ("prove", "why")  # what takes no part in timing
+LEAST_S = 0.02
+LOOP_WARM_UP = 3
+LIMIT_S = 60.0
+EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
+
+
+class Still:
+    """Stands where a worker has its connection and its process: here are none to be closed, waited for or ended."""
+
+    def close(self) -> None: ...
+
+    def join(self, timeout_s: float) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
+class Here(Worker):
+    """Answers a crew's calls in this very process, with a bench that lives on from session to session."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._channel: Any = Still()
+        self._process: Any = Still()
+        self._at_work = False
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def pids(self) -> set[int]:
+        return {self.pid}
+
+    def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+        if command in LEFT_OUT:
+            return {}
+        return self._bench.perform(command, arguments)
+
+    def ask(self, command: str, **arguments: Any) -> None:
+        """Only proofs are asked for side by side."""
+
+    def answer(self, timeout_s: float) -> Any:
+        return {}
+
+    def log_tail(self, characters: int = 4000) -> str:
+        return ""
+
+    def close(self) -> None:
+        """The bench lives on."""
+
+    kill = close
+
+
+@dataclass
+class SessionHere(Session):
+    """The harness' session, except for where its worker is."""
+
+    bench: Bench | None = None
+
+    def _hire(self, index: int, fresh: bool) -> Worker:
+        if self.bench is None:
+            raise RuntimeError("a session here needs a bench")
+        return Here(self.bench)
+
+
+def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, monitor: Monitor | None) -> Timing:
+    """One session of the harness over both sides. Seconds are those of preparing, warming up and sampling."""
+    result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=spec["device"])
+    result.variants = [new_row(pair, variant) for variant in pair.variants]
+    settings = Settings(
+        root=Path(spec["root"]), folder=Path(spec["scratch"]), scratch=Path(spec["scratch"]), size=spec["size"],
+        seed=spec["seed"] + repeat, device=spec["device"], budget_s=spec["session_s"], time_limit_s=LIMIT_S,
+        monitor=monitor, prove_at=(),
+    )  # fmt: skip
+    session = SessionHere(pair, Roster(result, list(pair.variants), []), settings, result, bench=bench)
+    done = session.run()
+    clock = done.clock or "device"
+    a, b = (variant.name for variant in pair.variants)
+    found = compare(done.blocks, a, b, clock)
+    if found is None:
+        raise RuntimeError(done.reason or "the session took no samples")
+    of = {name: [s for block in done.blocks for s in block.samples if s.variant == name] for name in (a, b)}
+    middle = {
+        name: median((s.device_us if clock == "device" else s.wall_us) or 0.0 for s in taken)
+        for name, taken in of.items()
+    }
+    spent = sum(done.seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "samples"))
+    return Timing(
+        pair=pair.key, method="this harness", repeat=repeat, a_us=middle[a], b_us=middle[b], ratio=found.ratio,
+        seconds=spent, verdict=verdict(found),
+    )  # fmt: skip
+
+
+def do_bench(step: Step, seconds: float) -> float:
+    """Microseconds of one step by triton.testing.do_bench."""
+    from triton.testing import do_bench as triton_do_bench  # needs a driver: not where only a CPU is timed
+
+    return 1e3 * float(triton_do_bench(step, warmup=25, rep=max(1, round(1e3 * seconds)), return_mode="median"))
+
+
+def autorange(step: Step, seconds: float) -> float:
+    """Microseconds of one step by torch.utils.benchmark."""
+    from torch.utils.benchmark import Timer
+
+    return 1e6 * float(Timer("step()", globals={"step": step}).blocked_autorange(min_run_time=seconds).median)
+
+
+def event_loop(step: Step, seconds: float) -> float:
+    """Microseconds of one step by a pair of CUDA events and a synchronisation each iteration."""
+    for _ in range(LOOP_WARM_UP):
+        step()
+    torch.cuda.synchronize()
+    until, taken = time.perf_counter() + seconds, list[float]()
+    while not taken or time.perf_counter() < until:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        step()
+        stop.record()
+        torch.cuda.synchronize()
+        taken.append(1e3 * start.elapsed_time(stop))
+    return median(taken)
+
+
+def host_loop(step: Step, seconds: float) -> float:
+    """Microseconds of one step by the host's clock, where there is no device to wait for."""
+    for _ in range(LOOP_WARM_UP):
+        step()
+    until, taken = time.perf_counter() + seconds, list[float]()
+    while not taken or time.perf_counter() < until:
+        began = time.perf_counter()
+        step()
+        taken.append(1e6 * (time.perf_counter() - began))
+    return median(taken)
+
+
+Method = Callable[[Step, float], float]
+ON_GPU: dict[str, Method] = {
+    "triton do_bench": do_bench,
+    "torch blocked_autorange": autorange,
+    "event loop": event_loop,
+}
+ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": host_loop}
+
+
+def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, repeat: int, seconds: float) -> Timing:
+    """A, then B, on closures prepared anew, in as many seconds as the harness took."""
+    a, b = (variant.name for variant in pair.variants)
+    failures = bench.prepare([a, b], size, [])["failures"]
+    if failures or bench.prep is None:
+        raise RuntimeError(next(iter(failures.values()), "nothing was prepared"))
+    steps = [bench.prep.variants[side].step for side in (a, b)]
+    began = time.perf_counter()
+    a_us, b_us = (method(step, max(LEAST_S, seconds / 2)) for step in steps)
+    spent = time.perf_counter() - began
+    return Timing(pair=pair.key, method=name, repeat=repeat, a_us=a_us, b_us=b_us, ratio=a_us / b_us, seconds=spent)
+
+
+def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
+    """Every method on every pair, one repeat after the other, in random order, until the time is up."""
+    rivals = ON_GPU if torch.cuda.is_available() else ON_CPU
+    order = random.Random(spec["seed"])
+    pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
+    monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
+    until, lost = time.monotonic() + spec["seconds"], set[str]()
+    for repeat in range(spec["repeats"]):
+        for key, pair in pairs.items():
+            if time.monotonic() >= until:
+                return
+            if key in lost:
+                continue
+            try:
+                ours = by_harness(spec, bench, pair, repeat, monitor)
+                write(ours.model_dump())
+                for name in order.sample(list(rivals), len(rivals)):
+                    found = by_rival(bench, pair, spec["size"], name, rivals[name], repeat, ours.seconds)
+                    write(found.model_dump())
+            except Exception as error:  # a pair's own code may raise anything; the others go on
+                lost.add(key)
+                write({"failed": key, "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"})
+
+
+def floors(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
+    """The floor that a session prints, and what an empty step reads when it is sampled in blocks as any other."""
+    [key] = spec["pairs"]
+    pair = next(pair for pair in find_pairs(Path(spec["root"])) if pair.key == key)
+    name = pair.variants[0].name
+    bench.load(pair.variants[0].module, {name: pair.variants[0].module}, spec["size"])
+    bench.prepare([name], spec["size"], [])
+    floor_us = bench.start_clock()
+    assert bench.prep is not None
+    sampler: Sampler = bench.sampler
+
+    def empty() -> Output:
+        return ()
+
+    prep = replace(bench.prep, variants={"empty": replace(bench.prep.variants[name], name="empty", step=empty)})
+    sampler.warm(prep, ["empty"], 1.0, bench.at, passes=5)
+    read = []
+    for _ in range(EMPTY_BLOCKS):
+        taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [], bench.at)
+        read += [s.device_us if sampler.on_device() else s.wall_us for s in taken.samples]
+    write({"floor_us": floor_us, "empty_us": read})
+
+
+TASKS = {"others": compare_methods, "floors": floors}
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    settings = {"seed": spec["seed"], "reproducible": False}
+    bench = Bench(Path(spec["root"]), Path(spec["scratch"]), settings, lambda who, what: None)
+    with Path(sys.argv[2]).open("a") as out:
+
+        def write(line: dict[str, Any]) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        TASKS[spec["task"]](spec, bench, write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Experiments 6 and 7: what a suite of pairs costs, by phase, and whether its results repeat."""
+
+import random
+import time
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+from common.python import peak_store
+from common.python.assignment import missing
+from common.python.discovery import Pair, find_pairs
+from common.python.judgement import headline_row
+from common.python.results import Interval, PairResult, Summary
+from common.python.runner import Options, open_suite
+from tools.selftest.binomial import at_least
+from tools.selftest.models import Pass, Promise, Standing, Suites
+from tools.selftest.sessions import Bench, compiled
+
+DEFAULT_S, QUICK_S = 3.0, 0.6  # sampling budgets of a default run and of a quick one
+MOST_OVERHEAD_S, MOST_DEFAULT_S, MOST_QUICK_S = 1.0, 6.0, 2.0  # a pair
+OPENING, WRITING = "opening the suite", "writing"
+WORK = ("proof", "samples")  # what a pair is run for; all else is overhead
+WIDENED, AGREE = 0.01, 0.95
+FEWEST_PASSES, FEWEST_PAIRS = 5, 10  # for a promise about a suite
+
+
+@dataclass
+class Passes:
+    """Runs of one choice of pairs, kept so that two experiments can share them."""
+
+    chosen: list[str] = field(default_factory=list)
+    quick: list[Pass] = field(default_factory=list)
+
+
+def choose(bench: Bench) -> list[str]:
+    """Pairs of the chapters that can be timed here, at random but alike for one seed."""
+    able: dict[str, Pair] = {}
+    for pair in find_pairs(bench.root):
+        files = [variant for variant in pair.variants if variant.role != "peer"]
+        here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in files)
+        if here and pair.baseline and not any(v.problem or missing(pair, v, bench.machine) for v in files):
+            able[pair.key] = pair
+    chosen = sorted(random.Random(bench.seed).sample(list(able), min(len(able), bench.form.suite_pairs)))
+    return [key for key in chosen if compiled(bench, able[key]) is None]
+
+
+def run_suite(
+    bench: Bench,
+    root: Path,
+    targets: list[str],
+    seconds: float,
+    iterations: int | None = None,
+    budget_s: float = DEFAULT_S,
+    shuffled: bool = False,
+) -> Summary:
+    """A suite as `run` runs it, for at most so many seconds, with the peaks that were measured before."""
+    place = bench.folder / "suites"
+    if bench.uuid and (survey := peak_store.load(peak_store.path_of(bench.artifacts_dir, bench.uuid))):
+        peak_store.save(peak_store.path_of(place, bench.uuid), survey)
+    options = Options(
+        targets=targets,
+        root=root,
+        artifacts_dir=place,
+        iterations=iterations,
+        warmup=0 if iterations else None,
+        suite_timeout=max(seconds, 1.0),
+        seed=bench.seed,
+        budget_s=budget_s,
+    )
+    suite = open_suite(options, lambda phase, result: None, say=lambda line: None)
+    if shuffled:
+        random.Random(bench.seed).shuffle(suite.pairs)  # what there is no time for is then not always the last chapters
+    return suite.run()
+
+
+def one_pass(bench: Bench, chosen: list[str], budget_s: float, seconds: float) -> Pass:
+    """Run the chosen pairs once."""
+    began = time.monotonic()
+    summary = run_suite(bench, bench.root, chosen, seconds, budget_s=budget_s)
+    phases: dict[str, float] = {}
+    for result in summary.pairs:
+        for phase, spent in result.seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + spent
+    phases[OPENING] = time.monotonic() - began - summary.seconds
+    if summary.complete:  # else the time of a pair that was cut off would be in it
+        phases[WRITING] = summary.seconds - sum(s for result in summary.pairs for s in result.seconds.values())
+    return Pass(
+        budget_s=budget_s,
+        seconds=time.monotonic() - began,
+        pairs=[result.key for result in summary.pairs],
+        phases=phases,
+        speedups={result.key: found for result in summary.pairs if (found := _speedup(result))},
+        failed={r.key: r.reason or "" for r in summary.pairs if r.status == "failed" or r.verdict == "invalid"},
+    )
+
+
+def _speedup(result: PairResult) -> Interval | None:
+    own = headline_row(result)
+    return own.speedup if own and result.status == "measured" else None
+
+
+def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
+    """A default run of the chosen pairs, and a quick one."""
+    passes.chosen = passes.chosen or choose(bench)
+    bench.say(f"cost: {len(passes.chosen)} pairs by default")
+    found = Suites(passes=[])
+    if not passes.chosen:
+        return found
+    found.passes.append(one_pass(bench, passes.chosen, DEFAULT_S, bench.form.seconds["cost"]))  # compiled by now
+    bench.say(f"cost: {len(passes.chosen)} pairs, quick")
+    left_s = max(bench.deadline - time.monotonic(), 2 * MOST_QUICK_S * len(passes.chosen))
+    passes.quick.append(one_pass(bench, passes.chosen, QUICK_S, left_s))
+    return Suites(passes=[*found.passes, *passes.quick[:1]])
+
+
+def repeat(bench: Bench, scratch: Path, passes: Passes) -> Suites:
+    """Quick runs of the same pairs, those for the cost among them."""
+    passes.chosen = passes.chosen or choose(bench)
+    while passes.chosen and len(passes.quick) < bench.form.suite_passes and not bench.out_of_time():
+        bench.say(f"repeat: {len(passes.chosen)} pairs, run {len(passes.quick) + 1} of {bench.form.suite_passes}")
+        passes.quick.append(one_pass(bench, passes.chosen, QUICK_S, bench.deadline - time.monotonic()))
+    return Suites(passes=passes.quick)
+
+
+def cost_promises(found: Suites) -> list[Promise]:
+    """Seconds a pair: what is neither proof nor samples, and all of it, by default and in a quick run."""
+    said = []
+    if not any(one.pairs for one in found.passes):
+        promise = "what is neither proof nor samples, a pair"
+        bound = f"at most {MOST_OVERHEAD_S:.0f} s"
+        return [Promise(experiment="cost", promise=promise, measured="-", bound=bound, standing="not run")]
+    kinds = (("by default", MOST_DEFAULT_S), ("in a quick run", MOST_QUICK_S))
+    for index, (one, (name, most)) in enumerate(zip(found.passes, kinds)):
+        n = len(one.pairs)
+        if n == 0:
+            continue
+        own = {phase: spent for phase, spent in one.phases.items() if phase != OPENING}
+        overhead = sum(spent for phase, spent in own.items() if phase not in WORK) / n
+        by_phase = ", ".join(f"{phase} {spent / n:.2f}" for phase, spent in own.items())
+        note = f"{n} pairs; seconds a pair: {by_phase}; opening the suite took {one.phases.get(OPENING, 0.0):.1f} s"
+        if index == 0:
+            said.append(_at_most("what is neither proof nor samples, a pair", overhead, MOST_OVERHEAD_S, n, note))
+        said.append(_at_most(f"a pair {name}, on average", sum(own.values()) / n, most, n, note))
+    return said
+
+
+def _at_most(promise: str, seconds: float, most: float, pairs: int, note: str) -> Promise:
+    standing: Standing = "refuted" if seconds > most else "kept" if pairs >= FEWEST_PAIRS else "undecided"
+    return Promise(
+        experiment="cost",
+        promise=promise,
+        measured=f"{seconds:.2f} s",
+        bound=f"at most {most:.0f} s",
+        standing=standing,
+        note=note,
+    )
+
+
+def agree(one: Interval, other: Interval) -> bool:
+    """Whether each speedup lies in the other's interval, widened by 1% on both sides."""
+    return all(a.low * (1 - WIDENED) <= b.ratio <= a.high * (1 + WIDENED) for a, b in ((one, other), (other, one)))
+
+
+def disagreements(found: Suites) -> tuple[int, list[str]]:
+    """How many times two runs were compared, and a line for each time that they disagree."""
+    compared, lines = 0, []
+    for (i, one), (j, other) in combinations(enumerate(found.passes, 1), 2):
+        for key in one.speedups.keys() & other.speedups.keys():
+            compared += 1
+            if not agree(a := one.speedups[key], b := other.speedups[key]):
+                lines.append(f"{key}: {_text(a)} in run {i}, {_text(b)} in run {j}")
+    return compared, sorted(lines)
+
+
+def _text(found: Interval) -> str:
+    return f"{found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def repeat_promises(found: Suites) -> list[Promise]:
+    """Runs of the same pairs agree. Each is compared with each, so the share's interval is narrower than is due."""
+    compared, lines = disagreements(found)
+    said = at_least(
+        "repeat",
+        "two runs of a pair: each speedup lies in the other's interval, widened by 1%",
+        compared - len(lines),
+        compared,
+        AGREE,
+    )
+    pairs = {key for one in found.passes for key in one.pairs}
+    notes = [f"{len(found.passes)} runs of {len(pairs)} pairs", *lines]
+    notes += sorted({f"{key} failed: {why}" for one in found.passes for key, why in one.failed.items()})
+    standing = said.standing
+    if standing == "kept" and len(found.passes) < FEWEST_PASSES:
+        standing = "undecided"
+    return [said.model_copy(update={"note": "; ".join(notes), "standing": standing})]

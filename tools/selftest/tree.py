@@ -1,0 +1,128 @@
+"""The pairs that the harness is tested with, laid out as chapters whose rungs are the baseline again.
+
+A rung either prepares what its baseline prepares, or what the baseline's file offers for planting something known. So
+every session here is one over an ordinary tree of pairs, and nothing in the harness knows that it is being tested.
+"""
+
+import ast
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.python.discovery import Pair, bindings, find_pairs
+from common.python.roster import CONTROL
+
+OWN = Path(__file__).resolve().parent / "pairs"
+CHAPTERS = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pair of which only the baseline is taken, and what kind of work it is."""
+
+    key: str
+    kind: str
+    root: Path = CHAPTERS
+    cpu: bool = False  # a CPU can time it
+
+    @property
+    def chapter(self) -> str:
+        return self.key.split(":")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.split(":")[1]
+
+
+SUBJECTS = (
+    Subject("ch07:transpose", "memory-bound"),
+    Subject("ch09:softmax", "several kernels, memory-bound"),
+    Subject("ch01:cuda_graph", "launch-bound"),
+    Subject("ch01:goodput_loop", "host-bound", cpu=True),
+    Subject("ch01:pinned_copy", "copy over PCIe"),
+    Subject("ch01:gemm", "power-capped GEMM", OWN, cpu=True),
+    Subject("ch01:attention", "attention", OWN, cpu=True),
+    Subject("ch01:long", "long", OWN, cpu=True),
+    Subject("ch01:short", "short", OWN, cpu=True),
+    Subject("ch01:spin", "spin kernel", OWN),
+)
+SPIN = Subject("ch01:spin", "spin kernel", OWN)
+PLANTED = Subject("ch01:planted", "planted, in a kernel", OWN)
+PAUSED = Subject("ch01:paused", "planted, on the host", OWN, cpu=True)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Two variants of a session that are compared with each other and with no third. `planted` slows `below`."""
+
+    above: str
+    below: str
+    planted: float = 0.0
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A pair in its tree, and what is to be compared."""
+
+    root: Path
+    pair: Pair
+    kind: str
+    lanes: list[Lane] = field(default_factory=list)
+    lever: Lane | None = None  # a slowdown so large that its size is known well
+
+
+def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float | None = None) -> Laid:
+    """Lay out a pair with a lane for each planted share; those of 0 are the variant against itself.
+
+    The first lane is the pair's own comparison, the second begins with the session's control, later ones have a twin of
+    the baseline of their own: what disturbs one lane's baseline is not in another's.
+    """
+    name, rungs, lanes = subject.name, {}, []
+    for index, share in enumerate(planted):
+        below = f"optimized_{name}" if index == 0 else f"optimized_{name}__lane{index}"
+        above = {0: f"baseline_{name}", 1: CONTROL}.get(index, f"optimized_{name}__same{index}")
+        rungs[below] = f"slowed({share}, **inputs)" if share else "again(**inputs)"
+        if index > 1:
+            rungs[above] = "again(**inputs)"
+        lanes.append(Lane(above, below, share))
+    pulled = None
+    if lever is not None:
+        pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
+        rungs[pulled.below] = f"slowed({lever}, **inputs)"
+    return Laid(root, _lay(root, subject, rungs), subject.kind, lanes, pulled)
+
+
+def lay_delays(root: Path, subject: Subject, delays_us: list[int]) -> Laid:
+    """Lay out a pair whose rungs launch after the host has been busy for so many microseconds; the first is 0."""
+    names = [f"optimized_{subject.name}" + (f"__host{delay}" if delay else "") for delay in delays_us]
+    rungs = {name: f"after_host({delay}, **inputs)" for name, delay in zip(names, delays_us)}
+    lanes = [Lane(f"baseline_{subject.name}", name) for name in names]
+    return Laid(root, _lay(root, subject, rungs), subject.kind, lanes)
+
+
+def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
+    folder = root / subject.chapter
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "__init__.py").touch()
+    source = subject.root / subject.chapter / f"baseline_{subject.name}.py"
+    for path in (source, source.with_suffix(".cu")):
+        if path.exists():
+            shutil.copy(path, folder / path.name)
+    for name, call in rungs.items():
+        (folder / f"{name}.py").write_text(_rung(source, call))
+    return next(pair for pair in find_pairs(root) if pair.key == subject.key)
+
+
+def _rung(baseline: Path, call: str) -> str:
+    """A variant's file that calls `again`, `slowed` or `after_host` of its baseline."""
+    module, function = f"{baseline.parent.name}.{baseline.stem}", call.partition("(")[0]
+    offered = "prepare as again" if function == "again" else function
+    lines = [
+        '"""The very work of its baseline, prepared once more, with nothing or something known beside it."""',
+        f"from {module} import {offered}",
+        f"from {module} import workload as workload",
+    ]
+    tree = ast.parse(baseline.read_text())
+    if needed := bindings(tree, "requires"):
+        lines += ["from common.python.requirements import needs", ast.unparse(needed[-1])]
+    return "\n".join([*lines, "", "def prepare(**inputs):", f"    return {call}", ""])
