@@ -1,4 +1,4 @@
-"""The grid is as large as the GPU at hand can hold, so every multiprocessor has all its warps waiting for memory."""
+"""The GPU at hand decides the size of the grid, so every multiprocessor has all its warps waiting for memory."""
 
 from torch import Tensor, empty_like
 
