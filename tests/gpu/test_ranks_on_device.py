@@ -12,7 +12,7 @@ from common.python.results import Manifest, PairResult
 from common.python.runner import Options, open_suite
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-from test_ranks import REFUSED, TOLD
+from test_rank_sessions import REFUSED, TOLD
 
 TESTS = Path(__file__).resolve().parents[1]
 FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"
