@@ -1,4 +1,4 @@
-// Add two arrays with the same loop in as many blocks as the GPU at hand holds, which the runtime is asked for.
+// Add two arrays with the same loop in sixteen times as many blocks as the GPU at hand holds: the runtime is asked.
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;

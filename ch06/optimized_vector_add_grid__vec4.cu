@@ -1,4 +1,4 @@
-// Add two arrays in a full grid, four floats to an access: half as many loads in flight, each four times as wide.
+// Add two arrays in sixteen full grids, four floats to an access: half as many loads in flight, each four times as wide.
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;

@@ -1,4 +1,4 @@
-"""Register and warp tiles, with cp.async fetching the next tiles while this one is multiplied."""
+"""cp.async fetches the next tiles while this one is multiplied, which frees registers for 16 x 8 results a thread."""
 
 from torch import Tensor
 

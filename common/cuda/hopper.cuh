@@ -41,7 +41,7 @@ __device__ inline void arrive(Barrier* barrier) {
 }
 
 // Arrives at the same barrier of block `rank` of the cluster. Relaxed, as this tells of reads that have ended, not of
-// writes to be seen: a release to the cluster is a MEMBAR.GPU each time, which cost a quarter of the products.
+// writes to be seen: a release to the cluster is a MEMBAR.GPU each time, which cost a quarter of the rate.
 __device__ inline void arrive_at(Barrier* barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\n"

@@ -1,18 +1,15 @@
 """Ranks on real GPUs: what gloo ranks are proven to do on a CPU, NCCL ranks do on two GPUs."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from test_rank_sessions import REFUSED, TOLD
 
 from common.python.discovery import find_pairs
 from common.python.machine import machine
 from common.python.results import Manifest, PairResult
 from common.python.runner import Options, open_suite
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-from test_rank_sessions import REFUSED, TOLD
 
 TESTS = Path(__file__).resolve().parents[1]
 FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"
