@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from common.python.results import Block, Interval, Model, PairResult, Sample
+from common.python.results import Block, Interval, Model, PairResult, Sample, Status, VariantResult, Verdict
 from tools.selftest import aa, cheats, drift, rivals, suites, truth
 from tools.selftest.models import (
     Caught,
@@ -259,6 +259,39 @@ def caught(honest: bool, refused: bool) -> Caught:
 def test_cheats_are_refused_and_nobody_else(rows: list[Caught], not_run: list[str], expected: list[str]) -> None:
     found = Cheats(rows=rows, unsupported=[], not_run=not_run, honest_pairs=10, honest_not_run=["ch01:z"])
     assert standings(cheats.promises(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "status", "verdict", "cheating", "told"),
+    [  # told: whether it counts as honest, and as refused; None where it could not run
+        ("optimized", "failed", None, True, (False, True)),
+        ("optimized", "measured", "invalid", True, (False, True)),
+        ("optimized", "measured", "faster", True, (False, False)),
+        ("honest", "measured", "same", True, (True, False)),
+        ("optimized", "measured", "invalid", False, (True, True)),
+        ("optimized", "unsupported", None, True, None),
+        ("optimized", "proven", None, False, None),
+    ],
+)
+def test_who_cheats_and_who_was_refused(
+    label: str, status: Status, verdict: Verdict | None, cheating: bool, told: tuple[bool, bool] | None
+) -> None:
+    row = VariantResult(
+        name=f"optimized_x__{label}",
+        role="optimized",
+        label=label,
+        file="ch01/x.py",
+        sentence="",
+        kinds=[],
+        status=status,
+        verdict=verdict,
+    )
+    found = Cheats(rows=[], unsupported=[], not_run=[])
+    cheats._take(
+        found, [PairResult(chapter="ch01", name="x", status="measured", device="cpu", variants=[row])], cheating
+    )
+    assert [(one.honest, one.refused) for one in found.rows] == ([told] if told else [])
+    assert len(found.unsupported) == (told is None)
 
 
 def test_few_honest_pairs_are_too_few_to_say_that_none_is_refused() -> None:
