@@ -100,8 +100,15 @@ class Bench:
             "mutates": list(workload.mutates),
             "tolerance": workload.tolerance,
             "shape": chosen,
-            "cost": workload.cost(**chosen).model_dump() if chosen is not None else None,
+            "cost": self._cost(baseline, chosen) if chosen is not None else None,
         }
+
+    def _cost(self, baseline: str, shape: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self.workload.cost(**shape).model_dump()
+        except Exception as error:
+            wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
+            raise VariantError(baseline.rpartition(".")[2], wrong) from error
 
     def _workload_of(self, baseline: str) -> Workload:
         name = baseline.rpartition(".")[2]

@@ -15,10 +15,9 @@ from common.python import manifest
 from common.python.builds import Build, Compiled, KernelUse
 from common.python.compilation import TARGETS, check_archs, compile_pairs
 from common.python.cuda import nvcc_version
-from common.python.discovery import find_pairs, select
+from common.python.discovery import choose
 from common.python.findings import counted
 from common.python.hardware import KIB
-from common.python.targets import parse
 from common.python.text import clean
 
 Row = tuple[str, ...]
@@ -33,7 +32,7 @@ def sweep(
     exist, and OSError for a folder that cannot be written.
     """
     started = time.monotonic()
-    pairs = select(find_pairs(root), [target for text in targets for target in parse(text)])
+    pairs = choose(root, targets)
     names = list(TARGETS) if archs is None else list(dict.fromkeys(name.strip() for name in archs.split(",")))
     check_archs(names)
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")

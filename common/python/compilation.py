@@ -25,6 +25,7 @@ from common.python import cuda
 from common.python.builds import ARCHS, Compiled, KernelUse, Language, sm_of
 from common.python.cuda import CudaError, compile_source, find_nvcc
 from common.python.discovery import Pair, Variant
+from common.python.installation import build_folder
 from common.python.machine import Machine, machine
 from common.python.requirements import Requirements, cuda_targets, unmet
 from common.python.targets import TargetError
@@ -251,7 +252,7 @@ def _place(task: Task, root: Path, made_of: dict[Path, list[Path]]) -> Path:
         for file in made_of[start]:
             digest.update(file.read_bytes())
     name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
-    return cuda.ROOT / "build" / "triton" / name
+    return build_folder(cuda.ROOT) / "triton" / name
 
 
 def _imports(start: Path, root: Path) -> list[Path]:

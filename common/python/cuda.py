@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.python.installation import build_folder
 from common.python.requirements import cuda_targets
 
 if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
@@ -186,7 +187,7 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{_version(nvcc)}".encode())
     for file in (source, *headers):
         digest.update(file.read_bytes())
-    folder = cache or ROOT / "build" / "cuda"
+    folder = cache or build_folder(ROOT) / "cuda"
     library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{library.stem}.lock").open("w") as lock:

@@ -1,13 +1,14 @@
 """Pairs are found by their file names and read as text: the parent never imports one."""
 
 import ast
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.python.requirements import Requirements, needs
-from common.python.targets import CHAPTERS, MOST_TOLD, Target, TargetError, nearest, pair_name
+from common.python.targets import CHAPTERS, MOST_TOLD, Target, TargetError, nearest, pair_name, parse
 
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.results import Kind, Role
@@ -179,6 +180,25 @@ def workload_literals(tree: ast.Module) -> dict[str, Any]:
     return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 
 
+def choose(root: Path, words: Iterable[str]) -> list[Pair]:
+    """The pairs under `root` that words name. Raises TargetError for a word that names nothing."""
+    pairs = find_pairs(root)
+    return select(pairs, read_targets(words, pairs))
+
+
+def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
+    """The targets that words name. Raises TargetError, which offers the nearest pair where a word looks like one."""
+    targets = []
+    for word in words:
+        try:
+            targets += parse(word)
+        except TargetError as error:
+            keys = {known: pair.key for pair in pairs for known in (pair.name, pair.key)}
+            close = difflib.get_close_matches(word.strip()[:MOST_TOLD], keys, n=1, cutoff=0.7)
+            raise TargetError(f"{error}; did you mean {keys[close[0]]}?" if close else str(error)) from None
+    return targets
+
+
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
     """The pairs that the targets name, each once, in the order of the chapters.
 
@@ -193,7 +213,8 @@ def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
             raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")
         named = [pair for pair in here if target.pair in (None, pair.name)]
         if not named and here:
-            hint = nearest(f"{target.chapter}:{target.pair}", [pair.key for pair in here])
+            moved = [pair.key for pair in pairs if pair.name == target.pair]  # it is in another chapter
+            hint = nearest(f"{target.chapter}:{target.pair}", moved or [pair.key for pair in here])
             raise TargetError(f"{target.chapter}:{target.pair} is not a pair{hint}")
         for pair in named:
             known = [variant.name for variant in pair.variants]

@@ -1,34 +1,55 @@
-"""Every pair as `list` shows it. It loads little, since it must answer at once: rich only for a terminal."""
+"""Every pair as `list` shows it. It loads little, since it must answer at once."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from common.python.discovery import Pair, Variant
 from common.python.launch import ONE_HOST
 from common.python.machine import Machine
 from common.python.requirements import Requirements, unmet
-from common.python.text import clean
+from common.python.text import clean, hanging
 
-COLUMNS = ("pair", "variant", "kind", "needs", "here", "mechanism")
+Row = tuple[str, ...]  # pair, variant, kind, needs, here (yes, or why not), mechanism
+NEXT = (
+    "`benchmark_cli show ch07:transpose` shows the sources of a pair, `benchmark_cli run ch07:transpose` measures it, "
+    "and `benchmark_cli show` lists the chapters."
+)
 
 
 def print_list(pairs: list[Pair], machine: Machine) -> None:
-    """A line for each variant: a table on a terminal, tab-separated in a pipe."""
+    """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each."""
     rows = [_row(pair, variant, machine) for pair in pairs for variant in pair.variants]
     if not sys.stdout.isatty():
         print("\n".join("\t".join(row) for row in rows))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    for key, own in groupby(rows, key=lambda row: row[0]):
+        print(f"{key}\n{_block(list(own))}\n")
+    print(hanging("", f"{len(pairs)} pair{'s' * (len(pairs) != 1)}. {NEXT}"))
 
-    table = Table(*COLUMNS, box=None, pad_edge=False, show_edge=False)
+
+def _block(rows: Sequence[Row]) -> str:
+    """A pair's variants, then what they need and what of it is missing, said once for all that it is true of."""
+    labels, kinds = (max(len(row[column]) for row in rows) for column in (1, 2))
+    lines = [hanging(f"  {row[1]:<{labels}}  {row[2]:<{kinds}}  ", row[5]) for row in rows]
+    missing = [(*row[:4], "" if row[4] == "yes" else row[4]) for row in rows]
+    lines += [
+        hanging(f"  {head}: ", said) for head, said in (("needs", _by(rows, 3)), ("not here", _by(missing, 4))) if said
+    ]
+    return "\n".join(lines)
+
+
+def _by(rows: Sequence[Row], column: int) -> str:
+    """What stands in a column, each with the variants that it is said of, or alone if that is all of them."""
+    said: dict[str, list[str]] = {}
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+        said.setdefault(row[column], []).append(row[1])
+    said.pop("", None)
+    return "; ".join(text if len(who) == len(rows) else f"{text} ({', '.join(who)})" for text, who in said.items())
 
 
-def _row(pair: Pair, variant: Variant, machine: Machine) -> tuple[str, ...]:
+def _row(pair: Pair, variant: Variant, machine: Machine) -> Row:
     required = variant.required
     if pair.gpus > required.gpus and pair.gpus > 1:
         required = replace(required, gpus=pair.gpus)

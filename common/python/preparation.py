@@ -122,6 +122,8 @@ class Preparation:
         try:
             started = now_ns()
             step = prepare(**given)
+            if not callable(step):
+                raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
             settle(self.device)
             prepared = now_ns()
             step()

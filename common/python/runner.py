@@ -15,7 +15,7 @@ from typing import Any
 from common.python import journal, lock, manifest, resume
 from common.python.assignment import assign, idle
 from common.python.cuda import nvcc_version
-from common.python.discovery import Pair, find_pairs, select
+from common.python.discovery import Pair, choose
 from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
@@ -29,7 +29,7 @@ from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
 from common.python.session import Session
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
-from common.python.targets import TargetError, parse
+from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
 from common.python.topology import topology_of
@@ -211,7 +211,7 @@ def open_suite(
     if options.suite_timeout is not None:
         closing_s = min(CLOSING_S, CLOSING_SHARE * options.suite_timeout)
         deadline = (began or time.monotonic()) + options.suite_timeout - closing_s
-    pairs = select(find_pairs(options.root), [target for text in options.targets for target in parse(text)])
+    pairs = choose(options.root, options.targets)
     if not pairs:
         raise TargetError("no pairs to run")
     seed = options.seed if options.seed is not None else 0 if options.reproducible else random.randrange(2**31)

@@ -11,17 +11,22 @@ from rich.text import Text
 from common.python.discovery import Pair, Variant
 from common.python.text import clean, wide_console
 
+LEAST_COLUMNS = 60  # of a source beside another; on a narrower terminal they stand one below the other
+
 
 def print_pair(pair: Pair) -> None:
-    """The baseline beside each rung: Python first, then the .cu files where there are any."""
+    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any."""
     console = wide_console()
     baseline = pair.baseline
     others = [variant for variant in pair.variants if variant is not baseline]
-    for sides in [[side for side in (baseline, other) if side] for other in others] or [[baseline] if baseline else []]:
+    rows = [[variant] for variant in pair.variants]
+    if baseline and others and console.width >= 2 * LEAST_COLUMNS:
+        rows = [[baseline, other] for other in others]
+    for sides in rows:
         console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
             console.print(Text(clean(f"{side.label}: {side.sentence}")))
-        width = console.width // max(len(sides), 1) - 1
+        width = console.width // len(sides) - 1
         console.print(Columns([_panel(side, side.path, width) for side in sides], padding=0))
         sources = [(side, side.path.with_suffix(".cu")) for side in sides if side.path.with_suffix(".cu").exists()]
         if sources:

@@ -34,9 +34,7 @@ def parse(text: str) -> list[Target]:
         return [Target(_chapter(file[1], text), pair_name(stem), stem)]
     if pair := PAIR.fullmatch(text):
         return [Target(_chapter(pair[1], text), pair[2])]
-    raise TargetError(
-        f"{_quoted(text)} is not a target: write ch07, ch07:transpose, ch07/optimized_transpose.py or all"
-    )
+    raise TargetError(f"{quoted(text)} is not a target: write ch07, ch07:transpose, ch07/optimized_transpose.py or all")
 
 
 def pair_name(stem: str) -> str:
@@ -50,7 +48,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     """A word as it may be shown: on one line, without what moves a cursor, and not all of it where it is long."""
     return repr(word if len(word) <= MOST_TOLD else f"{word[:MOST_TOLD]}...")
 
@@ -58,5 +56,5 @@ def _quoted(word: str) -> str:
 def _chapter(text: str, word: str) -> str:
     chapter = f"ch{int(text[2:]):02}"
     if chapter not in CHAPTERS:
-        raise TargetError(f"{_quoted(word)} is not a target: chapters are ch01 to ch20")
+        raise TargetError(f"{quoted(word)} is not a target: chapters are ch01 to ch20")
     return chapter

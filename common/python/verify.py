@@ -16,7 +16,7 @@ from pathlib import Path
 from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
-from common.python.discovery import Pair, Variant, find_pairs, select
+from common.python.discovery import Pair, Variant, find_pairs, read_targets, select
 from common.python.launch import ONE_HOST
 from common.python.lock import CPU, Claim, unclaimed
 from common.python.machine import Machine
@@ -26,7 +26,6 @@ from common.python.roster import Roster, new_row
 from common.python.runner import PAIR_LIMIT_S, open_machine
 from common.python.session import Session
 from common.python.settings import Settings
-from common.python.targets import parse
 
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
 ENDED = "another problem of its pair came first"
@@ -101,8 +100,8 @@ def verify(
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
     started = time.monotonic()
-    asked = [target for text in targets for target in parse(text)]
     whole = {pair.key: pair for pair in find_pairs(root)}
+    asked = read_targets(targets, whole.values())
     pairs = select(list(whole.values()), asked)
     sources, sound = check_sources(pairs, whole)
     checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
@@ -194,7 +193,7 @@ def _tell(session: Session, imports: Check, proofs: Check) -> None:
 
 
 def _located(session: Session, who: str, reason: str) -> Problem:
-    """Where a fault is to be looked for: the line that raised, else what states the tolerance, or `prepare`."""
+    """Where a fault is to be looked for: the line that raised, else what states the tolerance or cost, or `prepare`."""
     pair, root = session.pair, session.settings.root
     stem = f"baseline_{pair.name}" if who == "workload" else who
     path = root / pair.chapter / f"{stem}.py"
@@ -204,8 +203,9 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     died = DIED.fullmatch(reason)
     if died and path.with_name(died[2]).exists():
         return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
-    name = "workload" if who == "workload" else "prepare"
-    line = line_of(path, name, "tolerance" if "tolerance" in reason else None)
+    costs = "its cost fails" in reason
+    name = "workload" if who == "workload" or costs else "prepare"
+    line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
 
 

@@ -130,7 +130,6 @@ def test_a_command_that_does_not_exist_and_none_at_all() -> None:
     assert_usage(cli("rum"), "Did you mean 'run'?")
     assert_usage(cli(), "Missing command", "--help")
     assert_usage(cli("run"), "run --targets ch1")
-    assert_usage(cli("show"), "show ch07:transpose")
 
 
 def test_an_artifacts_folder_that_cannot_be_written(small: Tree, tmp_path: Path) -> None:

@@ -236,6 +236,13 @@ RUNNING = [  # the body of the optimized file, the line, what is said; imports a
     ),
     (HONEST.replace("return a * 2", "return a / n"), 7, "NameError: name 'n' is not defined", (2, 0, 0), (1, 1, 0)),
     (
+        HONEST.replace("return step", "pass"),
+        5,
+        "prepare returned NoneType, not a step: end it with `return step`",
+        (2, 0, 0),
+        (1, 1, 0),
+    ),
+    (
         HONEST.replace("return a * 2", "__import__('os').kill(__import__('os').getpid(), 11)"),
         7,
         "the worker was killed by SIGSEGV during prepare",
@@ -284,6 +291,13 @@ def test_a_fault_of_the_workload_is_one_line_in_the_baseline(
     done = verify(honest)
     assert done.problems == [f"{BASELINE}:{line}: {message}"]
     assert done.counts["proofs"][2] == 1
+
+
+def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
+    honest.pair("ch01:doubles", optimized=HONEST, sizes='{"bench": {"m": 8}, "test": {"m": 7}}')
+    done = verify(honest, "--no-build")
+    said = "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"
+    assert done.problems == [f"{BASELINE}:8: {said}"]
 
 
 def test_every_process_of_an_isolated_pair_is_its_own(honest: Tree) -> None:

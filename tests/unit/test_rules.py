@@ -15,14 +15,15 @@ Rule = Callable[[Path], list[str]]
 # From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
 LAYERS = {
     "facts": "machine results text statistics hardware targets performance_targets manifest artifacts features "
-    "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology",
+    "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
+    "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
     "mechanism": "discovery worker channel crew bench preparation process_settings proof verification sampling "
     "launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links "
     "peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets memory_history profiled_step",
     "story": "runner session settings assignment resume schedule roster judgement expectations benchmark_comparison "
-    "report markdown display listing sources markup report_html report_plots report_sources junit publish checks "
-    "verify doctor peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
+    "report markdown display listing overview sources markup report_html report_plots report_sources junit publish "
+    "checks verify doctor peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
     "run_comparison following",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}

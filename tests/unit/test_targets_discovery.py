@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.python.discovery import Pair, Variant, find_pairs, read_variant, select, workload_literals
+from common.python.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
 from common.python.requirements import Requirements, needs
 from common.python.targets import CHAPTERS, Target, TargetError, nearest, parse
 
@@ -274,6 +274,7 @@ def test_files_of_one_pair_are_one_session(words: list[str], names: list[str], p
     [
         ("ch09", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
         ("ch09:copy", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
+        ("ch07:copy", "ch07:copy is not a pair; did you mean ch02:copy?"),
         ("ch07:transpos", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
         ("ch07/optimized_transpos.py", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
         ("ch07/optimized_transpose__padded.py", "did you mean optimized_transpose?"),
@@ -284,6 +285,29 @@ def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, mess
     with pytest.raises(TargetError) as refused:
         select(pairs, parse(word))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("transpose", "; did you mean ch07:transpose?"),
+        ("transpos", "; did you mean ch07:transpose?"),
+        ("ch07-transpose", "; did you mean ch07:transpose?"),
+        ("cpy", "; did you mean ch02:copy?"),
+        ("softmax", "py or all"),
+        ("x" * 100_000, "py or all"),
+    ],
+)
+def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
+    word: str, hint: str, pairs: list[Pair], tmp_path: Path
+) -> None:
+    with pytest.raises(TargetError, match="is not a target: write ch07") as refused:
+        choose(tmp_path, ["ch07", word])
+    assert str(refused.value).endswith(hint)
+
+
+def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:
+    assert [pair.key for pair in choose(tmp_path, ["ch7:transpose", "ch2"])] == ["ch02:copy", "ch07:transpose"]
 
 
 def test_all_of_an_empty_tree_is_nothing(tmp_path: Path) -> None:

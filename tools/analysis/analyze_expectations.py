@@ -16,6 +16,7 @@ from common.python.expectation_check import STATUSES, Held, hold_run
 from common.python.expectation_runs import alike, choose, run_folders
 from common.python.expectation_table import proof_csv
 from common.python.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.installation import CHECKOUT_ONLY, installed
 from common.python.journal import write
 from common.python.report import interval_text, memory_text
 from common.python.text import clean
@@ -47,6 +48,8 @@ def analyze(
         raise _usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
     if provisional and not update:
         raise _usage("--provisional goes with --update")
+    if update and installed(root):
+        raise _usage(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
     try:
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])

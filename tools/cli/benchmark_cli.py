@@ -3,67 +3,90 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
+from tools.cli.completion import ROOT, step_over_colon
+from tools.cli.estimating import estimate
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, launch, measure, publish, usage
+from tools.cli.new_pair import new
 
-if TYPE_CHECKING:  # the real imports are inside the commands, so that --help answers at once
-    from common.python.discovery import Pair
-
-ROOT = Path(__file__).resolve().parents[2]
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
 app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's Markdown costs more than all else that --help does
-    help="Paired GPU workloads, proven equal and measured against each other and against physics.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Pairs of GPU workloads: a plain and an optimized solution, proven equal and measured against each other. "
+    "To begin: benchmark_cli list, benchmark_cli show ch07:transpose, benchmark_cli run ch07:transpose.",
 )
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--targets", "-t", help="ch7, ch07:transpose, ch07/optimized_transpose.py or all; repeatable."),
-]
-Words = Annotated[list[str] | None, typer.Argument(help="The same, without the option.", show_default=False)]
-RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
-WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
-IterationsOption = Annotated[int | None, typer.Option(min=1, help="Samples of each variant, instead of precision.")]
-ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
-RanksOption = Annotated[
-    int | None, typer.Option(min=1, help="Ranks here of a pair on several GPUs; by default as few as it needs.")
-]
-JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
+
+@app.command("list")
+def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+    """What there is to run, and what of it can run here.
+
+    Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
+    """
+    from common.python.discovery import choose
+    from common.python.listing import print_list
+    from common.python.machine import machine
+    from common.python.targets import TargetError
+
+    try:
+        print_list(choose(root, [*(words or []), *(targets or [])] or ["all"]), machine())
+    except TargetError as error:
+        raise usage(str(error)) from error
 
 
 @app.command()
+def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+    """Chapters, the pairs of one, or the sources of a pair.
+
+    Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
+    """
+    from common.python.overview import print_targets
+    from common.python.targets import TargetError
+
+    try:
+        print_targets(root, [*(words or []), *(targets or [])])
+    except TargetError as error:
+        raise usage(str(error)) from error
+
+
+@app.command(
+    help="Prove that pairs compute the same, and time them.\n\nResults go to a new folder: every sample, tables, and "
+    "report.html. For example `benchmark_cli run ch07 ch09:softmax`."
+)
 def run(
-    words: Words = None,
-    targets: Targets = None,
-    artifacts_dir: Annotated[Path, typer.Option(help="Results go to a new folder in here.")] = Path("artifacts"),
-    size: Annotated[str | None, typer.Option(help="bench, cpu or test; by default what fits this machine.")] = None,
-    iterations: IterationsOption = None,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Warm-up steps of each variant in a round.")] = None,
-    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of sampling for a pair.")] = 3.0,
-    timeout_multiplier: Annotated[float, typer.Option(min=0.01, help="Scales the time limit of a pair.")] = 1.0,
-    suite_timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for all pairs together.")] = None,
-    reproducible: Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")] = False,
-    cold_start: ColdOption = False,
-    profile: Annotated[bool, typer.Option(help="Trace a step of each variant, with ncu and nsys too.")] = False,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this artifacts folder.")] = None,
-    fail_fast: Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")] = False,
-    lock_clocks: Annotated[str | None, typer.Option(help="Hold the GPU at base, boost or these MHz (root).")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
-    nproc_per_node: RanksOption = None,
-    nnodes: Annotated[int, typer.Option(min=1, help="Hosts that run this command together, with one --seed.")] = 1,
-    node_rank: Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")] = 0,
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT on which node rank 0 listens.")] = None,
-    junit: JunitOption = None,
-    wait: WaitOption = True,
-    root: RootOption = ROOT,
+    words: o.Words = None,
+    targets: o.Targets = None,
+    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    size: o.SizeOption = None,
+    iterations: o.IterationsOption = None,
+    warmup: o.WarmupOption = None,
+    budget: o.BudgetOption = 3.0,
+    timeout_multiplier: o.PatienceOption = 1.0,
+    suite_timeout: o.SuiteTimeoutOption = None,
+    reproducible: o.ReproducibleOption = False,
+    cold_start: o.ColdOption = False,
+    profile: o.ProfileOption = False,
+    resume: o.ResumeOption = None,
+    fail_fast: o.FailFastOption = False,
+    lock_clocks: o.ClocksOption = None,
+    seed: o.SeedOption = None,
+    nproc_per_node: o.RanksOption = None,
+    nnodes: o.HostsOption = 1,
+    node_rank: o.HostOption = 0,
+    rdzv_endpoint: o.RendezvousOption = None,
+    junit: o.JunitOption = None,
+    wait: o.WaitOption = True,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Prove and measure pairs, and write a folder of results."""
+    """A suite, before the user's eyes."""
     from common.python.runner import Options
 
     if iterations is None and warmup is not None:
@@ -93,20 +116,26 @@ def run(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")],
-    junit: JunitOption = None,
-    root: RootOption = ROOT,
+    junit: o.JunitOption = None,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Write a run's report.html: charts, proofs and both sources of each pair, in one file that opens from disk."""
+    """Write the report.html of a run once more.
+
+    Charts, proofs and both sources of each pair, in one file that opens from disk.
+    """
     typer.echo(f"report: {publish(folder, root, junit)}")
 
 
 @app.command()
 def compare(
     run_a: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    run_b: Annotated[Path, typer.Argument(help="That of a later one.")],
+    run_b: Annotated[Path, typer.Argument(help="The folder of a later one.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
 ) -> None:
-    """Two runs pair by pair: what differs around them, the ratios of times, and how each speedup changed."""
+    """Compare two runs, pair by pair.
+
+    What differs around them (GPU, driver, libraries), the ratios of times, and how each speedup changed.
+    """
     from common.python.run_comparison import print_comparison
 
     try:
@@ -117,14 +146,18 @@ def compare(
 
 @app.command()
 def verify(
-    words: Words = None,
-    targets: Targets = None,
-    build: Annotated[bool, typer.Option("--build/--no-build", help="Compile CUDA and Triton for every target.")] = True,
-    execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import and prove pairs.")] = True,
-    wait: WaitOption = True,
-    root: RootOption = ROOT,
+    words: o.Words = None,
+    targets: o.Targets = None,
+    build: Annotated[bool, typer.Option("--build/--no-build", help="Compile for each kind of GPU.")] = True,
+    execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import pairs and prove them right.")] = True,
+    wait: o.WaitOption = True,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Check pairs without timing them: sources, proofs, compilation, expectations, READMEs; all, if none is named."""
+    """Check pairs without timing them.
+
+    What is written in them, that both sides compute the same, that they compile for each kind of GPU, and that stored
+    results and the tables of READMEs agree. All pairs, if none is named.
+    """
     from common.python.lock import Busy
     from common.python.targets import TargetError
     from common.python.verify import follow, print_report
@@ -145,16 +178,23 @@ def verify(
     raise typer.Exit(FAILED if report.problems else NOTHING if report.nothing_checked else DONE)
 
 
+app.command()(new)
+
+
 @app.command()
 def build(
-    words: Words = None,
-    targets: Targets = None,
-    arch: Annotated[str | None, typer.Option(help="By default sm_90a,sm_100a,sm_103a,sm_121a.")] = None,
+    words: o.Words = None,
+    targets: o.Targets = None,
+    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_90a,sm_100a,sm_103a,sm_121a.")] = None,
     artifacts_dir: Annotated[Path, typer.Option(help="build.json goes to a new folder in here.")] = Path("artifacts"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
-    root: RootOption = ROOT,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Compile every .cu file and Triton kernel for each architecture, without a GPU; all pairs, if none is named."""
+    """Compile CUDA and Triton; no GPU is needed.
+
+    Every .cu file and Triton kernel for each architecture, with the registers and shared memory that each kernel takes.
+    All pairs, if none is named.
+    """
     from common.python.build_report import print_build, sweep
     from common.python.targets import TargetError
 
@@ -175,10 +215,14 @@ def build(
 def peak(
     artifacts_dir: Annotated[Path, typer.Option(help="They go to peaks/<UUID>.json in here.")] = Path("artifacts"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
-    wait: WaitOption = True,
-    root: RootOption = ROOT,
+    wait: o.WaitOption = True,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Measure this machine's bandwidths, arithmetic rates and launch costs, which limits are made of, and keep them."""
+    """Measure what this machine can do at best.
+
+    Bandwidths, arithmetic rates and launch costs: from them comes the limit that each pair's times are held against.
+    They are kept for later runs.
+    """
     from common.python.lock import Busy
     from common.python.peak_display import measure
 
@@ -194,11 +238,17 @@ def peak(
         raise typer.Exit(INTERRUPTED) from None
 
 
+app.command()(estimate)
+
+
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
 ) -> None:
-    """What this machine has and lacks for measuring, why it matters, and what would change it; changes nothing."""
+    """What this machine lacks for measuring.
+
+    And what it has, why it matters, and what would change it. It changes nothing itself.
+    """
     from common.python.doctor import diagnose, print_report
 
     print_report(diagnose(), as_json)
@@ -211,12 +261,15 @@ def selftest(
     publish: Annotated[
         list[Path] | None, typer.Option(metavar="FOLDER", help="Measure nothing: put earlier selftests on the page.")
     ] = None,
-    artifacts_dir: Annotated[Path, typer.Option(help="Results go to a new folder in here.")] = Path("artifacts"),
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")] = None,
-    wait: WaitOption = True,
-    root: RootOption = ROOT,
+    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    seed: o.SeedOption = None,
+    wait: o.WaitOption = True,
+    root: o.RootOption = ROOT,
 ) -> None:
-    """Measure the measurement on this machine: seven experiments, and whether each promise about them is kept."""
+    """Measure how well the harness measures here.
+
+    Seven experiments, such as a pair whose sides are the same, and whether each promise about them is kept.
+    """
     from tools.selftest.command import publish_runs
     from tools.selftest.command import selftest as measure_itself
 
@@ -224,39 +277,9 @@ def selftest(
     raise typer.Exit(code)
 
 
-@app.command("list")
-def list_pairs(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
-    """Every pair: mechanism, kind, needs, and whether it runs here."""
-    from common.python.listing import print_list
-    from common.python.machine import machine
-
-    print_list(_selected(words, targets, root, default="all"), machine())
-
-
-@app.command()
-def show(words: Words = None, targets: Targets = None, root: RootOption = ROOT) -> None:
-    """The sources of a pair side by side, baseline left."""
-    from common.python.sources import print_pair
-
-    for pair in _selected(words, targets, root, default=None):
-        print_pair(pair)
-
-
-def _selected(words: list[str] | None, targets: list[str] | None, root: Path, default: str | None) -> "list[Pair]":
-    from common.python.discovery import find_pairs, select
-    from common.python.targets import TargetError, parse
-
-    asked = [*(words or []), *(targets or [])] or ([default] if default else [])
-    if not asked:
-        raise usage("nothing to show: name a pair, such as `show ch07:transpose`")
-    try:
-        return select(find_pairs(root), [target for text in asked for target in parse(text)])
-    except TargetError as error:
-        raise usage(str(error)) from error
-
-
 def main() -> None:
     """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
+    step_over_colon()
     try:
         code = app(standalone_mode=False)
     except UsageError as error:

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from common.python.installation import CHECKOUT_ONLY, installed
 from common.python.lock import Busy
 from common.python.text import clean, wide_console
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, usage
@@ -81,6 +82,8 @@ def show(report: Report, folder: Path) -> None:
 
 def publish_runs(runs: Sequence[Path], root: Path) -> int:
     """Put earlier selftests, later ones over earlier ones, into the page of evidence."""
+    if installed(root):
+        raise usage(f"--publish writes into docs/: {CHECKOUT_ONLY}")
     try:
         page = publish(runs, root)
     except ValueError as error:

@@ -1,0 +1,59 @@
+"""A pair of each kind, as `new` writes it, is verified and runs at once; and the commands that show what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from small_tree import Tree
+from typer.testing import CliRunner, Result
+
+from common.python.cuda import find_nvcc
+from tools.cli.benchmark_cli import app
+
+
+def invoke(tree: Tree, *words: str | Path) -> Result:
+    done = CliRunner().invoke(app, [*map(str, words), "--root", str(tree.root)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+@pytest.fixture
+def chapters(tree: Tree) -> Tree:
+    (tree.root / "ch05").mkdir()
+    (tree.root / "ch05" / "__init__.py").touch()
+    return tree
+
+
+def test_a_new_pair_of_each_kind_is_verified_and_runs_at_once(chapters: Tree) -> None:
+    for kind in ("torch", "triton", "cuda"):
+        done = invoke(chapters, "new", f"ch5:my_{kind}", "--kind", kind)
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"wrote ch05/baseline_my_{kind}.py")
+    assert {path.suffix for path in chapters.root.glob("ch05/*_my_cuda.*")} == {".py", ".cu"}
+    checked = invoke(chapters, "verify", "--no-build")
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    rows = re.finditer(r"(?m)^(\w+) +(\d+) +\d+ +(\d+) +\d+$", checked.stdout)
+    counts = {row[1]: (int(row[2]), int(row[3])) for row in rows}  # passed and problems
+    assert counts["sources"] == counts["imports"] == (6, 0)
+    assert counts["proofs"][1] == 0
+    assert counts["proofs"][0] >= 4  # where there is no GPU the pair in CUDA is not run
+    ran = chapters.run("ch05:my_torch", "ch05:my_triton", size="test", iterations=3)
+    assert {pair.name: pair.status for pair in ran.pairs} == {"my_torch": "measured", "my_triton": "proven"}
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+def test_a_new_pair_in_cuda_compiles_without_a_spill(chapters: Tree) -> None:
+    assert invoke(chapters, "new", "ch05:my_cuda", "--kind", "cuda").exit_code == 0
+    built = invoke(chapters, "build", "--arch", "sm_80", "--artifacts-dir", chapters.artifacts)
+    assert built.exit_code == 0, built.stdout
+    assert "spill" not in built.stdout
+
+
+def test_a_refused_pair_is_one_line_and_nothing_is_written(chapters: Tree) -> None:
+    refused = {"ch05:My": "did you mean ch05:my?", "ch06:my": "; did you mean ch05?", "my": "as in ch07:my_pair"}
+    for address, right in refused.items():
+        done = invoke(chapters, "new", address)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith("benchmark_cli: ")
+        assert right in done.stderr
+    assert [path.name for path in chapters.root.glob("ch05/*")] == ["__init__.py"]

@@ -1,0 +1,117 @@
+"""<TAB> on the command line: what is offered, that bash's colons do no harm, and that nothing heavy is imported."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.cli.completion import targets
+
+ROOT = Path(__file__).resolve().parents[2]
+# As the installed script is: its name decides which variable asks for completion.
+SCRIPT = f"""#!{sys.executable}
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+sys.argv[0] = "benchmark_cli"
+from tools.cli.benchmark_cli import main
+try:
+    main()
+finally:
+    foreign = [name for name in ("torch", "triton", "pydantic", "numpy") if name in sys.modules]
+    print(foreign, file=sys.stderr)
+"""
+FILES = ["ch07/baseline_transpose", "ch07/optimized_transpose", "ch07/baseline_two_words", "ch12/baseline_graph"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in [*FILES, "ch07/__init__", "ch07/baseline_$(touch owned)", "ch07/baseline_two words"]:
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("raise SystemExit('a pair is not imported')")
+    (tmp_path / "ch08").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "bin" / "benchmark_cli"
+    path.parent.mkdir()
+    path.write_text(SCRIPT)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", ["ch07", "ch12", "all"]),
+        ("ch0", ["ch07"]),
+        ("ch08", []),  # it has no pairs
+        ("a", ["all"]),
+        ("ch07", ["ch07", "ch07:transpose", "ch07:two_words"]),
+        ("ch7", ["ch7:transpose", "ch7:two_words"]),
+        ("ch07:tr", ["ch07:transpose"]),
+        ("ch07:zz", []),
+        ("ch07/opt", ["ch07/optimized_transpose.py"]),
+        ("./ch7/b", ["./ch7/baseline_transpose.py", "./ch7/baseline_two_words.py"]),
+        ("ch07/", ["ch07/baseline_transpose.py", "ch07/baseline_two_words.py", "ch07/optimized_transpose.py"]),
+        ("ch07:transpose/b", []),
+        ("../", []),
+        ("ch99999999", []),
+    ],
+)
+def test_what_may_follow_is_offered(typed: str, offered: list[str], tree: Path) -> None:
+    assert [target for target in targets(tree, typed) if target.startswith(typed)] == offered
+
+
+def complete(script: Path, *words: str) -> tuple[list[str], str]:
+    """What the script offers for the last word, and what it said to stderr."""
+    asked = {"_BENCHMARK_CLI_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("benchmark_cli", *words))}
+    done = subprocess.run(
+        [script], capture_output=True, text=True, env={**os.environ, **asked, "COMP_CWORD": str(len(words))}, check=True
+    )
+    return done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["run", "--targets", "ch1"], ["ch12"]),
+        (["show", "ch07:tr"], ["ch07:transpose"]),
+        (["show", "ch07", ":", "tr"], ["transpose"]),  # as bash has it, for which a colon begins a word
+        (["show", "ch07", ":"], ["transpose", "two_words"]),
+        (["run", "-t", "ch07", ":", "tr"], ["transpose"]),
+        (["list", "ch12", "ch7", ":", "two"], ["two_words"]),
+        (["new", "ch0"], ["ch07", "ch08"]),
+        (["new", "ch07:x", "--kind", "t"], ["torch", "triton"]),
+    ],
+)
+def test_the_shell_is_told(words: list[str], offered: list[str], script: Path, tree: Path) -> None:
+    command, *rest = words
+    assert complete(script, command, "--root", str(tree), *rest) == (offered, "[]\n")
+
+
+def test_bash_completes_a_pair_with_the_script_that_is_installed(script: Path, tree: Path) -> None:
+    typed = f"COMP_WORDS=(benchmark_cli show --root {tree} ch07 : tr); COMP_CWORD=6"
+    asks = 'eval "$(_BENCHMARK_CLI_COMPLETE=source_bash benchmark_cli 2>/dev/null)"'
+    shell = f'{asks}; {typed}; _benchmark_cli_completion benchmark_cli 2>/dev/null; echo "${{COMPREPLY[@]}}"'
+    path = f"{script.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", shell], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=True
+    )
+    assert done.stdout == "transpose\n"
+
+
+def test_an_answer_takes_far_less_than_half_a_second(script: Path) -> None:
+    """Of processor time, which a busy machine does not stretch; over the project's own chapters."""
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert "transpose" in complete(script, "show", "ch07", ":", "tr")[0]
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(taken) < 0.4

@@ -1,0 +1,351 @@
+"""What a model takes and what a board allows, against arithmetic done by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from common.python.estimate import Board, estimate, floor, gpus_needed, measured, ridge_batch
+from common.python.model_costs import (
+    ARITHMETIC,
+    CACHE_BYTES,
+    WEIGHT_BYTES,
+    Case,
+    attention_flops,
+    cache_bytes,
+    cache_share,
+    decode_work,
+    held_bytes,
+    kv_bytes_per_token,
+    matmul_flops_per_token,
+    parameters,
+    prefill_work,
+    read_bytes,
+    splits,
+    step_seconds,
+    train_work,
+    weight_bytes,
+)
+from common.python.model_shapes import SHAPES, Model, model_of, model_of_count
+
+BOARD = Board("round", memory_bytes=80e9, bandwidth=2e12, rates={"bf16": 1e15, "fp8": 2e15}, source="made up")
+# Totals of the model cards, which round them, and some leave out small parts.
+CARDS = {
+    "stories15m": 15.2e6,
+    "llama-2-7b": 6.74e9,
+    "llama-3.2-1b": 1.24e9,
+    "llama-3.2-3b": 3.21e9,
+    "llama-3.1-8b": 8.03e9,
+    "llama-3.1-70b": 70.6e9,
+    "llama-3.1-405b": 406e9,
+    "qwen2.5-7b": 7.61e9,
+    "qwen2.5-32b": 32.5e9,
+    "qwen3-8b": 8.2e9,
+    "qwen3-32b": 32.8e9,
+}
+# By hand, from the shapes. A layer of the 15M toy (MHA): q, k, v, o of 288 x 288 and three of 288 x 768 make
+# 4 x 82,944 + 3 x 221,184 = 995,328. Of Llama 2 7B (MHA): 4 x 4096 x 4096 + 3 x 4096 x 11008 = 202,375,168. Of Llama
+# 3.1 8B (GQA, 8 of 32): q and o 4096 x 4096, k and v 4096 x 1024, 3 x 4096 x 14336: 41,943,040 + 176,160,768. Of Qwen
+# 2.5 7B (GQA, 4 of 28): 2 x 3584 x 3584 + 2 x 3584 x 512 + 3 x 3584 x 18944, and 3584 + 2 x 512 biases.
+TOY_LINEAR, TOY_HEAD, TOY_VECTORS = 6 * 995_328, 32_000 * 288, 6 * 2 * 288 + 288
+LLAMA2_LINEAR, LLAMA2_HEAD, LLAMA2_VECTORS = 32 * 202_375_168, 131_072_000, 266_240
+LLAMA3_LINEAR, LLAMA3_HEAD, LLAMA3_VECTORS = 6_979_321_856, 525_336_576, 266_240
+QWEN_LINEAR, QWEN_HEAD, QWEN_VECTORS = 6_525_288_448, 544_997_376, 28 * (2 * 3584 + 4608) + 3584
+
+
+def model(name: str) -> Model:
+    return model_of(next(shape for shape in SHAPES if shape.name == name))
+
+
+def case(name: str, weights: str = "bf16", cache: str = "bf16", batch: int = 1, context: int = 4096) -> Case:
+    return Case(model(name), weights, cache, ARITHMETIC[weights], batch, context)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_a_published_shape_has_as_many_parameters_as_its_card_says(shape) -> None:
+    assert parameters(model_of(shape)) == pytest.approx(CARDS[shape.name], rel=0.01)
+    assert shape.heads % shape.kv_heads == 0
+    assert "https://" in shape.source
+
+
+@pytest.mark.parametrize(
+    ("name", "linear", "head", "embedding", "vectors"),
+    [
+        ("stories15m", TOY_LINEAR, TOY_HEAD, 0, TOY_VECTORS),  # tied
+        ("llama-2-7b", LLAMA2_LINEAR, LLAMA2_HEAD, LLAMA2_HEAD, LLAMA2_VECTORS),
+        ("llama-3.1-8b", LLAMA3_LINEAR, LLAMA3_HEAD, LLAMA3_HEAD, LLAMA3_VECTORS),
+        ("qwen2.5-7b", QWEN_LINEAR, QWEN_HEAD, QWEN_HEAD, QWEN_VECTORS),
+    ],
+)
+def test_parameters_are_counted_matrix_by_matrix(
+    name: str, linear: int, head: int, embedding: int, vectors: int
+) -> None:
+    found = model(name)
+    assert (found.linear, found.head, found.embedding, found.vectors) == (linear, head, embedding, vectors)
+    assert parameters(found) == linear + head + embedding + vectors
+
+
+def test_norms_of_q_and_k_are_counted() -> None:
+    assert model("qwen3-8b").vectors == 36 * (2 * 4096 + 2 * 128) + 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("8B", 8e9), ("70.6b", 70.6e9), (" 15M ", 15e6), ("1.5T", 1.5e12), ("8.03e9", 8.03e9), ("7", 7), ("100k", 1e5)],
+)
+def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
+    found = model_of_count(text)
+    assert found is not None
+    assert (parameters(found), found.attention) == (round(count), None)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.4", "-8B", "8Q", "8 B", "nan", "inf", "1e99", "B", "1e19", "0x8", "٣B"])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    assert model_of_count(text) is None
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "read", "held"),
+    [
+        # bf16: two bytes each; the embedding table is held, not read, unless it is the head.
+        ("stories15m", "bf16", 30_383_424, 30_383_424),
+        ("llama-2-7b", "bf16", 2 * (6_738_415_616 - 131_072_000), 13_476_831_232),
+        ("llama-3.1-8b", "bf16", 15_009_849_344, 16_060_522_496),
+        # int4: half a byte and a scale of two bytes for each 128 in the layers; head, norms and embedding in bf16.
+        ("stories15m", "int4", 2_985_984 + 93_312 + 2 * 9_219_744, 21_518_784),
+        ("llama-2-7b", "int4", 3_339_190_272 + 2 * (131_072_000 + 266_240), 3_864_010_752),
+        ("llama-3.1-8b", "int4", 3_598_712_832 + 2 * (525_336_576 + 266_240), 5_700_591_616),
+        ("llama-3.1-8b", "int8", 6_979_321_856 + 2 * (525_336_576 + 266_240), 9_081_200_640),
+        ("llama-3.1-8b", "fp32", 2 * 15_009_849_344, 2 * 16_060_522_496),
+    ],
+)
+def test_bytes_of_weights(name: str, weights: str, read: float, held: float) -> None:
+    assert read_bytes(case(name, weights)) == read
+    assert weight_bytes(case(name, weights)) == held
+
+
+def test_bytes_that_a_step_reads_can_be_given_and_the_embedding_is_held_beside_them() -> None:
+    given = replace(case("llama-3.1-8b", "int4"), read_bytes=5e9)
+    assert read_bytes(given) == 5e9
+    assert weight_bytes(given) == 5e9 + 2 * LLAMA3_HEAD
+    assert decode_work(given).weight_bytes == 5e9
+
+
+@pytest.mark.parametrize(
+    ("name", "cache", "each"),
+    [
+        ("stories15m", "bf16", 2 * 6 * 6 * 48 * 2),
+        ("llama-2-7b", "bf16", 524_288),  # 512 KiB: as many KV heads as heads
+        ("llama-3.1-8b", "bf16", 131_072),  # 128 KiB: a quarter, with 8 of 32
+        ("llama-3.1-8b", "fp8", 65_536),
+        ("llama-3.1-70b", "bf16", 327_680),
+        ("qwen2.5-7b", "int8", 28_672),
+    ],
+)
+def test_bytes_of_a_token_in_the_cache(name: str, cache: str, each: int) -> None:
+    found = case(name, cache=cache, batch=3, context=1000)
+    assert kv_bytes_per_token(found) == each
+    assert cache_bytes(found) == 3000 * each
+
+
+def test_every_dtype_of_weights_has_an_arithmetic_and_a_width() -> None:
+    assert set(WEIGHT_BYTES) == set(ARITHMETIC)
+    assert set(CACHE_BYTES) <= set(WEIGHT_BYTES)
+
+
+# FLOPs.
+
+
+def test_flops_of_matrices_are_two_a_weight_the_embedding_left_out() -> None:
+    assert matmul_flops_per_token(model("stories15m")) == 2 * 15_187_968
+    assert matmul_flops_per_token(model("llama-2-7b")) == 2 * 6_607_077_376
+    assert matmul_flops_per_token(model("llama-3.1-8b")) == 15_009_316_864
+
+
+@pytest.mark.parametrize("name", ["stories15m", "llama-3.1-8b"])
+@pytest.mark.parametrize(("queries", "context"), [(1, 1), (1, 7), (5, 5), (3, 9)])
+def test_flops_of_attention_are_those_of_the_live_pairs(name: str, queries: int, context: int) -> None:
+    attention = model(name).attention
+    assert attention is not None
+    counted = 0
+    for position in range(context - queries, context):
+        for _ in range(position + 1):  # the keys that it sees
+            counted += 2 * attention.head_dim + 2 * attention.head_dim  # its score, and its value's share of the sum
+    assert attention_flops(model(name), queries, context) == attention.layers * attention.heads * counted
+
+
+def test_a_decode_step_reads_weights_once_and_each_sequence_its_cache() -> None:
+    work = decode_work(case("llama-3.1-8b", batch=4))
+    # 4 x 32 layers x 32 heads x 128 x 4096 tokens of context = 2,147,483,648 for attention
+    assert work.flops == 4 * (15_009_316_864 + 2_147_483_648)
+    assert (work.weight_bytes, work.cache_bytes, work.tokens) == (15_009_849_344, 4 * 4096 * 131_072, 4)
+
+
+def test_prefill_needs_the_head_for_the_last_token_alone() -> None:
+    work = prefill_work(case("llama-2-7b", batch=2, context=1000))
+    pairs = 1000 * 1001 // 2
+    attention = 4 * 32 * 32 * 128 * pairs
+    assert work.flops == 2 * (2 * LLAMA2_LINEAR * 1000 + 2 * LLAMA2_HEAD + attention)
+    assert (work.cache_bytes, work.tokens) == (2000 * 524_288, 2000)
+
+
+def test_training_is_six_flops_a_weight_and_three_times_the_attention() -> None:
+    work = train_work(case("stories15m", batch=2, context=10))
+    assert work.flops == 20 * 6 * 15_187_968 + 2 * 3 * 4 * 6 * 6 * 48 * 55
+    assert work.tokens == 20
+
+
+def test_a_bare_count_has_weights_and_neither_cache_nor_attention() -> None:
+    counted = model_of_count("8B")
+    assert counted is not None
+    bare = Case(counted, "int4", "bf16", "bf16", batch=2, context=100)
+    assert kv_bytes_per_token(bare) is None
+    assert read_bytes(bare) == weight_bytes(bare) == 4e9 + 8e9 / 64
+    assert decode_work(bare).flops == 2 * 2 * 8e9
+    assert decode_work(bare).cache_bytes == 0
+
+
+# Floors.
+
+
+def test_decode_of_one_sequence_is_bound_by_memory() -> None:
+    found = case("llama-3.1-8b")
+    least = floor(decode_work(found), found, BOARD, gpus=1)
+    assert least.bound == "memory"
+    assert least.ms == least.memory_ms == pytest.approx((15_009_849_344 + 536_870_912) / 2e12 * 1e3)  # 7.77 ms
+    assert least.arithmetic_ms == pytest.approx(17_156_800_512 / 1e15 * 1e3)
+    assert least.tokens_per_s == pytest.approx(128.644, rel=1e-5)
+
+
+def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
+    found = case("llama-3.1-8b", "int4")  # weight-only: what multiplies is bf16
+    least = floor(prefill_work(found), found, BOARD, gpus=1)
+    flops = 2 * LLAMA3_LINEAR * 4096 + 2 * LLAMA3_HEAD + 4 * 32 * 32 * 128 * 4096 * 4097 // 2
+    assert least.bound == "arithmetic"
+    assert least.ms == least.arithmetic_ms == pytest.approx(flops / 1e12)
+    assert least.memory_ms == pytest.approx((3_598_712_832 + 1_051_205_632 + 536_870_912) / 2e9)
+
+
+def test_fp8_weights_are_multiplied_at_the_rate_of_fp8() -> None:
+    half, whole = case("llama-3.1-8b", "fp8"), case("llama-3.1-8b")
+    fast, slow = (floor(prefill_work(one), one, BOARD, 1).arithmetic_ms for one in (half, whole))
+    assert fast == slow / 2
+
+
+def test_gpus_share_weights_flops_and_the_cache_as_far_as_there_are_kv_heads() -> None:
+    found = case("llama-3.1-8b", batch=8)
+    one, four, sixteen = (floor(decode_work(found), found, BOARD, gpus) for gpus in (1, 4, 16))
+    assert four.memory_ms == one.memory_ms / 4
+    assert sixteen.arithmetic_ms == one.arithmetic_ms / 16
+    assert cache_share(found.model, 16) == 1 / 8  # each of the 8 KV heads is on two of the 16
+    assert sixteen.memory_ms == pytest.approx((15_009_849_344 / 16 + 8 * 536_870_912 / 8) / 2e9)
+
+
+def test_the_ridge_of_the_weights_alone_is_rate_over_bandwidth() -> None:
+    counted = model_of_count("8B")
+    assert counted is not None
+    # 2 bytes and 2 FLOPs a weight: 1e15 / 2e12 = 500 sequences. int4: 0.515625 bytes and 2 FLOPs, 128.9 sequences.
+    assert ridge_batch(Case(counted, "bf16", "bf16", "bf16", 1, 0), BOARD, 1) == pytest.approx(500)
+    assert ridge_batch(Case(counted, "int4", "bf16", "bf16", 1, 0), BOARD, 1) == pytest.approx(128.90625)
+
+
+@pytest.mark.parametrize("name", ["stories15m", "llama-2-7b", "llama-3.1-8b"])
+@pytest.mark.parametrize("weights", ["bf16", "int4"])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_at_the_ridge_memory_and_arithmetic_take_as_long(name: str, weights: str, gpus: int) -> None:
+    found = case(name, weights, "fp8", context=8)
+    ridge = ridge_batch(found, BOARD, gpus)
+    assert ridge is not None
+    below, above = (replace(found, batch=int(ridge) + extra) for extra in (0, 1))
+    assert floor(decode_work(below), below, BOARD, gpus).bound == "memory"
+    assert floor(decode_work(above), above, BOARD, gpus).bound == "arithmetic"
+
+
+def test_no_batch_is_large_enough_where_a_cache_takes_longer_than_its_flops() -> None:
+    # Llama 3.1 8B at 4096: 536,870,912 bytes / 2e12 = 268 us against 17,156,800,512 FLOPs / 1e15 = 17 us.
+    found = case("llama-3.1-8b")
+    assert ridge_batch(found, BOARD, 1) is None
+    assert floor(decode_work(replace(found, batch=10**6)), replace(found, batch=10**6), BOARD, 1).bound == "memory"
+
+
+# Memory.
+
+
+def test_heads_can_be_split_evenly_or_kv_heads_copied() -> None:
+    assert splits(model("llama-3.1-8b")) == [1, 2, 4, 8, 16, 32]
+    assert splits(model("stories15m")) == [1, 2, 3, 6]
+    assert splits(model("qwen2.5-7b")) == [1, 2, 4, 28]  # 7 and 14 divide the 28 heads, and not the 4 KV heads
+
+
+def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory() -> None:
+    # 72 GB of 80 may be used. 70B in bf16 takes 141.107 GB, 2 x 70.55, and its cache 1.342 GB for 4096 tokens.
+    seventy = case("llama-3.1-70b")
+    assert held_bytes(seventy, 2) == pytest.approx((141_107_412_992 + 4096 * 327_680) / 2)
+    assert gpus_needed(seventy, BOARD) == 2
+    assert gpus_needed(replace(seventy, batch=2), BOARD) == 2  # 71.90 GB each
+    assert gpus_needed(replace(seventy, batch=3), BOARD) == 4  # 72.57 GB would be too much
+    assert gpus_needed(case("llama-3.1-70b", "int4"), BOARD) == 1  # 39.4 GB
+    assert gpus_needed(case("llama-3.1-8b"), BOARD) == 1
+
+
+def test_kv_heads_that_are_copied_do_not_make_room() -> None:
+    # 1,000 sequences of 8192 tokens of Llama 3.1 8B take 1,074 GB: over 8 GPUs 134 GB each, and over 32 no less.
+    assert gpus_needed(case("llama-3.1-8b", batch=1000, context=8192), BOARD) is None
+
+
+def test_a_bare_count_needs_as_many_gpus_as_its_bytes_fill() -> None:
+    counted = model_of_count("100B")
+    assert counted is not None
+    assert gpus_needed(Case(counted, "bf16", "bf16", "bf16", 1, 1), BOARD) == 3  # 200 GB of 72 each
+
+
+# Measured.
+
+
+def test_a_measured_decode_is_a_share_of_its_floor_and_of_the_flops() -> None:
+    found = case("llama-3.1-8b", batch=4)
+    took = measured("decode", 20e-3, found, BOARD, gpus=1)
+    least_ms = (15_009_849_344 + 4 * 536_870_912) / 2e9  # 8.58 ms
+    assert (took.floor_ms, took.share_of_floor) == (pytest.approx(least_ms), pytest.approx(least_ms / 20))
+    assert took.flops_utilisation == pytest.approx(4 * 17_156_800_512 / (20e-3 * 1e15))
+    assert took.tokens_per_s == pytest.approx(200)
+    assert measured("decode", 20e-3, found, BOARD, gpus=2).flops_utilisation == took.flops_utilisation / 2
+
+
+def test_model_flops_utilisation_of_training() -> None:
+    # 6 x 7,504,658,432 and 3 x 4 x 32 x 32 x 128 x 8193 / 2 FLOPs a token at context 8192: 10,000 tokens/s are 51.5%.
+    found = case("llama-3.1-8b", context=8192)
+    took = measured("train", step_seconds("train", found, 10_000), found, BOARD, gpus=1)
+    each = 45_027_950_592 + 12 * 32 * 32 * 128 * 8193 / 2
+    assert took.flops_utilisation == pytest.approx(10_000 * each / 1e15) == pytest.approx(took.share_of_floor)
+    assert took.flops_utilisation == pytest.approx(0.51471, rel=1e-4)
+
+
+@pytest.mark.parametrize(("phase", "tokens"), [("decode", 4), ("prefill", 4 * 4096), ("train", 4 * 4096)])
+def test_a_rate_of_all_sequences_is_a_time_of_a_step(phase: str, tokens: int) -> None:
+    found = case("llama-3.1-8b", batch=4)
+    assert step_seconds(phase, found, 100.0) == tokens / 100
+    assert measured(phase, step_seconds(phase, found, 100.0), found, BOARD, 1).tokens_per_s == pytest.approx(100)
+
+
+def test_an_estimate_is_of_as_few_gpus_as_hold_it_unless_told() -> None:
+    found = case("llama-3.1-70b", batch=3)
+    whole = estimate(found, BOARD)
+    assert (whole.gpus, whole.gpus_needed) == (4, 4)
+    assert whole.decode == floor(decode_work(found), found, BOARD, 4)
+    assert whole.prefill == floor(prefill_work(found), found, BOARD, 4)
+    assert whole.decode_flops_per_token == 2 * 69_501_714_432 + 4 * 80 * 64 * 128 * 4096
+    assert whole.usable_bytes == 72e9
+    assert whole.ridge_batch_weights == pytest.approx(500, rel=1e-4)
+    assert whole.measured is None
+    told = estimate(found, BOARD, gpus=2, took=("decode", 1.0))
+    assert (told.gpus, told.gpus_needed) == (2, 4)
+    assert told.held_bytes > told.usable_bytes
+    assert told.measured == measured("decode", 1.0, found, BOARD, 2)
+
+
+def test_what_no_split_holds_is_estimated_for_the_widest() -> None:
+    whole = estimate(case("llama-3.1-8b", batch=1000, context=8192), BOARD)
+    assert (whole.gpus, whole.gpus_needed) == (32, None)

@@ -1,0 +1,213 @@
+"""`benchmark_cli estimate` as a user meets it: numbers, plain words, the source of the peaks, one line for an error."""
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from common.python import machine as host
+from common.python import peak_store
+from common.python.machine import GIB, Gpu, Machine
+from common.python.peak_store import Peak, Survey
+from tools.cli.benchmark_cli import app
+
+H200 = ["--gpu", "H200"]
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["estimate", *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def shown(*words: str) -> str:
+    """The table, each run of blanks and borders as one blank."""
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    return " ".join(out.replace("│", " ").split())
+
+
+def found(*words: str) -> dict:
+    code, out, err = run(*words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_json_has_the_numbers_of_the_formulas() -> None:
+    whole = found("Llama-3.1-8B", *H200, "--batch", "4", "--measured-ms", "4.4")
+    assert whole["parameters"] == 8_030_261_248
+    assert (whole["gpus"], whole["gpus_needed"], whole["kv_bytes_per_token"]) == (1, 1, 131_072)
+    assert whole["decode"]["ms"] == pytest.approx((15_009_849_344 + 4 * 536_870_912) / 4.8e9)  # 3.574 ms at 4.8 TB/s
+    assert whole["decode"]["bound"] == "memory"
+    assert whole["prefill"]["bound"] == "arithmetic"
+    assert whole["ridge_batch"] is None
+    assert whole["ridge_batch_weights"] == pytest.approx(989.4 / 4.8, rel=1e-3)
+    assert whole["usable_bytes"] == pytest.approx(0.9 * 141e9)
+    assert whole["measured"]["share_of_floor"] == pytest.approx(3.5744 / 4.4, rel=1e-4)
+    assert whole["measured"]["flops_utilisation"] == pytest.approx(4 * 17_156_800_512 / (4.4e-3 * 989.4e12))
+    assert whole["board"]["source"] == "datasheet of H200"
+
+
+def test_every_option_reaches_its_formula() -> None:
+    whole = found(
+        *(
+            "llama-3.1-8b",
+            "--gpu",
+            "NVIDIA H200",
+            "--weights",
+            "int4",
+            "--kv",
+            "fp8",
+            "--math",
+            "fp8",
+            "--layers",
+            "16",
+        ),
+        *("--gpus", "2", "--batch", "3", "--context", "100", "--weights-bytes", "3e9"),
+        *("--phase", "prefill", "--measured-tokens-per-s", "600"),
+    )
+    case = whole["case"]
+    assert [case[name] for name in ("weights", "cache", "arithmetic")] == ["int4", "fp8", "fp8"]
+    assert [case[name] for name in ("batch", "context", "read_bytes")] == [3, 100, 3e9]
+    assert case["model"]["linear"] == 16 * 218_103_808
+    assert (case["model"]["attention"]["layers"], case["model"]["name"]) == (16, "llama-3.1-8b of 16 layers")
+    assert whole["gpus"] == 2
+    assert whole["kv_bytes_per_token"] == 2 * 16 * 8 * 128
+    assert (whole["measured"]["phase"], whole["measured"]["ms"]) == ("prefill", 500.0)
+    assert found("llama-3.1-8b", *H200, "--weights", "int4")["case"]["arithmetic"] == "bf16"
+    assert found("llama-3.1-8b", *H200, "--measured-ms", "9")["measured"]["phase"] == "decode"
+    assert found("llama-3.1-8b", *H200, "--layers", "32")["case"]["model"]["name"] == "llama-3.1-8b"
+
+
+def test_the_table_says_in_plain_words_what_bounds_what() -> None:
+    text = shown("llama-3.1-8b", *H200, "--measured-ms", "4.4")
+    assert "llama-3.1-8b: bf16 weights, bf16 cache, bf16 arithmetic; 1 sequence of 4096 tokens on 1 GPU (H200)" in text
+    assert "weights 16.06 GB 8.03 billion parameters; a step reads 15.01 GB of them" in text
+    assert "KV cache 131.1 kB a token 536.9 MB for 1 sequence" in text
+    assert "fits yes, on 1 GPU weights and cache take 16.6 GB of the 126.9 GB on each GPU" in text
+    assert "decode, at least 3.239 ms a token bound by memory at 4.8 TB/s; arithmetic would take 0.01734 ms" in text
+    assert "prefill, at least 62.23 ms bound by arithmetic at 989 TFLOP/s; memory would take 3.239 ms" in text
+    assert "ridge batch none at this context a sequence's cache takes longer to read than its FLOPs to do" in text
+    assert "measured decode 4.4 ms 73.6% of the speed that its floor of 3.239 ms allows; 227 tokens/s" in text
+    assert "model FLOPs utilisation 0.39%" in text
+    assert "Peaks: datasheet of H200. Model: https://huggingface.co/meta-llama/Llama-3.1-8B" in text
+    assert "no real step is as fast" in text
+    assert "FASTER" not in text
+
+
+def test_the_table_of_what_does_not_fit_and_of_what_is_not_known() -> None:
+    assert "fits yes, on 2 GPUs" in shown("llama-3.1-70b", *H200)
+    assert "fits no; it needs 2 GPUs" in shown("llama-3.1-70b", *H200, "--gpus", "1")
+    assert "fits no, however split" in shown("llama-3.1-405b", "--gpu", "T4", "--math", "fp16", "--batch", "1000")
+    bare = shown("8B", *H200)
+    assert "KV cache unknown a count of parameters has no layers and heads" in bare
+    assert "ridge batch 206.1 decode is bound by memory below, by arithmetic above" in bare
+
+
+def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander() -> None:
+    assert "FASTER THAN PHYSICS ALLOWS" in shown("llama-3.1-8b", *H200, "--measured-ms", "3.0")
+    assert "FASTER" not in shown("llama-3.1-8b", *H200, "--measured-ms", "3.2")  # 101%
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["llama-3.1-9b", *H200], "did you mean llama-3.1-8b?"),
+        (["llama-3.1", *H200], "did you mean llama-3.1-8b or llama-3.1-70b or llama-3.1-405b?"),
+        (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
+        (["0", *H200], "is not a published shape or a number"),
+        (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
+        (["8B", "--gpu", "h100"], "did you mean H100 SXM or H100 PCIe?"),
+        (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}' is not in the table"),
+        (["8B", *H200, "--weights", "bf17"], "--weights 'bf17' is not one of its values; did you mean bf16?"),
+        (["8B", *H200, "--kv", "int4"], "--kv 'int4' is not one of its values"),
+        (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),
+        (["8B", "--gpu", "T4"], "no bf16 rate of T4 is known"),
+        (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
+        (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
+        (["8B", *H200, "--measured-ms", "nan"], "--measured-ms nan is not a number from 1e-09 to 1e+30"),
+        (["8B", *H200, "--measured-ms", "0"], "--measured-ms 0.0 is not"),
+        (["8B", *H200, "--measured-tokens-per-s", "inf"], "--measured-tokens-per-s inf is not"),
+        (["8B", *H200, "--weights-bytes", "-1"], "--weights-bytes -1.0 is not"),
+        (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "say the same: give one of them"),
+        (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "did you mean decode?"),
+        (["8B", *H200, "--phase", "train"], "give --measured-ms or --measured-tokens-per-s"),
+    ],
+)
+def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str], told: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("benchmark_cli: ")
+    assert err.count("\n") == 1
+
+
+# This machine's own GPU. There is none where the tests run, so NVML's answer is made up.
+
+
+def here(monkeypatch: pytest.MonkeyPatch, *gpus: str) -> None:
+    made = [Gpu(name=name, uuid="GPU-ab-12", sm=90, memory_gib=140.0) for name in gpus]
+    found = Machine("host", "Linux", "cpu", 1, 1.0, 1, made, driver="580.1", cuda_driver="13.0")
+    monkeypatch.setattr(host, "machine", lambda: found)
+
+
+def keep(folder: Path, driver: str = "580.1", **values: float) -> Path:
+    peaks = [
+        Peak(name=name, unit="B/s" if name.startswith("hbm") else "FLOP/s", value=v, low=v, high=v, fastest=v)
+        for name, v in values.items()
+    ]
+    when = datetime(2026, 1, 31, tzinfo=timezone.utc)
+    versions = peak_store.versions(driver, "13.0")
+    path = peak_store.path_of(folder, "ab-12")
+    kept = Survey(device="NVIDIA H200", uuid="ab-12", measured=when, seconds=1, versions=versions, peaks=peaks)
+    peak_store.save(path, kept)
+    return path
+
+
+def test_this_gpu_is_estimated_by_the_peaks_that_were_measured_on_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here(monkeypatch, "NVIDIA H200", "NVIDIA L4")
+    keep(tmp_path, hbm_copy=4e12, hbm_read=4.25e12, bf16=781e12)
+    board = found("llama-3.1-8b", "--artifacts-dir", str(tmp_path))["board"]
+    assert board == {
+        "name": "NVIDIA H200",
+        "memory_bytes": 140 * GIB,
+        "bandwidth": 4.25e12,
+        "rates": {"bf16": 781e12},
+        "source": "measured on 2026-01-31 on this machine",
+    }
+    code, _, err = run("llama-3.1-8b", "--artifacts-dir", str(tmp_path), "--weights", "fp8")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no fp8 rate of NVIDIA H200 is known (measured on 2026-01-31 on this machine)" in err
+
+
+def test_peaks_of_other_versions_give_way_to_the_datasheet_and_the_table_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here(monkeypatch, "NVIDIA H200")
+    path = peak_store.path_of(tmp_path, "ab-12")
+    assert f"datasheet of H200, since there are no peaks in {path}" in shown("8B", "--artifacts-dir", str(tmp_path))
+    keep(tmp_path, driver="570.0", hbm_read=4.25e12, bf16=781e12)
+    board = found("8B", "--artifacts-dir", str(tmp_path))["board"]
+    assert board["bandwidth"] == 4.8e12
+    assert board["source"].startswith("datasheet of H200, since the stored peaks were measured with driver 570.0")
+
+
+def test_a_gpu_of_which_nothing_is_known_and_a_machine_without_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ("8B", "--artifacts-dir", str(tmp_path))
+    here(monkeypatch)
+    assert run(*words) == (2, "", "benchmark_cli: this machine has no GPU: name one of the table, such as --gpu H200\n")
+    here(monkeypatch, "NVIDIA H200 NVL")
+    code, _, err = run(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "NVIDIA H200 NVL has no datasheet here: measure it with `benchmark_cli peak`" in err
+    keep(tmp_path, bf16=781e12)
+    assert "has no memory bandwidth" in run(*words)[2]
+    keep(tmp_path, bf16=781e12).write_text("not JSON")
+    code, _, err = run(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is no whole file of peaks" in err

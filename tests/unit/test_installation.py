@@ -1,0 +1,81 @@
+"""What pip installed is not written to: kernels go to the user's cache, what changes chapters is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from common.python import compilation, cuda
+from common.python.discovery import find_pairs
+from common.python.installation import DISTRIBUTION, build_folder, installed
+from tools.analysis.analyze_expectations import app
+from tools.cli.benchmark_cli import app as benchmark_cli
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = 'extern "C" int tiny(void* stream) { return 0; }\n'
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder such as site-packages, with the trace that pip leaves there."""
+    root = tmp_path / "site-packages"
+    (root / f"{DISTRIBUTION}-0.1.0.dist-info").mkdir(parents=True)
+    return root
+
+
+def test_pip_names_the_distribution_as_pyproject_does() -> None:
+    assert f'name = "{DISTRIBUTION.replace("_", "-")}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_checkout_keeps_what_it_compiled_and_a_package_does_not(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not installed(ROOT)
+    assert build_folder(ROOT) == ROOT / "build"
+    assert build_folder(tmp_path) == tmp_path / "build"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert build_folder(packages) == tmp_path / "caches" / "gpu-benchmark-harness"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for said in ("", "not/absolute"):
+        monkeypatch.setenv("XDG_CACHE_HOME", said)
+        assert build_folder(packages) == tmp_path / "home" / ".cache" / "gpu-benchmark-harness"
+
+
+def test_compilers_write_to_that_folder_and_to_no_other(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nvcc` is a stand-in that compiles nothing: only where the library would go is asked here."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n')
+    nvcc.chmod(0o755)
+    (tmp_path / "tiny.cu").write_text(TINY)
+    monkeypatch.setenv("NVCC", str(nvcc))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(cuda, "ROOT", packages)
+    assert cuda.build(tmp_path / "tiny.cu", "sm_90a").parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
+    variant = next(pair.baseline for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
+    assert variant
+    task = compilation.Task("ch09.baseline_softmax", variant, False, "Triton", "sm_90a", "ch09/baseline_softmax.py")
+    place = compilation._place(task, ROOT, {})
+    assert place.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "triton"
+    assert [path.name for path in packages.iterdir()] == [f"{DISTRIBUTION}-0.1.0.dist-info"]
+
+
+def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages: Path) -> None:
+    commands = [["selftest", "--publish", str(packages)], ["new", "ch07:my_pair"]]
+    for command, words in ((app, ["--update"]), *((benchmark_cli, words) for words in commands)):
+        done = CliRunner().invoke(command, [*words, "--root", str(packages)])
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert "work in a checkout" in done.stderr
+    assert len(list(packages.iterdir())) == 1
+
+
+def test_the_parent_still_starts_without_pydantic() -> None:
+    """`list` imports this module through `cuda`: it must stay as light as that is."""
+    code = "import sys, common.python.installation; print([n for n in ('pydantic', 'numpy') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,155 @@
+"""What `new` writes keeps the rules of the house, points at the lines to change, and is written whole or not at all."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from test_rules import RULES
+
+from common.python.discovery import find_pairs
+from common.python.targets import TargetError
+from tools.cli.new_pair import ADVICE, COSTS, MOST_LETTERS, Kind, NewPair, plan, told, write
+from tools.cli.pair_templates import FILES
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST = "n" * MOST_LETTERS
+CONFIG = ("--config", str(ROOT / "pyproject.toml"), "--no-cache")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "ch05").mkdir()
+    (tmp_path / "ch07").mkdir()
+    return tmp_path
+
+
+def files(tree: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in tree.glob("ch*/*")}
+
+
+def new(tree: Path, address: str, kind: Kind = Kind.torch) -> NewPair:
+    planned = plan(tree, address, kind)
+    write(tree, planned)
+    return planned
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_new_pair_keeps_every_rule_of_the_house(kind: Kind, tree: Path) -> None:
+    new(tree, "ch7:two_words", kind)
+    assert [breach for rule in RULES for breach in rule(tree)] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "kinds"),
+    [(Kind.torch, ("PyTorch",)), (Kind.triton, ("Triton",)), (Kind.cuda, ("CUDA",))],
+)
+def test_a_new_pair_is_found_with_its_kind_and_no_problem(kind: Kind, kinds: tuple[str, ...], tree: Path) -> None:
+    assert new(tree, "ch7:x", kind).key == "ch07:x"
+    (pair,) = find_pairs(tree)
+    assert [variant.name for variant in pair.variants] == ["baseline_x", "optimized_x"]
+    assert not any(variant.problem for variant in pair.variants)
+    assert pair.variants[1].kinds == kinds
+    assert {name for name in files(tree) if name.endswith(".cu")} == (
+        {"baseline_x.cu", "optimized_x.cu"} if kind is Kind.cuda else set()
+    )
+
+
+@pytest.mark.skipif(find_spec("ruff") is None, reason="no ruff here")
+def test_the_formatter_and_the_linter_leave_it_as_it_is_even_with_the_longest_name(tree: Path) -> None:
+    (tree / "common").symlink_to(ROOT / "common")  # as in the project, where its imports are the project's own
+    for kind in Kind:
+        new(tree, f"ch07:{kind.value}", kind)
+        new(tree, f"ch07:{kind.value}_{LONGEST}"[: len("ch07:") + MOST_LETTERS], kind)
+    for command in (["check"], ["format", "--check"]):
+        words = [sys.executable, "-m", "ruff", *command, *CONFIG, "ch07"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tree, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Path) -> None:
+    planned = new(tree, "ch07:my_pair", kind)
+    named = [re.fullmatch(r"(ch07/\w+\.\w+):(\d+): (.+)", line) for line in told(tree, planned)]
+    meant = {advice: begins for _, _, begins, advice in ADVICE}
+    seen = {(match[1], match[3]) for match in named if match}
+    assert {name for name, _ in seen} == {str(path) for path in planned.files}
+    for match in filter(None, named):
+        line = (tree / match[1]).read_text().splitlines()[int(match[2]) - 1]
+        assert line.lstrip().startswith(meant[match[3]])
+
+
+def test_no_advice_is_of_a_line_that_no_template_has() -> None:
+    texts = [(role, end, text) for written in FILES.values() for role, end, text in written]
+    for role, end, begins, advice in ADVICE:
+        found = [text for role_, end_, text in texts if (role_, end_) == (role, end) and f"\n{begins}" in f"\n{text}"]
+        indented = [text for role_, end_, text in texts if (role_, end_) == (role, end) and f"    {begins}" in text]
+        assert found or indented, advice
+
+
+def test_it_says_what_to_run_and_asks_for_hand_computed_costs_where_they_are_kept(tree: Path) -> None:
+    planned = plan(tree, "ch07:x", Kind.torch)
+    said = "\n".join(told(tree, planned))
+    assert "benchmark_cli verify ch07:x" in said
+    assert "benchmark_cli run ch07:x" in said
+    assert "ch07/README.md" in said
+    assert str(COSTS) not in said
+    assert str(COSTS) in "\n".join(told(ROOT, planned))
+
+
+@pytest.mark.parametrize(
+    ("address", "right"),
+    [
+        ("my_pair", "'my_pair' names no new pair: write its chapter and name, as in ch07:my_pair"),
+        ("ch07", "write its chapter and name"),
+        ("all", "write its chapter and name"),
+        ("", "write its chapter and name"),
+        ("ch07/baseline_my_thing.py", "did you mean ch07:my_thing?"),
+        ("chapter7:My-Pair", "did you mean ch07:my_pair?"),
+        ("ch21:x", "chapters are ch01 to ch20"),
+        ("ch06:x", "ch06 does not exist in "),
+        ("ch06:x", "; did you mean ch0"),
+        ("ch07:My-Pair", "did you mean ch07:my_pair?"),
+        ("ch07:x__wide", "did you mean ch07:x_wide?"),
+        ("ch07:_x", "did you mean ch07:x?"),
+        ("ch07:", "small letters and digits"),
+        ("ch07:../x", "did you mean ch07:x?"),
+        ("ch07:a\nb", r"'a\nb' is no name of a pair"),
+        (f"ch07:{LONGEST}n", f"at most {MOST_LETTERS} characters"),
+    ],
+)
+def test_what_is_no_new_pair_is_refused_in_one_line_with_what_would_be_right(
+    address: str, right: str, tree: Path
+) -> None:
+    with pytest.raises(TargetError) as refused:
+        plan(tree, address, Kind.torch)
+    assert right in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["baseline_x.py", "optimized_x.py", "optimized_x__wide.py", "peer_x__cub.py", "baseline_x.cu"]
+)
+def test_a_pair_of_which_anything_exists_is_refused(name: str, tree: Path) -> None:
+    (tree / "ch07" / name).write_text("mine")
+    with pytest.raises(TargetError, match=rf"ch07:x exists \(ch07/{name}\)"):
+        plan(tree, "ch07:x", Kind.torch)
+    plan(tree, "ch07:x_y", Kind.torch)  # a longer name is another pair
+    plan(tree, "ch05:x", Kind.torch)
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten_and_nothing_else_stays(tree: Path) -> None:
+    planned = plan(tree, "ch07:x", Kind.cuda)
+    (tree / "ch07" / "optimized_x.py").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write(tree, planned)
+    assert files(tree) == {"optimized_x.py": "mine"}
+
+
+def test_a_file_that_cannot_be_written_to_its_end_leaves_none(tree: Path) -> None:
+    unwritable = NewPair("ch07:x", {Path("ch07/baseline_x.py"): "whole", Path("ch07/optimized_x.py"): "\ud800"})
+    with pytest.raises(UnicodeEncodeError):
+        write(tree, unwritable)
+    assert files(tree) == {}

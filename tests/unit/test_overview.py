@@ -1,0 +1,128 @@
+"""`show` and `list` are enough to find one's way: chapters, their questions and pairs, whole words in 80 columns."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.python.discovery import find_pairs
+from common.python.listing import print_list
+from common.python.machine import Machine
+from common.python.overview import print_targets
+from common.python.targets import TargetError
+
+WORDS = "Each thread of a warp copies one element, and its neighbours in the row stand a whole row apart in the result"
+README = """# Chapter 7: memory access
+
+Memory is not moved by the byte.
+
+The chapter's question: *how many bytes
+are moved?* That is counted here.
+
+## a_rather_long_name
+"""
+CUDA = "from common.python.cuda import load_cuda\n"
+NAME = "a_rather_long_name"
+
+
+BARE = Machine("host", "Linux", "a CPU", 2, 8.0, 1, [])
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = {
+        "ch07/README.md": README,
+        f"ch07/baseline_{NAME}.py": f'"""{WORDS}."""\n',
+        f"ch07/optimized_{NAME}.py": f'"""{WORDS}, no more."""\n{CUDA}',
+        f"ch07/optimized_{NAME}__tile.py": f'"""{WORDS}, less."""\n{CUDA}',
+        f"ch07/peer_{NAME}__cub.py": f'"""{WORDS}, elsewhere."""\nrequires = needs(sm=80)\n',
+        "ch07/baseline_b.py": '"""Rows are copied whole."""\n',
+        "ch08/README.md": "# Chapter 8: occupancy\n\nWhy?\n",
+        "ch12/baseline_graph.py": '"""Launches, one by one."""\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def shown(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> str:
+    print_targets(root, words)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    return out
+
+
+def test_without_a_target_the_chapters_that_there_are(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, root).splitlines()
+    assert lines[:3] == ["ch07   2 pairs  memory access", "ch08  no pairs  occupancy", "ch12   1 pair   no README.md"]
+    assert "`benchmark_cli show ch07`" in lines[-1]
+
+
+def test_of_a_chapter_its_question_and_its_pairs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, root, "ch7")
+    asks = "The chapter's question: how many bytes are moved? That is counted here."
+    assert out.startswith(f"ch07  memory access\n\n{asks}\n\nch07:")
+    assert f"\nch07:{NAME}\n  baseline   Each thread" in out
+    assert "\n  and        tile, cub\n" in out
+    assert "\nch07:b\n  baseline   Rows are copied whole.\n" in out
+    assert "graph" not in out
+    assert "`benchmark_cli show ch07:" in out.replace("\n", " ")
+
+
+def test_all_is_every_chapter_that_there_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, root, "all")
+    assert re.findall(r"(?m)^(ch\d\d)  ", out) == ["ch07", "ch08", "ch12"]
+
+
+def test_foreign_names_are_shown_in_printable_lines(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "ch12" / "baseline_x\x1b[31m\ny.py").write_text('"""Rows."""')
+    assert shown(capsys, root, "ch12").replace("\n", "").isprintable()
+
+
+def test_nothing_is_shown_where_one_target_is_wrong(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TargetError, match="did you mean ch12:graph"):
+        print_targets(root, ["ch07", "ch12:grap"])
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("columns", "heads"), [(80, 1), (130, 3)])
+def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
+    columns: int, heads: int, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_targets(root, [f"ch07:{NAME}"])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= columns
+    titles = [line for line in lines if "╭" in line and f"ch07/baseline_{NAME}.py" in line]
+    assert len(titles) == heads
+    assert all((f"{NAME}__" in title or "optimized" in title) == (columns > 80) for title in titles)
+
+
+def test_on_a_terminal_a_list_keeps_names_and_words_whole(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert sys.stdout.isatty()
+    print_list([pair for pair in find_pairs(root) if pair.name == NAME], BARE)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"ch07:{NAME}"
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    assert lines[1].startswith("  baseline   PyTorch  Each thread of a warp")
+    assert lines[2].startswith(" " * len("  baseline   PyTorch  ") + "neighbours")
+    assert "  needs: 1 GPU (optimized, tile); sm_80 (cub)" in lines
+    assert "  not here: needs 1 GPU, found 0 (optimized, tile, cub)" in lines
+    assert " ".join(lines[lines.index("") :]).strip().startswith("1 pair. `benchmark_cli show ch07:transpose` shows")
+
+
+def test_what_all_variants_lack_is_said_once(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "ch12" / "baseline_graph.py").write_text(f'"""Launches, one by one."""\n{CUDA}')
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_list([pair for pair in find_pairs(root) if pair.name == "graph"], BARE)
+    assert "\n  needs: 1 GPU\n  not here: needs 1 GPU, found 0\n" in capsys.readouterr().out

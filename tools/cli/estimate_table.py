@@ -1,0 +1,123 @@
+"""An estimate as a small table in plain words: what is asked, the number, and what bounds it or how it comes about."""
+
+from rich.table import Table
+from rich.text import Text
+
+from common.python.estimate import USABLE, Estimate, Floor, Measured
+from common.python.performance_targets import peak_text
+from common.python.text import clean, wide_console
+
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+MARGIN = 0.05  # by which a measured step may beat a measured peak, as for the rates of pairs
+COUNTED = (
+    "Floors move each byte once and do each FLOP once, at these peaks. Launches, activations and the links between "
+    "GPUs come on top: no real step is as fast."
+)
+
+
+def show(estimate: Estimate) -> None:
+    """Print the table and, under it, where the peaks are from."""
+    case, board = estimate.case, estimate.board
+    title = (
+        f"{case.model.name}: {case.weights} weights, {case.cache} cache, {case.arithmetic} arithmetic; "
+        f"{_sequences(case.batch)} of {case.context} tokens on {_gpus(estimate.gpus)} ({board.name})"
+    )
+    sources = f"Peaks: {board.source}. Model: {case.model.source}.\n{COUNTED}"
+    table = Table(title=Text(clean(title), style="bold"), caption=Text(sources, style="dim"), caption_justify="left")
+    for column in ("", "estimate", "because"):
+        table.add_column(column, overflow="fold")
+    for row in rows(estimate):
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    wide_console().print(table)
+
+
+def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
+    """The lines of the table."""
+    read = f"a step reads {bytes_text(estimate.read_bytes)} of them"
+    weights = f"{count_text(estimate.parameters)} parameters; {read}"
+    found = [
+        ("weights", bytes_text(estimate.weight_bytes), weights),
+        ("KV cache", *_cache(estimate)),
+        ("fits", *_fit(estimate)),
+        ("decode, at least", f"{time_text(estimate.decode.ms)} a token", _bound(estimate, estimate.decode)),
+        ("prefill, at least", time_text(estimate.prefill.ms), _bound(estimate, estimate.prefill)),
+        ("ridge batch", *_ridge(estimate)),
+    ]
+    if (took := estimate.measured) is not None:
+        found.append((f"measured {took.phase}", time_text(took.ms), _verdict(took)))
+    return found
+
+
+def _cache(estimate: Estimate) -> tuple[str, str]:
+    if (each := estimate.kv_bytes_per_token) is None:
+        return "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
+    case = estimate.case
+    return f"{bytes_text(each)} a token", f"{bytes_text(estimate.cache_bytes)} for {_sequences(case.batch)}"
+
+
+def _fit(estimate: Estimate) -> tuple[str, str]:
+    held, usable = bytes_text(estimate.held_bytes), bytes_text(estimate.usable_bytes)
+    because = f"weights and cache take {held} of the {usable} on each GPU that may be used, {USABLE:.0%} of its memory"
+    if estimate.held_bytes <= estimate.usable_bytes:
+        return f"yes, on {_gpus(estimate.gpus)}", because
+    needed = estimate.gpus_needed
+    return f"no; it needs {_gpus(needed)}" if needed else "no, however split", because
+
+
+def _bound(estimate: Estimate, floor: Floor) -> str:
+    """What binds, with its peak, and the time of the other."""
+    rate = peak_text(estimate.case.arithmetic, estimate.board.rates[estimate.case.arithmetic])
+    bandwidth = peak_text("hbm", estimate.board.bandwidth)
+    total = f"{rate_text(floor.tokens_per_s)} in all"
+    if floor.bound == "memory":
+        return f"bound by memory at {bandwidth}; arithmetic would take {time_text(floor.arithmetic_ms)}; {total}"
+    return f"bound by arithmetic at {rate}; memory would take {time_text(floor.memory_ms)}; {total}"
+
+
+def _ridge(estimate: Estimate) -> tuple[str, str]:
+    """Where decode turns from memory to arithmetic, here and with the weights alone."""
+    alone = estimate.ridge_batch_weights
+    weights = "" if alone is None else f"; for the weights alone, without a cache, {alone:.4g}"
+    if estimate.ridge_batch is None:
+        return "none", f"at this context a sequence's cache takes longer to read than its FLOPs to do{weights}"
+    return f"{estimate.ridge_batch:.4g}", f"decode is bound by memory below, by arithmetic above{weights}"
+
+
+def _verdict(took: Measured) -> str:
+    said = (
+        f"{took.share_of_floor:.1%} of the speed that its floor of {time_text(took.floor_ms)} allows; "
+        f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}"
+    )
+    return (
+        said if took.share_of_floor <= 1 + MARGIN else f"{said}: FASTER THAN PHYSICS ALLOWS, so doubt what was measured"
+    )
+
+
+def bytes_text(value: float) -> str:
+    """Four digits in the unit that suits: `16.06 GB`, `131.1 kB`, `960 B`."""
+    scale, prefix = next((pair for pair in PREFIXES if value >= pair[0]), PREFIXES[-1])
+    return f"{value / scale:.4g} {prefix}B"
+
+
+def count_text(count: int) -> str:
+    """A number of parameters as models are named: `8.03 billion`, `15.19 million`."""
+    for scale, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if count >= scale:
+            return f"{count / scale:.4g} {word}"
+    return str(count)
+
+
+def time_text(ms: float) -> str:
+    return f"{ms:.4g} ms" if ms < 1e4 else f"{ms / 1e3:,.0f} s"
+
+
+def rate_text(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s >= 100 else f"{tokens_per_s:.3g} tokens/s"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def _sequences(count: int) -> str:
+    return f"{count} sequence{'s' * (count != 1)}"

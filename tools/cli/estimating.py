@@ -1,0 +1,203 @@
+"""What `benchmark_cli estimate` does: the user's words made into the terms of the formulas, and their answer shown.
+
+Imports are inside: --help is quick.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tools.cli.measuring import usage
+
+if TYPE_CHECKING:
+    from common.python.estimate import Board
+    from common.python.model_costs import Case
+    from common.python.model_shapes import Model
+
+MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
+RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
+LEAST, LARGEST = 1e-9, 1e30  # of what is measured: beyond them a quotient may be no number
+MOST_TOLD = 100  # characters of a word that names nothing
+MODEL_HELP = "A published shape, such as llama-3.1-8b, or a number of parameters: 8B."
+
+Name = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+Weights = Annotated[str, typer.Option(help="Dtype of weights: fp32, bf16, fp16, fp8, int8, or int4 in groups of 128.")]
+Kv = Annotated[str, typer.Option(help="Dtype of the KV cache: fp32, bf16, fp16, fp8 or int8.")]
+Arithmetic = Annotated[
+    str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
+]
+GpuName = Annotated[
+    str | None, typer.Option(help="A GPU by name, from its datasheet; by default the one that is here.")
+]
+Gpus = Annotated[int | None, typer.Option(min=1, max=MOST, help="Split over so many; by default as few as hold it.")]
+Batch = Annotated[int, typer.Option(min=1, max=MOST, help="Sequences at a time.")]
+Tokens = Annotated[int, typer.Option(min=1, max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
+Layers = Annotated[int | None, typer.Option(min=1, max=10_000, help="This many layers instead of the shape's.")]
+Read = Annotated[float | None, typer.Option(help="Bytes of weights that a step reads, if not as the dtype says.")]
+Rate = Annotated[float | None, typer.Option(help="A rate to hold against the floor, of all sequences together.")]
+Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.")]
+Phase = Annotated[str | None, typer.Option(help="What was measured: decode (by default), prefill or train.")]
+Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this machine can do.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
+
+
+def estimate(
+    model: Name,
+    weights: Weights = "bf16",
+    kv: Kv = "bf16",
+    arithmetic: Arithmetic = None,
+    gpu: GpuName = None,
+    gpus: Gpus = None,
+    batch: Batch = 1,
+    context: Tokens = 4096,
+    layers: Layers = None,
+    weights_bytes: Read = None,
+    measured_tokens_per_s: Rate = None,
+    measured_ms: Took = None,
+    phase: Phase = None,
+    artifacts_dir: Artifacts = Path("artifacts"),
+    as_json: Json = False,
+) -> None:
+    """What physics allows a language model on a GPU.
+
+    Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
+    which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
+    """
+    from common.python.estimate import estimate as estimated
+    from common.python.model_costs import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
+    from tools.cli.estimate_table import show
+
+    case = Case(
+        model=find_model(model, layers),
+        weights=_one_of("--weights", weights, WEIGHT_BYTES),
+        cache=_one_of("--kv", kv, CACHE_BYTES),
+        arithmetic=arithmetic or ARITHMETIC[weights],
+        batch=batch,
+        context=context,
+        read_bytes=_positive("--weights-bytes", weights_bytes),
+    )
+    board = find_board(gpu, artifacts_dir)
+    check(case, board, gpus)
+    took = _step(phase, case, measured_tokens_per_s, measured_ms)
+    result = estimated(case, board, gpus, took)
+    if as_json:
+        typer.echo(json.dumps(asdict(result), indent=1))
+    else:
+        show(result)
+
+
+def find_model(word: str, layers: int | None = None) -> "Model":
+    """The model that a word names or counts, with that many layers of it. Raises the exit for any other word."""
+    from common.python.model_shapes import SHAPES, model_of, model_of_count
+
+    shapes = {shape.name: shape for shape in SHAPES}
+    if shape := shapes.get(word.strip().lower()):
+        if layers is None or layers == shape.layers:
+            return model_of(shape)
+        return model_of(replace(shape, layers=layers, name=f"{shape.name} of {layers} layers"))
+    if (counted := model_of_count(word)) is None:
+        raise _unknown("MODEL", word, "a published shape or a number of parameters, such as 8B", shapes)
+    if layers is not None:
+        raise usage(f"--layers needs a published shape: {word.strip()} parameters have no layers to leave out")
+    return counted
+
+
+def find_board(word: str | None, artifacts_dir: Path) -> "Board":
+    """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
+    from common.python.estimate import Board
+    from common.python.hardware import DATASHEETS, datasheet
+    from common.python.performance_targets import DATASHEET
+
+    if word is None:
+        return _this_board(artifacts_dir)
+    sheets = {sheet.name.lower(): sheet for sheet in DATASHEETS}
+    sheet = sheets.get(word.strip().lower()) or datasheet(word)
+    if sheet is None:
+        raise _unknown("--gpu", word, "in the table of datasheets", [sheet.name for sheet in DATASHEETS])
+    return Board(sheet.name, sheet.memory_gb * 1e9, sheet.hbm, sheet.rates, f"{DATASHEET} of {sheet.name}")
+
+
+def _this_board(artifacts_dir: Path) -> "Board":
+    """This machine's first GPU, by its measured peaks if they are of these versions, else by its datasheet."""
+    from common.python import peak_store
+    from common.python.estimate import Board
+    from common.python.machine import GIB, machine
+    from common.python.performance_targets import datasheet_peaks
+
+    here = machine()
+    if not here.gpus:
+        raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
+    gpu = here.gpus[0]
+    uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
+    path = peak_store.path_of(artifacts_dir, uuid)
+    try:
+        stored = peak_store.load(path)
+    except peak_store.PeakFileError as error:
+        raise usage(str(error)) from error
+    other = f"there are no peaks in {path}"
+    if stored is not None:
+        other = peak_store.difference(stored, uuid, peak_store.versions(here.driver, here.cuda_driver)) or ""
+    peaks = peak_store.peaks_of(stored) if stored and not other else datasheet_peaks(gpu.name)
+    if peaks is None:
+        raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
+    if "hbm" not in peaks.values:
+        raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
+    source = f"{peaks.source}, since {other}" if other else f"{peaks.source} on this machine"
+    rates = {name: peak for name, peak in peaks.values.items() if name in RATES}
+    return Board(gpu.name, gpu.memory_gib * GIB, peaks.values["hbm"], rates, source)
+
+
+def check(case: "Case", board: "Board", gpus: int | None) -> None:
+    """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
+    from common.python.model_costs import can_split, splits
+
+    if case.arithmetic not in board.rates:
+        known = _hint(case.arithmetic, sorted(board.rates))
+        raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{known}")
+    if gpus is not None and not can_split(case.model, gpus):
+        counts = ", ".join(map(str, splits(case.model)))
+        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {counts} can")
+
+
+def _step(phase: str | None, case: "Case", tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
+    """The measured phase and the seconds of its step; None if nothing was measured."""
+    from common.python.model_costs import WORK, step_seconds
+
+    measured = _one_of("--phase", phase or "decode", WORK)
+    if tokens_per_s is not None and ms is not None:
+        raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
+    if (rate := _positive("--measured-tokens-per-s", tokens_per_s)) is not None:
+        return measured, step_seconds(measured, case, rate)
+    if (took := _positive("--measured-ms", ms)) is not None:
+        return measured, took / 1e3
+    if phase is not None:
+        raise usage(f"--phase {phase} says what was measured: give --measured-ms or --measured-tokens-per-s with it")
+    return None
+
+
+def _positive(option: str, value: float | None) -> float | None:
+    if value is not None and not LEAST <= value <= LARGEST:  # nor is NaN
+        raise usage(f"{option} {value} is not a number from {LEAST:g} to {LARGEST:g}")
+    return value
+
+
+def _one_of(option: str, word: str, known: Iterable[str]) -> str:
+    if word not in known:
+        raise _unknown(option, word, "one of its values", known)
+    return word
+
+
+def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.Exit:
+    return usage(f"{option} {word[:MOST_TOLD]!r} is not {right}{_hint(word, list(known))}")
+
+
+def _hint(word: str, known: list[str]) -> str:
+    """What begins like the word, whatever its case, else what is most like it: `H100` is short for two boards."""
+    from common.python.targets import nearest
+
+    begun = [name for name in known if word.strip() and name.lower().startswith(word.strip().lower())]
+    return f"; did you mean {' or '.join(begun)}?" if begun else nearest(word, known)

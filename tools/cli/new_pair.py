@@ -1,0 +1,155 @@
+"""`benchmark_cli new`: a pair that can be verified and run as it is, and the lines that its author then changes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from common.python.installation import CHECKOUT_ONLY, installed
+from common.python.targets import CHAPTERS, TargetError, nearest, parse, quoted
+from tools.cli.completion import ROOT, complete_chapter
+from tools.cli.measuring import usage
+from tools.cli.options import RootOption
+from tools.cli.pair_templates import FILES
+
+NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
+COSTS = Path("tests/unit/test_costs.py")
+
+# What to write in the place of the example, by the file's role, its ending, and how the line to change begins.
+ADVICE = [
+    ("baseline", ".py", '"""', "the mechanism in one sentence: what happens in the hardware, not what the file is"),
+    ("baseline", ".py", "requires =", "what this solution needs (gpus, sm, memory_gib, modules, ...), as literals"),
+    ("baseline", ".py", "inputs=", "what goes in, drawn at a size; prepare and reference get it by these names"),
+    ("baseline", ".py", "reference=", "the right answer in plain torch; it is computed in float64"),
+    ("baseline", ".py", "cost=", "the least that the problem needs, however it is solved: bytes and FLOPs"),
+    ("baseline", ".py", "sizes=", "bench fits 24 GB, test is tiny and odd, cpu (may be left out) takes milliseconds"),
+    ("baseline", ".py", "tolerance=", "the largest relative error, with its reason; 0.0 if the answer is exact"),
+    ("baseline", ".py", "def prepare", "what may be done ahead, such as allocating the output"),
+    ("baseline", ".py", "def step", "the plain solution; only this is timed, and it reads its inputs when called"),
+    ("baseline", ".cu", "//", "the mechanism in one sentence"),
+    ("baseline", ".cu", "__global__", "the kernels of the plain solution"),
+    ("baseline", ".cu", 'extern "C"', "what step calls, by this name: the stream comes last, CUDA's error goes back"),
+    ("optimized", ".py", '"""', "the one idea that separates it from the baseline, in one sentence"),
+    ("optimized", ".py", "requires =", "what this solution needs, which may be more than its baseline does"),
+    ("optimized", ".py", "@triton.jit", "the kernel"),
+    ("optimized", ".py", "def prepare", "the same as in the baseline, unless that is the idea"),
+    ("optimized", ".py", "def step", "the same answer with the one idea changed"),
+    ("optimized", ".cu", "//", "the one idea, in one sentence"),
+    ("optimized", ".cu", "__global__", "the kernel with the one idea changed"),
+    ("optimized", ".cu", 'extern "C"', "what step calls"),
+]
+
+
+class Kind(str, Enum):
+    """What the optimized side is written in."""
+
+    torch = "torch"
+    triton = "triton"
+    cuda = "cuda"
+
+
+NewPairArgument = Annotated[
+    str, typer.Argument(metavar="PAIR", help="Chapter and name, as in ch07:my_pair.", autocompletion=complete_chapter)
+]
+KindOption = Annotated[Kind, typer.Option(help="What the optimized side is written in.")]
+
+
+def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption = ROOT) -> None:
+    """Write a pair that runs, to be made your own.
+
+    For example `benchmark_cli new ch07:my_pair --kind triton`. It says which lines to change, and what to run then.
+    """
+    try:
+        planned = plan(root, pair, kind)
+        write(root, planned)
+    except TargetError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot write {error.filename}: {error.strerror}; nothing was written") from error
+    typer.echo("\n".join(told(root, planned)))
+
+
+@dataclass(frozen=True)
+class NewPair:
+    """A pair that is about to be written: its files, named from the root, with their text."""
+
+    key: str
+    files: dict[Path, str]
+
+
+def plan(root: Path, text: str, kind: Kind) -> NewPair:
+    """The pair that `ch07:my_pair` names. Raises TargetError where it is no such name, or names what exists."""
+    if installed(root):
+        raise TargetError(f"a new pair goes into its chapter's folder: {CHECKOUT_ONLY}")
+    chapter, name = _address(root, text)
+    own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
+    if taken := sorted(path.name for path in (root / chapter).iterdir() if own.fullmatch(path.name)):
+        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}), and nothing is overwritten: name it anew")
+    files = {
+        Path(chapter, f"{role}_{name}{end}"): Template(template).substitute(chapter=chapter, name=name)
+        for role, end, template in FILES[kind.value]
+    }
+    return NewPair(f"{chapter}:{name}", files)
+
+
+def _address(root: Path, text: str) -> tuple[str, str]:
+    """Chapter and name, both of them such as there may be."""
+    chapter, colon, name = text.strip().partition(":")
+    if not colon or not re.fullmatch(r"ch\d{1,4}", chapter):
+        meant = re.match(r"\D{0,9}(\d{1,2})\W+(?:(?:baseline|optimized)_)?(\w.*?)(?:\.py)?$", text.strip())
+        hint = f"; did you mean ch{int(meant[1]):02}:{_slug(meant[2])}?" if meant and _slug(meant[2]) else ""
+        raise TargetError(f"{quoted(text)} names no new pair: write its chapter and name, as in ch07:my_pair{hint}")
+    chapter = parse(chapter)[0].chapter
+    if not (root / chapter).is_dir():
+        there = [known for known in CHAPTERS if (root / known).is_dir()]
+        raise TargetError(f"{chapter} does not exist in {root}{nearest(chapter, there)}")
+    if not NAME.fullmatch(name) or len(name) > MOST_LETTERS:
+        right = f"small letters and digits, words joined by one underscore, at most {MOST_LETTERS} characters"
+        hint = f"; did you mean {chapter}:{_slug(name)}?" if _slug(name) else ""
+        raise TargetError(f"{quoted(name)} is no name of a pair: {right}{hint}")
+    return chapter, name
+
+
+def _slug(name: str) -> str:
+    """The nearest name that a pair may have; empty where nothing of it can stay."""
+    return "_".join(re.findall(r"[a-z0-9]+", name.lower()))[:MOST_LETTERS].rstrip("_")
+
+
+def write(root: Path, pair: NewPair) -> None:
+    """Write all of the pair's files or none. Raises OSError, and FileExistsError rather than overwrite one."""
+    made: list[Path] = []
+    try:
+        for path, text in pair.files.items():
+            with (root / path).open("x", encoding="utf-8") as file:
+                made.append(root / path)
+                file.write(text)
+    except BaseException:  # Ctrl-C too leaves nothing half
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def told(root: Path, pair: NewPair) -> Iterator[str]:
+    """What to say of a pair just written, line by line: where to change what, and what to run."""
+    yield f"wrote {', '.join(map(str, pair.files))}"
+    yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, change"
+    for path, text in pair.files.items():
+        for role, end, begins, advice in ADVICE:
+            numbers = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(begins)]
+            if path.name.startswith(role) and path.suffix == end and numbers:
+                yield f"{path}:{numbers[0]}: {advice}"
+    chapter, name = pair.key.split(":")
+    yield "Then run"
+    yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"
+    yield f"  benchmark_cli run {pair.key}       both sides proven and measured, here"
+    yield "and before it joins the others"
+    yield f"  {chapter}/README.md: a section on {name}. Its table is made from three runs of the same sources, by"
+    yield "    python -m tools.analysis.analyze_expectations --update; until then verify does not miss the pair there"
+    if (root / COSTS).is_file():
+        yield f"  {COSTS}: the cost worked out by hand at bench, test and a third size; make test asks for it"

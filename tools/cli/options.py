@@ -1,0 +1,57 @@
+"""The arguments and options of the commands, with their help: those of several, and the many of `run`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cli.completion import complete_target
+
+TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TARGET]...", help=TARGETS, show_default=False, autocompletion=complete_target),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
+]
+RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+ArtifactsOption = Annotated[Path, typer.Option(help="Results go to a new folder in here.")]
+WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
+JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
+SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
+
+SizeOption = Annotated[
+    str | None, typer.Option(help="Problem size: bench, cpu or test (tiny); by default bench on a GPU, else cpu.")
+]
+IterationsOption = Annotated[
+    int | None, typer.Option(min=1, help="Time each variant this often, instead of until its interval is narrow.")
+]
+WarmupOption = Annotated[
+    int | None, typer.Option(min=0, help="Untimed calls before those; by default 5. Without --iterations it means 20.")
+]
+BudgetOption = Annotated[float, typer.Option(min=0.1, help="At most this many seconds of timing for a pair.")]
+PatienceOption = Annotated[
+    float, typer.Option(min=0.01, help="Give a pair this many times its usual time before it is ended.")
+]
+SuiteTimeoutOption = Annotated[float | None, typer.Option(min=1, help="Seconds for all pairs together.")]
+ReproducibleOption = Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")]
+ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
+ProfileOption = Annotated[
+    bool, typer.Option(help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys.")
+]
+ResumeOption = Annotated[Path | None, typer.Option(help="Go on with the run in this folder of results.")]
+FailFastOption = Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")]
+ClocksOption = Annotated[
+    str | None, typer.Option(help="Hold the GPU's clock at base, boost or a number of MHz; needs root.")
+]
+RanksOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest."),
+]
+HostsOption = Annotated[
+    int, typer.Option(min=1, help="For several hosts: how many; each runs this command, with the same --seed.")
+]
+HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
+RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
