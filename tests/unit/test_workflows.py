@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -120,3 +121,14 @@ def test_a_regression_fails_the_gpu_job_and_its_results_are_kept_whatever_happen
 
 def test_the_cpu_job_is_make_check() -> None:
     assert scripts((WORKFLOWS / "ci.yml").read_text()) == ["make check"]
+
+
+def test_the_hooks_of_pre_commit_run_what_is_there() -> None:
+    text = re.sub(r"entry: >-\s+", "entry: ", (WORKFLOWS.parents[1] / ".pre-commit-config.yaml").read_text())
+    text = re.sub(r"\n {10}", " ", text)
+    entries = [shlex.split(line) for line in re.findall(r"^ +entry: (.+)$", text, flags=re.MULTILINE)]
+    assert [words[0] for words in entries] == [".venv/bin/ruff", ".venv/bin/ruff", ".venv/bin/pytest"]
+    tests = [word for words in entries for word in words if word.endswith(".py")]
+    assert len(tests) == 3
+    assert all((WORKFLOWS.parents[1] / test).is_file() for test in tests)
+    assert text.count("language: system") == 3  # nothing is downloaded
