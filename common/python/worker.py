@@ -7,9 +7,11 @@ what a worker sends.
 
 import atexit
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -42,8 +44,14 @@ def warm_up_forkserver() -> None:
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # which unblocks Ctrl-C behind itself: not inside
-    with sheltered():  # it imports torch for seconds before it ignores Ctrl-C
-        forkserver.ensure_running()
+    try:
+        with sheltered():  # it imports torch for seconds before it ignores Ctrl-C
+            forkserver.ensure_running()
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        said = "too long a path for the sockets of processes; set TMPDIR to a shorter one"
+        raise OSError(errno.ENAMETOOLONG, said, tempfile.gettempdir()) from error
     atexit.register(_end_forkserver)
 
 

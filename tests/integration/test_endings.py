@@ -8,9 +8,11 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,15 +35,15 @@ NOTED = doing("import pathlib; pathlib.Path({note!r}).touch(); import time; time
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     """A tree whose runs have temporary files and locks of their own; none of their processes outlives the test."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    temporary = tempfile.mkdtemp(prefix="t-", dir="/tmp")  # sockets lie in there, and their paths must be short
+    monkeypatch.setenv("TMPDIR", temporary)
+    monkeypatch.setattr("tempfile.tempdir", temporary)
     monkeypatch.setenv("BENCHMARK_TEST_RUN", str(tmp_path))
     yield Tree(tmp_path / "root")
     for pid in family(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def family(mark: Path) -> list[int]:
@@ -368,3 +370,17 @@ def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here:
     assert told.startswith(f"benchmark_cli: the CPU is in use by pid {first.pid} (")
     assert told.endswith(": waiting (--no-wait ends with exit code 4 instead)\n")
     assert "ch01:a" in out
+
+
+def test_a_folder_for_temporary_files_with_too_long_a_path_is_told_in_one_line(
+    here: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.pair("ch01:a")
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    code, _, err = finish(start(here))
+    assert code == 2
+    assert err.splitlines() == [
+        f"benchmark_cli: cannot use {long}: too long a path for the sockets of processes; set TMPDIR to a shorter one"
+    ]

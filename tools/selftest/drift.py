@@ -129,16 +129,17 @@ def apart(blocks: list[Block], lane: Lane, clock: ClockName, pair: str, number: 
 def promises(found: Drift) -> list[Promise]:
     """Interleaved sessions keep promise 1; the same samples, read A then B, do not."""
     said = judged("drift", found.sessions, 0, "heated and rested in turn")
+    apart = [outcome for outcome in found.apart if outcome.interval is not None]  # too few rounds show nothing
     shown = no_more_than(
         "drift",
         "the same samples read as A, then B: the interval contains the truth",
-        sum(map(contains, found.apart)),
-        len(found.apart),
+        sum(map(contains, apart)),
+        len(apart),
         LEAST_COVERED,
         FEWEST_APART,
     )
-    different = sum(outcome.verdict in ("faster", "slower") for outcome in found.apart)
-    note = f"{different} of {len(found.apart)} called faster or slower"
+    different = sum(outcome.verdict in ("faster", "slower") for outcome in apart)
+    note = f"{different} of {len(apart)} called faster or slower"
     if shown.standing != "kept":  # which is nothing against the harness
         note += "; too little drifted, or too few sessions were run, to show it"
     standing = "undecided" if shown.standing == "refuted" else shown.standing
