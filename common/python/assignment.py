@@ -1,14 +1,18 @@
 """Who of a pair can be timed here, who only proven or compiled, and who not at all, with the reason."""
 
 import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from common.python.cuda import CudaError, build, find_nvcc
+from common.python.cuda import CudaError, build, compile_source, find_nvcc
 from common.python.discovery import Pair, Variant
 from common.python.launch import ONE_HOST, Launch
 from common.python.machine import Machine
-from common.python.requirements import unmet
+from common.python.requirements import arch_of, unmet
 from common.python.results import PairResult, VariantResult
 from common.python.roster import new_row
 
@@ -31,7 +35,7 @@ def assign(
         reasons = missing(pair, variant, machine, launch)
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
-        elif "CUDA" in variant.kinds and not gpu and not unmet(replace(variant.required, **NO_GPU), machine):
+        elif "CUDA" in variant.kinds and not gpu and _compiles(variant, machine):
             row.status, row.reason = built(variant)
         elif reasons:
             row.status, row.reason = "unsupported", "; ".join(reasons)
@@ -57,7 +61,7 @@ def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE
 
 def built(variant: Variant) -> tuple[Any, str]:
     """Compile a CUDA variant where it cannot run: the status and what to say of it."""
-    arch = variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
+    arch = _first_arch(variant)
     if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, `build` says so
         return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
     try:
@@ -65,6 +69,46 @@ def built(variant: Variant) -> tuple[Any, str]:
     except (CudaError, OSError) as error:
         return "failed", str(error)
     return "built", f"compiled for {arch}, not run: needs a GPU"
+
+
+def compile_ahead(
+    pairs: Iterable[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None]
+) -> None:
+    """Compile the .cu files that these pairs will ask for, side by side: while one is timed, no compiler may run.
+
+    A file that does not compile is told of by its own pair, which tries again. `say` hears what was compiled anew.
+    """
+    sources = dict[Path, str]()
+    for variant in (variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds):
+        if gpu and not unmet(variant.required, machine):
+            sources[variant.path.with_suffix(".cu")] = arch_of(machine.gpus[0].sm)
+        elif not gpu and _compiles(variant, machine):
+            sources[variant.path.with_suffix(".cu")] = _first_arch(variant)
+    if find_nvcc() is None or launch.follows:
+        return
+    started = time.monotonic()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            anew = sum(pool.map(_compiled_anew, sources, sources.values()))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
+    if anew:
+        say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
+
+
+def _compiled_anew(source: Path, arch: str) -> bool:
+    try:
+        return not compile_source(source, arch).cached
+    except (CudaError, OSError):
+        return False
+
+
+def _compiles(variant: Variant, machine: Machine) -> bool:
+    return not unmet(replace(variant.required, **NO_GPU), machine)
+
+
+def _first_arch(variant: Variant) -> str:
+    return variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
 
 
 def idle(result: PairResult) -> PairResult:

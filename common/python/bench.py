@@ -1,6 +1,7 @@
 """The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
 
 import importlib
+import math
 import random
 import sys
 import warnings
@@ -12,7 +13,7 @@ import torch
 
 from common.python.clock import CpuClock, GpuClock, pace_us, restore
 from common.python.memory_history import write_snapshot
-from common.python.preparation import Preparation, VariantError, free, settle
+from common.python.preparation import Preparation, Prepared, VariantError, free, settle
 from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
@@ -40,6 +41,7 @@ class Bench:
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.refused: list[str] = []
+        self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # first at a size; the control may be first
         self.seeds = random.Random(settings["seed"])
         if settings["reproducible"]:
             self._reproducible()
@@ -168,12 +170,21 @@ class Bench:
         self.prep = prep
         self._expect(dtypes)
         ready = [name for name in names if name in prep.variants]
+        for name in ready:
+            self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)
         return {
             "failures": {name: str(error) for name, error in failures.items()},
             "out_of_memory": any(error.out_of_memory for error in failures.values()),
             "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
         }
+
+    def _note_compiled(self, key: tuple[Prepare, str], compiled: dict[str, float]) -> None:
+        """What is compiled of it after the first time is compiled again, which no later round should have to."""
+        if first := self.compiled.get(key):
+            first["recompilations"] = first.get("recompilations", 0) + compiled.get("graphs", 0)
+        elif compiled:
+            self.compiled[key] = compiled
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
@@ -225,11 +236,30 @@ class Bench:
         for group in groups:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
+            told = {one.name: self._metrics(one) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks)
+            for name, metrics in told.items():
+                found[name].metrics = metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
         return {name: seen.model_dump() for name, seen in found.items()}
+
+    def _metrics(self, one: Prepared) -> dict[str, float]:
+        assert self.prep is not None
+        compiled = self.compiled.get((self.prepares[one.name], self.prep.size_name), {})
+        if one.metrics is None:
+            return compiled
+        self.at(one.name, "metrics")
+        try:
+            one.step()
+            settle(self.device)
+            told = {str(name): float(value) for name, value in one.metrics().items()}
+            if wrong := sorted(name for name, value in told.items() if not math.isfinite(value)):
+                raise Rejected(f"metrics gave what is no finite number for {', '.join(wrong)}")
+        except Exception as error:
+            raise VariantError(one.name, error) from error
+        return compiled | told
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.python.installation import build_folder
-from common.python.requirements import cuda_targets
+from common.python.requirements import arch_of, cuda_targets
 
 if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
     from common.python.builds import KernelUse
@@ -252,8 +252,7 @@ def load_cuda(file: str, function: str) -> Callable[..., None]:
     source = Path(file).with_suffix(".cu")
     parameters = signature(source, function)[:-1]
     major, minor = torch.cuda.get_device_capability()
-    arch = f"sm_{major}{minor}" + "a" * (major >= 9)
-    library = ctypes.CDLL(str(build(source, arch)))
+    library = ctypes.CDLL(str(build(source, arch_of(10 * major + minor))))
     entry = getattr(library, function)
     entry.argtypes, entry.restype = [*(p.ctype for p in parameters), ctypes.c_void_p], ctypes.c_int
     raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()

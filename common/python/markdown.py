@@ -37,6 +37,8 @@ def pair_markdown(result: PairResult) -> str:
     if result.variants:
         parts += ["## Times", _table(TIMES, [times_cells(result, variant) for variant in result.variants])]
         parts += ["## Proof", _table(PROOF, [proof_cells(variant) for variant in result.variants])]
+    if metrics := metric_rows(result):
+        parts += ["## Metrics", _table(METRICS, metrics)]
     if seen := speed_rows(result):
         parts += ["## Speed of light", SPEED_MEANS, _table(SPEED, seen)]
     facts = pair_facts(result)
@@ -72,6 +74,15 @@ def proof_cells(variant: VariantResult) -> list[str]:
     errors = [proof.error for proof in variant.proofs if proof.error is not None]
     refused = "; ".join(_refusal(proof) for proof in variant.proofs if proof.reason)
     return [variant.label, str(len(variant.proofs)), f"{max(errors):.2e}" if errors else "", refused]
+
+
+METRICS = ("variant", "what it tells of itself")
+
+
+def metric_rows(result: PairResult) -> list[list[str]]:
+    """What each trusted variant reports beside its time, by name and unit."""
+    known = [(row.label, row.why.metrics) for row in result.variants if row.why and trusted(result, row)]
+    return [[label, ", ".join(f"{name} {value:.4g}" for name, value in told.items())] for label, told in known if told]
 
 
 SPEED = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")

@@ -8,7 +8,7 @@ import gc
 import os
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from common.python.clock import now_ns, restore
+from common.python.compile_facts import watched
 from common.python.process_settings import Settings, put_back, settings
 from common.python.ranks import ALONE, Ranks
 from common.python.verification import Rejected, leaves
-from common.python.workload import Draw, Inputs, Output, Prepare, Step, Workload
+from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
 
 PAD_BYTES = 64 << 20
 
@@ -48,6 +49,8 @@ class Prepared:
     inputs: Inputs  # the shared inputs, with copies of its own of those it may write
     prepare_s: float
     first_call_s: float
+    metrics: Callable[[], Mapping[str, float]] | None = None
+    compiled: dict[str, float] = field(default_factory=dict)  # by torch.compile, in prepare and the first call
     output: list[Tensor] = field(default_factory=list)  # of the last proven call
     held_bytes: float | None = None  # device memory that stays between its steps
 
@@ -120,15 +123,18 @@ class Preparation:
         frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
         before = allocated_bytes()
         try:
-            started = now_ns()
-            step = prepare(**given)
-            if not callable(step):
-                raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
-            settle(self.device)
-            prepared = now_ns()
-            step()
-            settle(self.device)
-            called = now_ns()
+            compiled: dict[str, float] = {}
+            with watched(compiled):
+                started = now_ns()
+                made = prepare(**given)
+                step, metrics = (made.step, made.metrics) if isinstance(made, Metered) else (made, None)
+                if not callable(step):
+                    raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
+                settle(self.device)
+                prepared = now_ns()
+                step()
+                settle(self.device)
+                called = now_ns()
             if replaced := restore():
                 raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
             if spoilt := differing(self.inputs, frozen):
@@ -142,7 +148,8 @@ class Preparation:
         except Exception as error:
             self.left_changed("prepare or step")
             raise VariantError(name, error) from error
-        result = Prepared(name, step, given, (prepared - started) / 1e9, (called - prepared) / 1e9)
+        took = (prepared - started) / 1e9, (called - prepared) / 1e9
+        result = Prepared(name, step, given, *took, metrics, compiled)
         if self.device.type == "cuda":
             gc.collect()
             result.held_bytes = allocated_bytes() - before

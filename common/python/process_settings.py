@@ -13,7 +13,7 @@ Settings = dict[str, Any]
 CUDNN: Any = torch.backends.cudnn  # whose `conv` the type checker does not know
 
 # Libraries write these themselves when they are first used, wherever that is.
-LIBRARIES = ("TORCH", "PYTORCH", "TRITON", "KINETO", "CUDA_MODULE_LOADING", "CUDNN", "NCCL", "KMP_")
+LIBRARIES = ("TORCH", "_TORCH", "PYTORCH", "TRITON", "KINETO", "CUDA_MODULE_LOADING", "CUDNN", "NCCL", "KMP_")
 
 
 def _variables() -> dict[str, str]:

@@ -4,7 +4,18 @@ from pathlib import Path
 from statistics import median
 
 from common.python.artifacts import Run
-from common.python.markdown import PROOF, SPEED, SPEED_MEANS, TIMES, pair_facts, proof_cells, speed_rows, times_cells
+from common.python.markdown import (
+    METRICS,
+    PROOF,
+    SPEED,
+    SPEED_MEANS,
+    TIMES,
+    metric_rows,
+    pair_facts,
+    proof_cells,
+    speed_rows,
+    times_cells,
+)
 from common.python.markup import Inside, Markup, bullets, escaped, folded, table, tag
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report import COLUMNS, bytes_text, footers, on_cpu, rows, suite_title, time_text, trusted
@@ -179,6 +190,8 @@ def _pair(index: int, result: PairResult, about: Manifest, root: Path) -> Markup
         parts.append(_figure(chart, how))
     if explained := [_why(variant) for variant in result.variants if variant.why and trusted(result, variant)]:
         parts += [tag("h3", "Why"), table(WHY, explained)]
+    if metrics := metric_rows(result):
+        parts += [tag("h3", "Metrics"), table(METRICS, metrics)]
     if seen := speed_rows(result):
         parts += [tag("h3", "Speed of light"), tag("p", SPEED_MEANS), table(SPEED, seen)]
     if facts := [*pair_facts(result), *_clocks(result)]:

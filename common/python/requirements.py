@@ -74,6 +74,11 @@ def needs(
     )
 
 
+def arch_of(sm: int) -> str:
+    """What code for a GPU of this compute capability is compiled for: all that it has, where the compiler asks."""
+    return f"sm_{sm}" + "a" * (sm >= 90)
+
+
 def cuda_targets(source: Path) -> tuple[tuple[str, ...], str]:
     """The only architectures that a .cu file is for, and why; none means all.
 

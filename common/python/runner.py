@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from common.python import journal, lock, manifest, resume
-from common.python.assignment import assign, idle
+from common.python.assignment import assign, compile_ahead, idle
 from common.python.cuda import nvcc_version
 from common.python.discovery import Pair, choose
 from common.python.following import follow
@@ -91,7 +91,7 @@ class Suite:
         started, stopped = time.monotonic(), None
         try:
             for pair in self.pairs:
-                if self._done(pair):
+                if self.done(pair):
                     continue
                 stopped = self._stopped()
                 if stopped is not None:
@@ -101,7 +101,7 @@ class Suite:
             stopped = str(error)
         except KeyboardInterrupt:
             stopped = INTERRUPTED
-        not_run = {pair.key: stopped or "" for pair in self.pairs if not self._done(pair)}
+        not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         summary = Summary(
             manifest=self.manifest,
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -133,7 +133,7 @@ class Suite:
         """When pairs must have ended, so that the report of all is written in time."""
         return self.deadline - REPORT_S * len(self.results)
 
-    def _done(self, pair: Pair) -> bool:
+    def done(self, pair: Pair) -> bool:
         """Whether the run that is resumed has this pair, with these very files."""
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
@@ -239,6 +239,9 @@ def open_suite(
     peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline)
     suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
     suite.results, suite.deadline = done, deadline
+    with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
+        missing = [pair for pair in pairs if not suite.done(pair)]
+        compile_ahead(missing, machine, found["device"] != "cpu", options.launch, say)
     return suite
 
 

@@ -29,7 +29,10 @@ def blocks_in_round(budget_s: float, block_s: float) -> int:
     return max(1, min(MOST_BLOCKS, int(budget_s / ROUNDS / max(block_s, 1e-6))))
 
 
-def out_of_time(seconds: Mapping[str, float], budget_s: float) -> bool:
-    """Whether sampling has used up its budget, or has used three of them with all that it took to prepare it."""
-    spent_s = sum(seconds[phase] for phase in ("prepare", "warm-up", "samples"))
+def out_of_time(seconds: Mapping[str, float], budget_s: float, cold_s: float = 0.0) -> bool:
+    """Whether sampling has used up its budget, or has used three of them with all that it took to prepare it.
+
+    What was prepared before the second round, for `cold_s`, does not count: it compiles, and rounds after it do not.
+    """
+    spent_s = sum(seconds[phase] for phase in ("prepare", "warm-up", "samples")) - cold_s
     return seconds["samples"] >= budget_s or spent_s >= OVERHEAD * budget_s

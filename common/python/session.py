@@ -29,7 +29,7 @@ from common.python.statistics import compare, half_width
 from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
-SLOW_PREPARE_S = 1.0  # compilation: a variant so slow to prepare gets fewer rounds
+SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S, LATER_WARM_S = 3.0, 0.25
 TRIALS = 3  # proofs before timing
 PROBES = 2  # samples of each variant that are proven while they are timed
@@ -48,6 +48,7 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     probes: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     count: int = 1  # steps in a sample
+    cold_s: float = 0.0  # spent on preparing before the second round
     plan: list[int] | None = None  # blocks of each round, where their number was asked for
     slow: set[str] = field(default_factory=set)
     rng: random.Random = field(default_factory=random.Random)
@@ -132,7 +133,7 @@ class Session:
         }
         self.dtypes, index, closing = [], 0, 0
         while index < (len(plan) if plan else MOST_ROUNDS):
-            everybody = plan is not None or index == 0 or closing > 0 or not self.slow
+            everybody = plan is not None or closing > 0 or not self.slow
             if not self._round(index, plan[index] if plan else None, everybody):
                 return
             index += 1
@@ -151,8 +152,9 @@ class Session:
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
-        self._prepare(self._partakers(everybody), self.settings.size, cold=index == 0)
+        self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
+            self.cold_s = self.result.seconds["prepare"]
             baseline, others = self.roster.active()[:1], self.roster.active()[1:]
             self._prove(baseline, BEFORE, TRIALS)
             self.dtypes = self._crew.first("dtypes")
@@ -216,7 +218,7 @@ class Session:
 
     def _enough(self, rounds: int) -> bool:
         """Eight rounds and a narrow interval, or as many (at least three) as the time budgets allow."""
-        late = out_of_time(self.result.seconds, self.settings.budget_s)
+        late = out_of_time(self.result.seconds, self.settings.budget_s, self.cold_s)
         if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
             return False
         leave_out(self.result)
@@ -228,22 +230,23 @@ class Session:
         return late or all(found is not None and half_width(found) < PRECISE for found in intervals)
 
     def _partakers(self, everybody: bool) -> list[str]:
-        """Who is timed in this round: what compiles anew for seconds takes part in the first and the last ones only."""
+        """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""
         return [name for name in self.roster.active() if everybody or name not in self.slow]
 
     def _prove(self, names: list[str], when: str, trials: int) -> None:
         with self._phase("proof"):
             self.roster.take_proofs(self._crew.each("prove", names, when=when, trials=trials, dtypes=self.dtypes))
 
-    def _prepare(self, names: list[str], size: str, cold: bool = False) -> None:
+    def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
+        """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""
         with self._phase("prepare"):
             answer = self._prepared(names, size)
         self._drop(answer["failures"])
         spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
-        if cold and not self.settings.iterations:
+        if index == 1 and not self.settings.iterations:
             timed = {name for name in spent if self.roster.row(name).role != "baseline"}
             self.slow = {name for name in timed if spent[name] > SLOW_PREPARE_S}
-        for name in spent if cold else ():
+        for name in spent if index == 0 else ():
             if name != CONTROL:
                 self.roster.row(name).prepare_s = answer["prepare_s"][name]
                 self.roster.row(name).first_call_s = answer["first_call_s"][name]

@@ -15,12 +15,26 @@ from torch import Tensor
 
 from common.python.results import ClockName, Cost, Goal
 
-__all__ = ["Cost", "Draw", "Output", "Prepare", "Step", "Workload"]
+__all__ = ["Cost", "Draw", "Metered", "Output", "Prepare", "Step", "Workload"]
 
 Output = Tensor | tuple[Tensor, ...]
 Step = Callable[[], Output]
-Prepare = Callable[..., Step]
 Inputs = dict[str, Any]  # tensors, paths, and lists or dicts of them
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A step that has more to tell than its time: latencies of the requests in it, what rounding cost, pages in use.
+
+    `metrics` gives finite numbers by name and unit ("first token p50 ms"), of the step that was called last. It is
+    asked once, after an untimed call; what it needs must not make the timed ones slower.
+    """
+
+    step: Step
+    metrics: Callable[[], Mapping[str, float]]
+
+
+Prepare = Callable[..., Step | Metered]
 
 
 @dataclass(frozen=True)

@@ -400,6 +400,84 @@ def test_a_single_file_runs_alone(done: Tree) -> None:
     assert {sample.variant for block in result.blocks for sample in block.samples} == {"optimized_honest"}
 
 
+METERED = """
+    from common.python.workload import Metered
+
+    def prepare(a):
+        calls = []
+
+        def step():
+            calls.append(1)
+            return a * 2
+
+        return Metered(step, lambda: {"calls so far": len(calls), "longest ms": 0.5})
+"""
+COMPILED = """
+    from common.python.workload import Metered
+
+    def prepare(a):
+        compiled = torch.compile(lambda: a * 2, backend="eager", dynamic=False)
+        return Metered(lambda: compiled(), lambda: {"longest ms": 0.25})
+"""
+
+
+def test_what_a_step_tells_beside_its_time_is_in_the_result_and_on_its_page(tree: Tree) -> None:
+    tree.pair("ch01:told", optimized=METERED, compiled=COMPILED)
+    tree.run("ch01")
+    result = tree.result("ch01:told")
+    told = {name: row(result, name).why for name in ("baseline_told", "optimized_told", "optimized_told__compiled")}
+    metrics = {name: why.metrics for name, why in told.items() if why}
+    assert metrics["baseline_told"] == {}
+    assert metrics["optimized_told"]["longest ms"] == 0.5
+    assert metrics["optimized_told"]["calls so far"] > 6
+    compiled = metrics["optimized_told__compiled"]
+    assert (compiled["graphs"], compiled["graph breaks"], compiled["recompilations"]) == (1, 0, 0)
+    assert compiled["longest ms"] == 0.25
+    page = (tree.folder / "ch01_told" / "results" / "benchmark_test_results.md").read_text()
+    assert "calls so far" in page
+    assert "longest ms 0.5" in page
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "'many'"])
+def test_a_metric_that_is_no_number_fails_its_variant(tree: Tree, value: str) -> None:
+    tree.pair("ch01:told", optimized=METERED.replace("0.5", value))
+    tree.run("ch01")
+    found = row(tree.result("ch01:told"), "optimized_told")
+    assert found.status == "failed"
+    assert "longest ms" in (found.reason or "") or "many" in (found.reason or "")
+
+
+SLOW_FIRST = """
+    import time
+    prepared = []
+
+    def prepare(a):
+        if a.numel() > 1000 and (not prepared or {again}):
+            time.sleep(0.3 if prepared else 1.3)  # which is more than all rounds may take
+        prepared.extend([1] * (a.numel() > 1000))
+
+        def step():
+            return a * 2
+
+        return step
+"""
+
+
+@pytest.mark.parametrize(("again", "all_rounds"), [(False, True), (True, False)])
+def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
+) -> None:
+    monkeypatch.setattr("common.python.session.SLOW_PREPARE_S", 0.2)
+    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=again))
+    tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
+    result = tree.result("ch01:slow")
+    rounds = {b.round for b in result.blocks}
+    timed = {b.round for b in result.blocks if any(s.variant == "optimized_slow__other" for s in b.samples)}
+    assert {0, 1} <= timed
+    assert (timed == rounds) is all_rounds
+    assert len(rounds) > 3 or not all_rounds
+
+
 def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
     tree.pair("ch01:together", **noting(tree, "together"))
     tree.run("ch01", cold_start=True, iterations=1)

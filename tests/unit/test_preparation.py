@@ -16,7 +16,7 @@ from torch import Tensor
 
 from common.python.preparation import Preparation, Prepared, VariantError, clone, free
 from common.python.verification import Rejected
-from common.python.workload import Cost, Prepare, Step, Workload
+from common.python.workload import Cost, Metered, Prepare, Step, Workload
 
 CPU = torch.device("cpu")
 
@@ -312,6 +312,22 @@ def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:
     variant: Prepared = prepared(workload(), a=slow).variants["a"]
     assert 0.02 <= variant.prepare_s < 1.0
     assert 0.01 <= variant.first_call_s < 1.0
+
+
+def test_a_step_may_come_with_metrics(prepared: Prepares) -> None:
+    calls: list[int] = []
+
+    def metered(x: Tensor, w: Tensor) -> Metered:
+        def step() -> Tensor:
+            calls.append(1)
+            return x @ w
+
+        return Metered(step, lambda: {"calls": len(calls)})
+
+    variant: Prepared = prepared(workload(), a=metered).variants["a"]
+    assert variant.metrics is not None
+    assert variant.metrics() == {"calls": 1}
+    assert torch.equal(variant.step(), variant.inputs["x"] @ variant.inputs["w"])  # type: ignore[arg-type]
 
 
 def test_freeing_gives_back_what_only_a_cycle_holds() -> None:

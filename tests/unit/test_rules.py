@@ -18,8 +18,8 @@ LAYERS = {
     "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
     "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
-    "mechanism": "discovery worker channel crew bench preparation process_settings proof verification sampling "
-    "launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links "
+    "mechanism": "discovery worker channel crew bench preparation compile_facts process_settings proof verification "
+    "sampling launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links "
     "peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets memory_history profiled_step",
     "story": "runner session settings assignment resume schedule roster judgement expectations benchmark_comparison "
     "report markdown display listing overview sources markup report_html report_plots report_sources junit publish "
@@ -30,7 +30,7 @@ RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module 
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
 # What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
 WORKERS = {
-    *("workload", "clock", "bench", "preparation", "process_settings", "proof"),
+    *("workload", "clock", "bench", "preparation", "compile_facts", "process_settings", "proof"),
     *("verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history", "profiled_step"),
     *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "triton_targets"),
 }

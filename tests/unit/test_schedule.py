@@ -49,3 +49,10 @@ def test_time_is_up_after_a_budget_of_samples_or_three_of_everything_but_proof(
     seconds: dict[str, float], late: bool
 ) -> None:
     assert out_of_time(seconds, 3.0) is late
+
+
+def test_what_was_compiled_before_the_second_round_takes_no_time_from_sampling() -> None:
+    seconds = {"prepare": 40.0, "warm-up": 1.0, "samples": 1.0}
+    assert out_of_time(seconds, 3.0)
+    assert not out_of_time(seconds, 3.0, cold_s=34.0)
+    assert out_of_time(seconds, 3.0, cold_s=32.0)

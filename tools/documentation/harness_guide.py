@@ -45,7 +45,7 @@ CONSTANTS = (  # module, name, what it decides
     ("session", "PROBES", "samples of each variant that are proven while they are timed"),
     ("session", "FIRST_WARM_S", "seconds of warm-up at most, in the first round"),
     ("session", "LATER_WARM_S", "the same in later rounds"),
-    ("session", "SLOW_PREPARE_S", "seconds of prepare beyond which a variant sits out the middle rounds"),
+    ("session", "SLOW_PREPARE_S", "seconds of a second prepare beyond which a variant sits out the middle rounds"),
     ("sampling", "STEADY", "relative difference of two warm-up windows that counts as settled"),
     ("sampling", "SHORT_US", "microseconds below which a sample holds several steps"),
     ("sampling", "MOST_STEPS", "steps in a sample at most"),

@@ -15,6 +15,7 @@ from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
 from common.python.judgement import FEWEST_ROUNDS
 from common.python.machine import Machine
+from common.python.requirements import arch_of
 from common.python.results import PairResult
 from common.python.roster import Roster
 from common.python.session import Session
@@ -83,7 +84,7 @@ def compiled(bench: Bench, pair: Pair) -> str | None:
     for source in (variant.path.with_suffix(".cu") for variant in pair.variants):
         try:
             if source.exists():
-                build(source, f"sm_{sm}{'a' * (sm >= 90)}")
+                build(source, arch_of(sm))
         except CudaError as error:
             return str(error)
     return None

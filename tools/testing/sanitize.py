@@ -22,7 +22,7 @@ from common.python.cuda import CudaError, build
 from common.python.discovery import Pair, Variant, find_pairs, select
 from common.python.doctor import find_program
 from common.python.machine import Machine, machine
-from common.python.requirements import unmet
+from common.python.requirements import arch_of, unmet
 from common.python.targets import TargetError, parse
 from common.python.text import clean
 
@@ -109,7 +109,7 @@ def built(run: Run, here: Machine) -> str | None:
     sm = here.gpus[0].sm
     try:
         for variant in run.variants:
-            build(variant.path.with_suffix(".cu"), f"sm_{sm}" + "a" * (sm >= 90))
+            build(variant.path.with_suffix(".cu"), arch_of(sm))
     except CudaError as error:
         return clean(str(error))
     return None
