@@ -1,4 +1,4 @@
-# Each target sets up on first use: setup.sh makes .venv/.stamp, and again when a lock or pyproject.toml changes.
+# Each target sets up on first use: setup.sh makes .venv/.stamp, and again when a lock, pyproject.toml or a wheel changes.
 #   make run TARGETS=ch1              make run TARGETS="ch1 ch07:transpose" ARGS="--reproducible"
 TARGETS ?= all
 ARGS ?=
@@ -13,7 +13,7 @@ help:
 	@echo "make check             lint, types and tests, as CI does"
 	@echo "make format            rewrite the sources in the common format"
 
-$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml setup.sh
+$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml setup.sh $(wildcard vendor/wheels/*.sha256)
 	@./setup.sh
 
 setup: $(STAMP)

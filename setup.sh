@@ -9,8 +9,10 @@ NSIGHT=(cuda-nsight-systems-13-0 cuda-nsight-compute-13-0)
 
 usage() {
     cat <<'END'
-Usage: ./setup.sh                      make .venv, install the lock, find or install nvcc, say what this machine can run
-       ./setup.sh --system [--dry-run] install compiler, driver and Nsight on Debian or Ubuntu (asks for root)
+Usage: ./setup.sh                      make .venv, install the lock and the wheels in vendor/wheels, find or install nvcc,
+                                       say what this machine can run
+       ./setup.sh --system             install compiler, driver and Nsight on Debian or Ubuntu (asks for root)
+       ./setup.sh [--system] --dry-run print what would be run; the wheels in vendor/wheels are checked
        ./setup.sh --help
 
 PYTHON names the interpreter to use (3.10 to 3.14); NVCC, PATH, CUDA_HOME and /usr/local/cuda are searched for nvcc.
@@ -20,6 +22,10 @@ END
 fail() { # MESSAGE [EXIT CODE]
     echo "setup.sh: $1" >&2
     exit "${2:-1}"
+}
+
+step() { # COMMAND...
+    if [[ -n $dry ]]; then echo "would run: $*"; else "$@"; fi
 }
 
 find_python() {
@@ -39,7 +45,7 @@ make_venv() {
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "$python cannot make a virtual environment: apt-get install python3-venv, or ./setup.sh --system"
-    "$python" -m venv .venv
+    step "$python" -m venv .venv
 }
 
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
@@ -56,16 +62,61 @@ install_nvcc() {
     ln -sfn lib "$home/lib64"
 }
 
-digest() { cat "${LOCKED[@]}" | cksum; }
+unfit() { # NAME TORCH: why a wheel of this name, built for that torch, cannot be installed here; nothing, if it can
+    .venv/bin/python - "$@" <<'END'
+import sys
+from importlib.metadata import version
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+
+name, torch = sys.argv[1:]
+if parse_wheel_filename(name)[3].isdisjoint(sys_tags()):
+    print("it is for another Python or machine")
+elif version("torch") != torch:
+    print(f"it is for torch {torch}, here is {version('torch')}: scripts/build_transformer_engine_wheel.sh makes another")
+END
+}
+
+join() { # NAME PART...
+    mkdir -p build/wheels
+    cat "${@:2}" >"build/wheels/$1"
+}
+
+install_wheels() { # those that have a sum in vendor/wheels, whole or in parts
+    local sum name parts why
+    for sum in vendor/wheels/*.whl.sha256; do
+        [[ -e $sum ]] || return 0
+        name=$(basename "$sum" .sha256)
+        parts=("vendor/wheels/$name".part*)
+        [[ -e ${parts[0]} ]] || parts=("vendor/wheels/$name")
+        [[ "$(cat "${parts[@]}" 2>/dev/null | sha256sum)" == "$(cut -d ' ' -f 1 "$sum")  -" ]] ||
+            fail "${parts[*]} do not give the wheel whose sum is in $sum: fetch them again, or build it anew"
+        why=$([[ ! -x .venv/bin/python ]] || unfit "$name" "$(<"vendor/wheels/$name.torch")")
+        if [[ -n $why ]]; then
+            echo "setup: left out $name: $why"
+            continue
+        fi
+        step join "$name" "${parts[@]}"
+        # It may have been built anew under the name that is installed; what it needs is not installed anew.
+        step pip install --force-reinstall --no-deps "build/wheels/$name"
+        step pip install -c requirements.lock "build/wheels/$name"
+    done
+}
+
+digest() ( # of all that `install` installs
+    shopt -s nullglob
+    cat "${LOCKED[@]}" vendor/wheels/*.sha256 | cksum
+)
 
 install() {
     local started=$SECONDS
-    echo "setup: installing the locked packages into .venv (torch is large: minutes on a slow link)"
+    [[ -n $dry ]] || echo "setup: installing the locked packages into .venv (torch is large: minutes on a slow link)"
     make_venv
-    pip install -r requirements.lock
-    pip install --no-build-isolation --no-deps -e .
-    install_nvcc
-    echo "setup: done in $((SECONDS - started)) s"
+    step pip install -r requirements.lock
+    step pip install --no-build-isolation --no-deps -e .
+    [[ -n $dry ]] || install_nvcc
+    install_wheels
+    [[ -n $dry ]] || echo "setup: done in $((SECONDS - started)) s"
 }
 
 report() {
@@ -125,7 +176,6 @@ for option in "$@"; do
         *) fail "unknown option $option: ./setup.sh --help lists them" 2 ;;
     esac
 done
-[[ -z $dry || $mode == system ]] || fail "--dry-run goes with --system: ./setup.sh --system --dry-run" 2
 
 if [[ $mode == system ]]; then
     if [[ -n $dry ]]; then
@@ -136,10 +186,11 @@ if [[ $mode == system ]]; then
         system sudo
     fi
 elif [[ -f $STAMP && $(<"$STAMP") == "$(digest)" ]]; then
-    touch "$STAMP"
+    step touch "$STAMP"
     report
 else
     install
+    [[ -n $dry ]] && exit
     digest >"$STAMP"
     report
 fi

@@ -15,7 +15,7 @@ def setup(*options: str, **environment: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("options", [["--bogus"], ["--dry-run"], ["--system", "--bogus"]])
+@pytest.mark.parametrize("options", [["--bogus"], ["--dry-run", "--bogus"], ["--system", "--bogus"]])
 def test_a_wrong_option_is_one_line_and_exit_code_2(options: list[str]) -> None:
     done = setup(*options)
     assert done.returncode == 2

@@ -1,0 +1,175 @@
+"""Builds Transformer Engine for the torch that is installed, and leaves its wheel where setup.sh looks for it.
+
+The extension is linked against one torch and one CUDA, and no index has it for every pair of them. A wheel larger than
+a git host takes is kept in parts. Beside it stand its sum and the torch that it is for: setup.sh holds both against
+what it finds. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from common.python.cuda import find_nvcc, nvcc_version
+
+ROOT = Path(__file__).resolve().parents[1]
+DONE, FAILED, USAGE, NOTHING = 0, 1, 2, 4
+REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
+# What its pyproject.toml asks for beside frameworks and pip. They are not installed beside torch, but in a folder of
+# their own, and isolation is off: pip would otherwise build against a torch that it fetches for the purpose.
+BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[global]")
+PART_BYTES = 50_000_000  # GitHub warns of files above 50 MiB and refuses them above 100
+
+
+class Unbuildable(Exception):
+    """Why Transformer Engine cannot be built here."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What of this machine the extension is built against."""
+
+    torch: str  # the version, as it is installed
+    cuda_home: Path
+    cudnn: Path  # holds include/cudnn.h
+    libraries: tuple[Path, ...]  # folders with include and lib, from the wheels that torch brought
+
+
+class Arguments(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"build_transformer_engine_wheel.sh: {message}: --help lists what it takes", file=sys.stderr)
+        raise SystemExit(USAGE)
+
+
+def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    asked = parsed(words)
+    try:
+        host = examined()
+    except Unbuildable as reason:
+        print(f"build_transformer_engine_wheel.sh: {reason}", file=sys.stderr)
+        return NOTHING
+    work, kept = root / "build" / "transformer_engine", root / "vendor" / "wheels"
+    changed = environment(host, work)
+    commands = [install_tools(work), build(asked.version, work)]
+    if asked.dry_run:
+        for command in commands:
+            print(
+                "would run:", *(f"{name}={shlex.quote(value)}" for name, value in changed.items()), shlex.join(command)
+            )
+        print(f"would keep: its wheel for torch {host.torch} in {kept}, in parts of {asked.part_bytes} bytes if larger")
+        return DONE
+    for old in (work / "wheel").glob("*.whl"):
+        old.unlink()
+    for command in commands:
+        if code := subprocess.run(command, env={**os.environ, **changed}, check=False).returncode:
+            print(f"build_transformer_engine_wheel.sh: {shlex.join(command)} failed with {code}", file=sys.stderr)
+            return FAILED
+    [wheel] = (work / "wheel").glob("*.whl")
+    for path in keep(wheel, kept, host.torch, asked.part_bytes):
+        print(f"kept: {path.relative_to(root)}")
+    return DONE
+
+
+def parsed(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = Arguments(
+        prog="scripts/build_transformer_engine_wheel.sh",
+        description="Builds Transformer Engine for the torch that is installed, as a wheel in vendor/wheels; setup.sh "
+        "installs it from there. MAX_JOBS limits the compilers at work, NVTE_CUDA_ARCHS (such as 90) what they compile "
+        "for, PYTHON names an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 failed, 2 usage, 4 not here.",
+    )
+    parser.add_argument("version", metavar="VERSION", help="a release of NVIDIA/TransformerEngine, such as 2.17")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
+    parser.add_argument("--part-bytes", type=int, default=PART_BYTES, metavar="N", help=f"default {PART_BYTES}")
+    asked = parser.parse_args(words)
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", asked.version):
+        parser.error(f"{asked.version!r} is not a release: write it as 2.17")
+    if asked.part_bytes < 1:
+        parser.error(f"--part-bytes {asked.part_bytes} is not a size: write a number of bytes from 1")
+    return asked
+
+
+def examined() -> Host:
+    """What to build against. Raises Unbuildable."""
+    if importlib.util.find_spec("torch") is None:
+        raise Unbuildable(
+            f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another interpreter"
+        )
+    import torch
+
+    version, cuda, nvcc = importlib.metadata.version("torch"), torch.version.cuda, find_nvcc()
+    if cuda is None:
+        raise Unbuildable(f"torch {version} is a build without CUDA: install one with it")
+    if nvcc is None:
+        raise Unbuildable(f"no nvcc found: install the CUDA toolkit {cuda}, as torch {version} was built with")
+    if (release := nvcc_version() or "").split(".")[0] != cuda.split(".")[0]:
+        raise Unbuildable(f"{nvcc} is of CUDA {release}, torch {version} of {cuda}: name one that fits with NVCC=...")
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
+    libraries = tuple(folder for place in places for folder in sorted(place.iterdir()) if (folder / "include").is_dir())
+    named = os.environ.get("CUDNN_PATH")
+    candidates = [Path(named)] if named else [*libraries, nvcc.resolve().parents[1], Path("/usr")]
+    cudnn = next((folder for folder in candidates if (folder / "include" / "cudnn.h").is_file()), None)
+    if cudnn is None:
+        looked = named or "the wheels of torch, the CUDA toolkit and /usr"
+        raise Unbuildable(f"no include/cudnn.h in {looked}: install cuDNN, or name its folder with CUDNN_PATH=...")
+    return Host(version, nvcc.resolve().parents[1], cudnn, libraries)
+
+
+def environment(host: Host, work: Path) -> dict[str, str]:
+    """The variables that the build reads, beside those that the user set (MAX_JOBS, NVTE_CUDA_ARCHS)."""
+    tools = work / "tools"
+    return {
+        "NVTE_FRAMEWORK": "pytorch",
+        "CUDA_HOME": str(host.cuda_home),
+        "CUDNN_PATH": str(host.cudnn),
+        "CPATH": joined([*(folder / "include" for folder in host.libraries)], os.environ, "CPATH"),
+        "LIBRARY_PATH": joined([*(folder / "lib" for folder in host.libraries)], os.environ, "LIBRARY_PATH"),
+        "PYTHONPATH": joined([tools], os.environ, "PYTHONPATH"),
+        "PATH": joined([tools / "bin", host.cuda_home / "bin"], os.environ, "PATH"),
+    }
+
+
+def joined(paths: Sequence[Path], variables: Mapping[str, str], name: str) -> str:
+    """Paths before those that the variable has; an empty one would mean the working folder to a compiler."""
+    return os.pathsep.join([*map(str, paths), *filter(None, [variables.get(name)])])
+
+
+def install_tools(work: Path) -> list[str]:
+    target = ["--target", str(work / "tools"), "--upgrade"]
+    return [sys.executable, "-m", "pip", "install", *target, *BUILD_TOOLS]
+
+
+def build(version: str, work: Path) -> list[str]:
+    options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", str(work / "wheel")]
+    return [sys.executable, "-m", "pip", "wheel", *options, f"git+{REPOSITORY}@v{version}"]
+
+
+def keep(wheel: Path, folder: Path, torch: str, part_bytes: int) -> list[Path]:
+    """Put a wheel into a folder, in numbered parts if it is larger than one, with its sum and its torch.
+
+    Takes away what is there of a wheel of that name. Returns the files written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob(f"{wheel.name}.part*"), folder / wheel.name):
+        old.unlink(missing_ok=True)
+    content = wheel.read_bytes()
+    pieces = [content[start : start + part_bytes] for start in range(0, len(content), part_bytes)]
+    names = [wheel.name] if len(pieces) == 1 else [f"{wheel.name}.part{number:03}" for number in range(len(pieces))]
+    for name, piece in zip(names, pieces):
+        (folder / name).write_bytes(piece)
+    (folder / f"{wheel.name}.torch").write_text(f"{torch}\n")
+    (folder / f"{wheel.name}.sha256").write_text(f"{hashlib.sha256(content).hexdigest()}  {wheel.name}\n")
+    return [folder / name for name in (*names, f"{wheel.name}.torch", f"{wheel.name}.sha256")]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
