@@ -15,6 +15,8 @@ Goal = Literal["speed", "memory"]
 Role = Literal["baseline", "optimized", "peer", "control"]
 Kind = Literal["PyTorch", "Triton", "CUDA"]
 Status = Literal["measured", "proven", "built", "unsupported", "failed"]
+Scalar = int | float | str | bool
+Figure = Scalar | list[Scalar] | dict[str, Scalar]  # of a size: a number, or a model's several
 Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "invalid"]
 
 
@@ -178,7 +180,7 @@ class PairResult(Model):
     reason: str | None = None
     hint: str | None = None
     size: str | None = None
-    shape: dict[str, int | float | str | bool] = {}
+    shape: dict[str, Figure] = {}
     device: str | None = None
     clock: ClockName | None = None
     goal: Goal | None = None

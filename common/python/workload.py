@@ -131,6 +131,11 @@ class Workload:
                 raise ValueError(f"Workload.sizes has no {name!r}: give bench, test and, where a CPU can time it, cpu")
         if unknown := set(self.sizes) - {"bench", "test", "cpu"}:
             raise ValueError(f"Workload.sizes has {sorted(unknown)}: the sizes are bench, test and cpu")
+        for size, shape in self.sizes.items():
+            if strange := [name for name, figure in shape.items() if not _kept(figure)]:
+                raise ValueError(
+                    f"Workload.sizes[{size!r}] has {strange}: a size holds numbers, words, and lists or dicts of them"
+                )
         if not 0.0 <= self.tolerance < 1.0:
             raise ValueError(f"Workload.tolerance is {self.tolerance}: it must be in [0, 1), a relative error")
         if self.clock not in ("device", "end_to_end"):
@@ -141,3 +146,9 @@ class Workload:
             raise ValueError(f"Workload.gpus is {self.gpus}: it must be at least 1")
         if both := set(self.frozen) & set(self.mutates):
             raise ValueError(f"Workload has {sorted(both)} both frozen and mutated; a step may not write the frozen")
+
+
+def _kept(figure: Any) -> bool:
+    """Whether results can hold it."""
+    parts = figure.values() if isinstance(figure, dict) else figure if isinstance(figure, list) else [figure]
+    return all(isinstance(part, int | float | str) for part in parts)

@@ -64,7 +64,10 @@ def variant(name: str, **facts: Any) -> VariantResult:
         "status": "proven",
         "proofs": [Proof(size="test", when="before timing", error=3e-7)],
         "why": Why(
-            kernels=4 if role == "baseline" else 1, peak_bytes=3e9 if role == "baseline" else 1e9, top=["k<int>"]
+            metrics={"first token p50 ms": 8.25},
+            kernels=4 if role == "baseline" else 1,
+            peak_bytes=3e9 if role == "baseline" else 1e9,
+            top=["k<int>"],
         ),
     }
     return VariantResult.model_validate(known | facts)
@@ -128,7 +131,10 @@ def every_kind() -> list[PairResult]:
         reason=HOSTILE,
         hint=HOSTILE,
         log=f"{HOSTILE}\n{HOSTILE}",
-        rows={"baseline": {"sentence": HOSTILE}, "optimized": {"label": HOSTILE, "why": Why(top=[HOSTILE])}},
+        rows={
+            "baseline": {"sentence": HOSTILE},
+            "optimized": {"label": HOSTILE, "why": Why(top=[HOSTILE], metrics={HOSTILE: 1.0})},
+        },
     )
     wrong = Proof(size="bench", when="after timing", reason="relative error 5.00e-03")
     return [

@@ -194,6 +194,14 @@ def test_an_invalid_pair_leaves_its_cells_empty_but_in_place() -> None:
     assert row.count("|") == header.count("|")
 
 
+def test_what_a_variant_tells_of_itself_is_shown_where_its_numbers_are() -> None:
+    told = optimized(why=Why(metrics={"first token p50 ms": 8.25, HOSTILE: 1.0}))
+    assert "| optimized | first token p50 ms 8.25, " in pair_markdown(pair(baseline(), told))
+    assert "<b>" not in pair_markdown(pair(baseline(), told))
+    assert "first token" not in pair_markdown(invalid(variants=[baseline(), told]))
+    assert "Metrics" not in pair_markdown(pair())
+
+
 def test_an_invalid_rung_hides_its_own_numbers_only() -> None:
     wrong = optimized("vectorised", verdict="invalid", reason="wrong by 3%")
     result = pair(baseline(), optimized(), wrong, hint="about the pair")

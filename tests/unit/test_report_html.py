@@ -176,6 +176,10 @@ def test_the_headline_has_machine_date_and_counts_and_the_table_the_words_of_the
     assert "Incomplete" not in shown
 
 
+def test_what_variants_tell_of_themselves_is_shown(found: Page) -> None:
+    assert "first token p50 ms 8.25" in found.shown()
+
+
 def test_a_cpu_is_said_loudly_at_the_top_and_with_each_pair_that_it_measured(tmp_path: Path) -> None:
     pairs = pair(TWO, device="cpu"), refused("built", "x", "no GPU", device="cpu")
     found = made(tmp_path, *pairs)

@@ -43,6 +43,11 @@ def everything(source: Draw) -> list[Tensor]:
     [
         ({"sizes": {"test": {}}}, "has no 'bench'"),
         ({"sizes": {"bench": {}}}, "has no 'test'"),
+        (
+            {"sizes": {**SIZES, "cpu": {"n": 3, "dtype": torch.float16}}},
+            r"\['cpu'\] has \['dtype'\]: a size holds numbers",
+        ),
+        ({"sizes": {**SIZES, "cpu": {"model": {"heads": [2]}}}}, r"\['cpu'\] has \['model'\]: a size holds numbers"),
         ({"sizes": {**SIZES, "large": {}}}, r"has \['large'\]: the sizes are bench, test and cpu"),
         ({"tolerance": -1e-6}, r"tolerance is -1e-06: it must be in \[0, 1\)"),
         ({"tolerance": 1.0}, "tolerance is 1.0"),
