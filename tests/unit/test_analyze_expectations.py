@@ -82,6 +82,19 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
     assert out == ["ch07:copy  met", f"{settled.artifacts}/20260104T000000.000000Z on NVIDIA H200: 1 met"]
 
 
+def test_an_update_renews_the_front_page_where_it_has_a_place_for_results(place: Place) -> None:
+    page = place.root / "README.md"
+    page.write_text(f"# Front\n\n{README}")
+    for day in (1, 2, 3):
+        place.run(day, place.pair(name="transpose"), place.pair(name="of_no_interest"))
+    code, out, _ = place.analyze("--update")
+    assert (code, out[-3]) == (0, "wrote README.md")
+    assert "| ch07:transpose | faster | 2.00x" in page.read_text()
+    assert "of_no_interest" not in page.read_text()
+    page.write_text("# Front\n")
+    assert "wrote README.md" not in place.analyze("--update")[1]
+
+
 def test_a_regression_exits_with_3_where_it_was_asked_for_and_is_in_the_csv(settled: Place) -> None:
     settled.run(4, settled.pair(60.0), refused("failed", "crash", "segfault"))
     table = settled.root / "reports" / "proof.csv"

@@ -13,6 +13,7 @@ from common.python.discovery import find_pairs
 from common.python.machine import Gpu, Machine
 from common.python.nsight import FORBIDDEN, complaint
 from common.python.requirements import Requirements, unmet
+from tools.documentation import front_page
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -31,6 +32,11 @@ def rows(text: str) -> list[list[str]]:
 
 def test_the_readme_opens_with_its_two_commands() -> None:
     assert README.split("\n\n")[1] == "    make run TARGETS=ch1\n    make test"
+
+
+def test_the_results_on_the_front_page_are_what_the_chapters_expect() -> None:
+    assert front_page.current(README, ROOT) == README
+    assert [row[0] for row in rows(section("What an H200 gave"))] == list(front_page.PAIRS)
 
 
 def test_every_pair_of_a_learning_path_exists() -> None:

@@ -21,6 +21,7 @@ from common.python.journal import write
 from common.python.report import interval_text, memory_text
 from common.python.text import clean
 from tools.cli.benchmark_cli import UsageError
+from tools.documentation.front_page import renew
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE, REGRESSION = 2, 3
@@ -98,7 +99,7 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
     chosen, refused = choose(runs, root, provisional)
     for line in refused:
         typer.echo(clean(line), err=True)
-    for path in record(root, chosen):
+    for path in [*record(root, chosen), *renew(root)]:
         typer.echo(f"wrote {path.relative_to(root)}")
     for one in chosen:
         typer.echo(f"{clean(one.result.key)}: expected from now on {_gain(one)}, the median of {one.runs}")

@@ -1,0 +1,47 @@
+"""The results on the front page, from what chapters expect of an H200: `python -m tools.documentation.front_page`.
+
+A pair a line, from each chapter that has any; the chapters' own tables have all pairs with their rungs.
+"""
+
+from pathlib import Path
+
+from common.python.expectations import Expectation, Expectations, expected, table
+from common.python.journal import write
+from common.python.judgement import headline_row
+from common.python.markdown import BEGIN, replace_between_markers
+
+ROOT = Path(__file__).resolve().parents[2]
+GPU = "NVIDIA H200"
+PAIRS = (
+    *("ch01:pinned_copy", "ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
+    *("ch08:histogram_privatized", "ch09:softmax", "ch09:linear_cross_entropy", "ch10:gemm_wgmma"),
+    *("ch12:sinkhorn_while_node", "ch13:adamw_fused"),
+)
+
+
+def current(text: str, root: Path) -> str:
+    """The page's text with the results as they are now. Raises ValueError for a page without a place for them."""
+    known = expected(root, GPU)
+    shown = {key: _lead(known[key]) for key in PAIRS if key in known}
+    return replace_between_markers(text, table(Expectations(schema_version=2, gpu=GPU, pairs=shown)))
+
+
+def renew(root: Path) -> list[Path]:
+    """Write them into the root's README.md, if it has a place for them; gives its path, if it was written."""
+    page = root / "README.md"
+    if not page.exists() or BEGIN not in page.read_text():
+        return []
+    write(page, current(page.read_text(), root))
+    return [page]
+
+
+def _lead(one: Expectation) -> Expectation:
+    """Without the rungs, whose lines stand in the chapter's table."""
+    speaks = headline_row(one.result)
+    rows = [row for row in one.result.variants if row.role == "baseline" or row is speaks]
+    return one.model_copy(update={"result": one.result.model_copy(update={"variants": rows, "notes": []})})
+
+
+if __name__ == "__main__":
+    for path in renew(ROOT):
+        print(f"wrote {path.relative_to(ROOT)}")
