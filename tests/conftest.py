@@ -5,21 +5,17 @@ import shutil
 import tempfile
 from multiprocessing.util import Finalize
 
-import pytest
-
 from common.python.machine import machine
 
 MOST = 4
 LAST = -200  # multiprocessing removes its own folder in here at -100
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # or the threads of several processes would wait for each other in loops
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
+    Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=LAST)
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """None beside this process where there is a GPU, which is for one at a time."""
     return 0 if machine().gpus else min(MOST, os.cpu_count() or 1)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _own_temporary_folder(worker_id: str) -> None:
-    if worker_id != "master":
-        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
-        Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=LAST)
