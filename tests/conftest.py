@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from multiprocessing.util import Finalize
 
+import pytest
+
 from common.python.machine import machine
 
 MOST = 4
@@ -16,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=LAST)
 
 
+@pytest.hookimpl(optionalhook=True)  # for whoever has no xdist, and so runs one test after the other
 def pytest_xdist_auto_num_workers() -> int:
     """None beside this process where there is a GPU, which is for one at a time."""
     return 0 if machine().gpus else min(MOST, os.cpu_count() or 1)
