@@ -44,7 +44,7 @@ from common.python.builds import CHIPS, KernelUse, kernel_uses, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.preparation import VariantError
 from common.python.text import clean
-from common.python.workload import Draw
+from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
 
@@ -148,7 +148,8 @@ def record(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]
             try:
                 workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
                 with tensors():
-                    prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))()
+                    made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
+                    (made.step if isinstance(made, Metered) else made)()
             except Exception as error:
                 frames = traceback.extract_tb(error.__traceback__)
                 compiling = any(frame.filename.startswith(TRITON) for frame in frames)

@@ -133,6 +133,9 @@ def wrong(x, n, BLOCK: tl.constexpr):
         shown._init_handles()
         assert shown.n_regs > 0""",
     ),
+    "metered": (OPENING + ONCE)
+    .replace("import torch\n", "import torch\nfrom common.python.workload import Metered\n")
+    .replace("return step", "return Metered(step, dict)"),
     "idle": OPENING + STEP.replace("%s", "pass"),
     "stream": NEEDING + STEP.replace("%s", "torch.cuda.Stream()"),
     "breaks": OPENING + STEP.replace("%s", "raise ValueError('not here')"),
@@ -246,6 +249,11 @@ def test_only_what_needs_a_gpu_is_excused_and_what_launches_nothing_does_not_pas
     assert triton["breaks"].status == "failed"
     line = VARIANTS["breaks"].split("raise")[0].count("\n") + 1
     assert (triton["breaks"].line, "not here" in (triton["breaks"].reason or "")) == (line, True)
+
+
+def test_a_step_that_has_metrics_is_compiled_like_another(triton: dict[str, Compiled]) -> None:
+    assert triton["metered"].status == "compiled", triton["metered"].reason
+    assert [use.name for use in triton["metered"].kernels] == ["scale"]
 
 
 def test_what_a_pair_prints_hides_nothing(triton: dict[str, Compiled]) -> None:

@@ -379,8 +379,11 @@ def test_a_folder_for_temporary_files_with_too_long_a_path_is_told_in_one_line(
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    code, _, err = finish(start(here))
-    assert code == 2
-    assert err.splitlines() == [
+    said = (
         f"benchmark_cli: cannot use {long}: too long a path for the sockets of processes; set TMPDIR to a shorter one"
-    ]
+    )
+    code, _, err = finish(start(here))
+    assert (code, err.splitlines()) == (2, [said])
+    command = [*CLI, "verify", "--root", str(here.root)]
+    verified = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert (verified.returncode, verified.stderr.splitlines()) == (2, [said])

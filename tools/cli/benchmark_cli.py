@@ -10,7 +10,7 @@ import typer
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, launch, measure, publish, usage
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, launch, measure, publish, unusable, usage
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
@@ -169,6 +169,8 @@ def verify(
             report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, show, claim)
     except TargetError as error:
         raise usage(str(error)) from error
+    except OSError as error:
+        raise unusable(error, root) from error
     except (RuntimeError, Busy) as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error
@@ -203,7 +205,7 @@ def build(
     except TargetError as error:
         raise usage(str(error)) from error
     except OSError as error:
-        raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+        raise unusable(error, artifacts_dir) from error
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     print_build(built, folder)
@@ -230,7 +232,7 @@ def peak(
         with ExitStack() as stack:
             measure(root, artifacts_dir, as_json, claims(stack, wait))
     except OSError as error:
-        raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+        raise unusable(error, artifacts_dir) from error
     except (RuntimeError, Busy) as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error

@@ -27,6 +27,11 @@ def usage(message: str) -> typer.Exit:
     return typer.Exit(USAGE)
 
 
+def unusable(error: OSError, place: Path) -> typer.Exit:
+    """The same of a file or folder: `place`, where the error names none."""
+    return usage(f"cannot use {error.filename or place}: {error.strerror or error}")
+
+
 def told(line: str) -> None:
     """Say it beside the results. Unbuffered, since a signal handler says things too, in the middle of anything."""
     os.write(2, f"benchmark_cli: {line}\n".encode())
@@ -98,7 +103,7 @@ def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | 
     except (TargetError, PeakFileError) as error:
         raise usage(str(error)) from error
     except OSError as error:
-        raise usage(f"cannot use {error.filename or options.artifacts_dir}: {error.strerror or error}") from error
+        raise unusable(error, options.artifacts_dir) from error
     except ValueError as error:
         raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
     except SuiteTimeUp as error:

@@ -11,7 +11,7 @@ from rich.text import Text
 from common.python.installation import CHECKOUT_ONLY, installed
 from common.python.lock import Busy
 from common.python.text import clean, wide_console
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, usage
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, unusable, usage
 from tools.selftest.experiments import broken, nothing_ran, open_selftest
 from tools.selftest.forms import FORMS
 from tools.selftest.models import NAMES, Name, Report
@@ -44,7 +44,7 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
                 told(f"stopped; the experiments that were done are in {test.bench.folder}")
                 raise
         except OSError as error:
-            raise usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
+            raise unusable(error, artifacts_dir) from error
         except ValueError as error:
             raise usage(str(error)) from error
         except (RuntimeError, Busy) as error:
@@ -89,6 +89,6 @@ def publish_runs(runs: Sequence[Path], root: Path) -> int:
     except ValueError as error:
         raise usage(str(error)) from error
     except OSError as error:
-        raise usage(f"cannot use {error.filename or root}: {error.strerror or error}") from error
+        raise unusable(error, root) from error
     typer.echo(f"page: {page}")
     return DONE
