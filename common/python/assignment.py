@@ -1,4 +1,4 @@
-"""Who of a pair can be timed here, who only proven or compiled, and who not at all, with the reason."""
+"""Who of a pair can be timed here, who only proven or compiled, ahead of all timing, and who not at all, and why."""
 
 import os
 import time

@@ -27,7 +27,7 @@ from common.python.cuda import CudaError, compile_source, find_nvcc
 from common.python.discovery import Pair, Variant
 from common.python.installation import build_folder
 from common.python.machine import Machine, machine
-from common.python.requirements import Requirements, cuda_targets, unmet
+from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.targets import TargetError
 
 __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
@@ -138,9 +138,8 @@ def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
         wants = Requirements(modules=("torch", "triton", *required.modules))
     reasons = [f"for {', '.join(only)} only" + f": {why}" * bool(why)] * bool(only and task.arch not in only)
     reasons += [f"needs sm_{required.sm} or later"] * (sm_of(task.arch) < (required.sm or 0))
-    suffix = "a" if sm_of(task.arch) >= 90 else ""
-    if task.language == "Triton" and not task.arch.endswith(str(sm_of(task.arch)) + suffix):
-        reasons.append(f"triton compiles for sm_{sm_of(task.arch)}{suffix} instead")
+    if task.language == "Triton" and task.arch != (own := arch_of(sm_of(task.arch))):
+        reasons.append(f"triton compiles for {own} instead")
     if task.language == "CUDA" and find_nvcc() is None and "NVCC" not in os.environ:  # a wrong $NVCC is an error
         reasons.append("needs nvcc")
     reasons = reasons or unmet(wants, here)

@@ -28,7 +28,7 @@ from common.python.model_costs import (
 from common.python.model_shapes import SHAPES, Model, model_of, model_of_count
 
 BOARD = Board("round", memory_bytes=80e9, bandwidth=2e12, rates={"bf16": 1e15, "fp8": 2e15}, source="made up")
-# Totals of the model cards, which round them, and some leave out small parts.
+# Totals as they are commonly given, rounded; the cards were not opened. What is sure is worked out by hand below.
 CARDS = {
     "stories15m": 15.2e6,
     "llama-2-7b": 6.74e9,

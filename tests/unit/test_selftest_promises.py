@@ -194,6 +194,15 @@ def test_interleaved_sessions_stand_drift_that_a_then_b_does_not() -> None:
     assert found.apart[0].interval.ratio == pytest.approx(math.exp(-0.05), abs=0.005)
 
 
+def test_a_session_with_too_few_rounds_is_no_evidence_against_a_then_b() -> None:
+    found = heated(60, 0.0)
+    for outcome in found.apart[:40]:
+        outcome.rounds, outcome.interval = [], None
+    *_, shown = drift.promises(found)
+    assert shown.n == len(found.apart) - 40
+    assert shown.standing == "undecided"
+
+
 def test_without_drift_the_experiment_shows_nothing() -> None:
     *_, shown = drift.promises(heated(60, 0.0))
     assert shown.standing == "undecided"

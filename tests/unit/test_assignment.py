@@ -1,0 +1,68 @@
+"""Kernels are compiled ahead for the machine that will run them, and only those that it can run."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.python.assignment import compile_ahead
+from common.python.cuda import CudaError
+from common.python.discovery import Pair, find_pairs
+from common.python.launch import ONE_HOST, Launch
+from common.python.machine import Gpu, Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = ("ch07:transpose", "ch10:gemm_wgmma")
+GENERAL, HOPPER = "optimized_transpose", "optimized_gemm_wgmma"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the compiler is asked for, by the file's stem; it does not like the tile."""
+    archs: dict[str, str] = {}
+
+    def compiled(source: Path, arch: str) -> SimpleNamespace:
+        archs[source.stem] = arch
+        if source.stem == "optimized_transpose__tile":
+            raise CudaError("no")
+        return SimpleNamespace(cached=source.stem == GENERAL)
+
+    monkeypatch.setattr("common.python.assignment.compile_source", compiled)
+    monkeypatch.setattr("common.python.assignment.find_nvcc", lambda: Path("nvcc"))
+    return archs
+
+
+def pairs() -> list[Pair]:
+    return [pair for pair in find_pairs(ROOT) if pair.key in KEYS]
+
+
+def ahead(*sms: int, launch: Launch = ONE_HOST) -> list[str]:
+    """Compile ahead on a machine with such GPUs; what was said."""
+    gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
+    heard: list[str] = []
+    compile_ahead(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append)
+    return heard
+
+
+def test_all_that_runs_on_this_gpu_is_compiled_for_it(asked: dict[str, str]) -> None:
+    heard = ahead(90)
+    assert {GENERAL, HOPPER} <= asked.keys()
+    assert set(asked.values()) == {"sm_90a"}
+    assert [line.split(" in ")[0] for line in heard] == [f"compiled {len(asked) - 2} .cu files"]  # one kept, one failed
+
+
+def test_what_another_gpu_has_not_is_left_out(asked: dict[str, str]) -> None:
+    ahead(86)
+    assert GENERAL in asked
+    assert HOPPER not in asked
+    assert set(asked.values()) == {"sm_86"}
+
+
+def test_without_a_gpu_each_is_compiled_for_the_first_that_it_is_for(asked: dict[str, str]) -> None:
+    ahead()
+    assert (asked[GENERAL], asked[HOPPER]) == ("sm_80", "sm_90a")
+
+
+def test_a_host_that_follows_another_compiles_nothing(asked: dict[str, str]) -> None:
+    assert ahead(90, launch=Launch(nnodes=2, node_rank=1, rdzv_endpoint="host:1")) == []
+    assert asked == {}
