@@ -1,6 +1,7 @@
 // Hopper's asynchronous units in C++: TMA copies, the mbarriers that tell of their end, and products of a warpgroup.
 //
-// Each function is one instruction (PTX ISA 9.0, "Asynchronous copy", "mbarrier", "wgmma"), for sm_90a alone.
+// Each function is one instruction (PTX ISA 9.0, "Asynchronous copy", "mbarrier", "wgmma"): wgmma for sm_90a alone, the
+// rest from sm_90.
 //
 // All tiles in shared memory are rows of 64 bf16, which are 128 bytes, in the 128-byte swizzle: of the eight pieces of
 // 16 bytes of row r, piece p stands at place p ^ (r % 8). Eight rows of one piece then lie in different banks. TMA
@@ -114,6 +115,24 @@ __device__ inline void sync_group(int name) { asm volatile("bar.sync %0, 128;" :
 // A barrier of all threads of a cluster.
 __device__ inline void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// The same in its two halves, to know that all blocks have begun before any writes into another's shared memory.
+// Relaxed: it tells of nothing but barriers, which publish_barriers() has told of.
+__device__ inline void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ inline void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+// Writes to the same place of block `rank` of the cluster, and counts 8 bytes as landed at the same barrier there:
+// distributed shared memory, with no fence and no barrier of the cluster.
+__device__ inline void store_at(float2* place, Barrier* barrier, uint32_t rank, float2 value) {
+  asm volatile(
+      "{\n.reg .b32 remote, landed;\n"
+      "mapa.shared::cluster.u32 remote, %0, %2;\n"
+      "mapa.shared::cluster.u32 landed, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [remote], {%3, %4}, [landed];\n}" ::"r"(
+          shared_address(place)),
+      "r"(shared_address(barrier)), "r"(rank), "f"(value.x), "f"(value.y)
+      : "memory");
 }
 
 // Which block of its cluster this is.

@@ -82,6 +82,14 @@ class Bench:
         self.at(name, "measuring a peak")
         return peaks.measure(name, self.scratch).model_dump()
 
+    def link(self, name: str, sizes: list[int]) -> dict[str, Any]:
+        """Measure what a kind of message between ranks takes, over these sizes in bytes: its peak and its curve."""
+        from common.python import peaks_ranks
+
+        self.at(name, "measuring a peak")
+        peak, curve = peaks_ranks.measure(name, sizes, self.ranks)
+        return {"peak": peak.model_dump(), "curve": curve and curve.model_dump()}
+
     def load(self, baseline: str, modules: dict[str, str], size: str) -> dict[str, Any]:
         """Import the module `baseline` and the variants' modules; facts of the workload, and who failed to load."""
         self.workload = workload = self._workload_of(baseline)
@@ -95,6 +103,7 @@ class Bench:
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
         return {
             "failures": failures,
+            "started": self.ranks.started,
             "clock": workload.clock,
             "goal": workload.goal,
             "gpus": workload.gpus,
@@ -237,7 +246,7 @@ class Bench:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
             told = {one.name: self._metrics(one) for one in group}
-            found |= why(group, self.device, trace, self.at, self.ranks)
+            found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated)
             for name, metrics in told.items():
                 found[name].metrics = metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":

@@ -38,7 +38,9 @@ class Crew:
 
     def _load_into(self, worker: Worker, names: list[str]) -> None:
         answer = self._call(worker, "load", modules={name: self._modules[name] for name in names}, **self._load)
-        self.facts = answer | {"failures": self.facts.get("failures", {}) | answer["failures"]}
+        before = self.facts or answer
+        slowest = max(before["started"], answer["started"], key=lambda started: max(started.values(), default=0.0))
+        self.facts = answer | {"failures": before["failures"] | answer["failures"], "started": slowest}
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.deadline - time.monotonic(), **arguments)

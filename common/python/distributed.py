@@ -192,6 +192,7 @@ def _follow(leader: Leader) -> None:
         leader.board.say(1 + local, who, what, rank)
 
     at("workload", "start")
+    _await_all(leader.board)
     store = TCPStore(leader.host, leader.store.port, is_master=False, timeout=LONG)
     ranks = _join(leader, rank, local)
     bench = Bench(leader.root, leader.scratch / f"rank{rank}", leader.settings, at, ranks)
@@ -216,16 +217,39 @@ def _follow(leader: Leader) -> None:
     dist.destroy_process_group()
 
 
+def _await_all(board: Board) -> None:
+    """Connect to nothing before all ranks have been forked.
+
+    A fork copies locks as they are. While the store's thread looks up who has connected it holds one of libc's: a rank
+    that was forked then, one in some hundred starts, waited for that lock forever.
+    """
+    while not all(board.read(line).pid for line in board.ranks):
+        time.sleep(LOOK_S)
+
+
 def _join(leader: Leader, rank: int, local: int) -> Ranks:
     """The default group, which is the pair's to use, and one for the harness. NCCL sets itself up here, once."""
+    started: dict[str, float] = {}
+
+    def done(phase: str) -> None:
+        started[phase] = time.monotonic() - leader.settings["hired"]
+
+    done("processes")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // leader.here))
     if torch.cuda.is_available():
         torch.cuda.set_device(local)
+        torch.cuda.synchronize()
+        done("CUDA contexts")
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
     else:
         dist.init_process_group("gloo")
     group = dist.new_group(backend="gloo")
-    return Ranks(rank, dist.get_world_size(), local, group, leader.counters)
+    ranks = Ranks(rank, dist.get_world_size(), local, group, leader.counters, started)
+    if torch.cuda.is_available():
+        ranks.enqueue_meeting()  # NCCL loads its kernels and connects at the first collective
+        torch.cuda.synchronize()
+    done("process group")
+    return ranks
 
 
 def _next(store: TCPStore, asked: int) -> tuple[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from common.python.environment import facts
 from common.python.foreign import read_model
-from common.python.hardware import datasheet
+from common.python.hardware import file_name
 from common.python.journal import write
 from common.python.judgement import headline_row
 from common.python.manifest import digest, git_state
@@ -74,9 +74,7 @@ def place(root: Path, chapter: str, gpu: str) -> Path:
     """`ch07/expectations_h200.json` for "NVIDIA H200". Raises ValueError for what is no chapter."""
     if chapter not in CHAPTERS:
         raise ValueError(f"{chapter!r} is no chapter: ch01 to ch20")
-    sheet = datasheet(gpu)
-    name = (sheet.name if sheet else gpu).lower()
-    return root / chapter / f"expectations_{''.join(c if c.isalnum() else '_' for c in name)}.json"
+    return root / chapter / f"expectations_{file_name(gpu)}.json"
 
 
 def read(path: Path) -> Expectations:

@@ -289,3 +289,9 @@ def datasheet(name: str) -> Datasheet | None:
     """The datasheet of a device by the name that NVML or CUDA reports; None for any other, a MIG slice included."""
     words = re.split(r"[\s-]+", name.strip().lower())
     return _BY_NAME.get(tuple(word for word in words if word not in BRANDS))
+
+
+def file_name(gpu: str) -> str:
+    """What files about a GPU are called: `h200` for "NVIDIA H200"."""
+    sheet = datasheet(gpu)
+    return "".join(letter if letter.isalnum() else "_" for letter in (sheet.name if sheet else gpu).lower())

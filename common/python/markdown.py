@@ -128,6 +128,7 @@ def pair_facts(result: PairResult) -> list[str]:
         and f"peer {result.best_peer}: {interval_text(result.peer_ratio)}, its time over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
+        result.seconds and "seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items()),
         result.seed is not None and f"seed: {result.seed}",
         *result.notes,
     ]

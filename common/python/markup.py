@@ -6,6 +6,13 @@ from html import escape
 
 from common.python.text import printable
 
+# Colours, light and dark, as CSS variables: a page's, or those of a picture that stands alone.
+PALETTE = """
+:root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --raised: #f3f5f7; --faint: #c9d1d9;
+  --good: #1a7f37; --fair: #9a6700; --bad: #cf222e; --peer: #0969da; --mark: #fff3bf; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --raised: #171d25; --faint: #444c56;
+  --good: #3fb950; --fair: #d29922; --bad: #f85149; --peer: #58a6ff; --mark: #3b3212; } }
+"""
 LONGEST_WHOLE = 36  # letters of a cell that is never broken into lines
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from common.python import peak_store
 from common.python.lock import Claim, unclaimed
 from common.python.peak_store import Survey
-from common.python.peak_survey import datasheet_share, figure, survey
+from common.python.peak_survey import curve_text, datasheet_share, figure, survey
 from common.python.performance_targets import datasheet_peaks
 from common.python.runner import open_machine
 from common.python.text import clean, wide_console
@@ -43,6 +43,8 @@ def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim
         print(done.model_dump_json(indent=1))
     else:
         wide_console().print(table(done))
+        for curve in done.curves:
+            print(curve_text(curve))
         print(f"peaks: {path}")
     return path
 

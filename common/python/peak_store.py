@@ -24,6 +24,7 @@ LIBRARIES = {
     "torch": ("torch",),
     "triton": ("triton",),
     "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
+    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
     "cuSPARSELt": ("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12"),
 }
 RESOURCES = {
@@ -42,6 +43,7 @@ RESOURCES = {
     "disk": ("disk_read", "disk_write"),
     "launch": ("launch_eager", "graph_node"),
 }
+BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
 
 Unit = Literal["B/s", "FLOP/s", "OP/s", "s"]
@@ -78,6 +80,30 @@ class Peak(Model):
         return self
 
 
+class Point(Model):
+    """Messages of one size: the median time of one and its 95% interval."""
+
+    bytes: int = Field(gt=0, description="of the message, as one rank holds it")
+    seconds: float = Field(gt=0, allow_inf_nan=False, description="by the slowest rank")
+    low: float = Field(gt=0, allow_inf_nan=False)
+    high: float = Field(gt=0, allow_inf_nan=False)
+
+
+class Curve(Model):
+    """What a kind of message takes between GPUs, over its size."""
+
+    name: str = Field(description="that of the peak which its best point is")
+    ranks: int = Field(ge=2)
+    share: float = Field(gt=0, description="bytes that a link must carry one way, for each byte of the message")
+    method: str
+    points: list[Point] = Field(min_length=1)
+    settings: dict[str, str] = Field(default={}, description="NCCL's and symmetric memory's, in the environment")
+
+    def rate(self, point: Point) -> float:
+        """Bytes a second that a link carried one way: the bus bandwidth of a collective."""
+        return self.share * point.bytes / point.seconds
+
+
 class Survey(Model):
     """All peaks of one machine with one GPU, measured in one go."""
 
@@ -90,6 +116,7 @@ class Survey(Model):
     l2_bytes: float = Field(default=0.0, ge=0, description="the GPU's last cache")
     llc_bytes: float = Field(default=0.0, ge=0, description="the host's last caches together")
     peaks: list[Peak]
+    curves: list[Curve] = Field(default=[], description="of the peaks that ranks measured, over message sizes")
 
 
 def versions(driver: str | None, cuda_driver: str | None) -> dict[str, str | None]:

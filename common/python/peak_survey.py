@@ -1,22 +1,29 @@
 """All peaks of a machine, each asked of a worker in turn, so that one that crashes or hangs leaves only its own gap."""
 
 import math
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from common.python import peak_store
+from common.python.launch import ONE_HOST
 from common.python.machine import Machine
-from common.python.peak_store import NO_GPU, RESOURCE_OF, Peak, Survey
+from common.python.manifest import relevant_environment
+from common.python.peak_store import NO_GPU, RESOURCE_OF, Curve, Peak, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.text import clean
 from common.python.worker import Worker, WorkerError
 
 START_LIMIT_S = 120.0
 PEAK_LIMIT_S = 60.0
+MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
+MESSAGE_NAMES = {"all_reduce": "all-reduce", "nvlink_copy": "peer copy"}
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: the launcher adds some of its own in ranks
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]
 
@@ -39,9 +46,14 @@ def survey(
         crew = _Surveyor(root, Path(scratch), log, deadline)
         try:
             plan = crew.ask("peak_plan", START_LIMIT_S)
-            peaks = []
+            peaks, curves = [], []
             for name, unit in plan["units"].items():
-                peaks.append(crew.measure(name, unit))
+                if name in plan["links"]:
+                    peak, curve = crew.link(name, unit, plan["ranks"])
+                    curves += [curve] if curve else []
+                else:
+                    peak = crew.measure(name, unit)
+                peaks.append(peak)
                 if peaks[-1].reason != NO_GPU:  # on a CPU that is the reason for nearly all of them
                     say(peak_line(peaks[-1], datasheet_peaks(found["device"])))
         finally:
@@ -55,6 +67,7 @@ def survey(
         l2_bytes=plan["l2_bytes"],
         llc_bytes=plan["llc_bytes"],
         peaks=peaks,
+        curves=curves,
     )
 
 
@@ -64,12 +77,16 @@ class _Surveyor:
     def __init__(self, root: Path, scratch: Path, log: Path, deadline: float = math.inf) -> None:
         self._root, self._scratch, self._log, self._deadline = root, scratch, log, deadline
         self._worker: Worker | None = None
-        self._hired = 0
+        self._ranks = self._hired = 0
 
-    def ask(self, command: str, limit_s: float, **arguments: Any) -> Any:
+    def ask(self, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
+        """Have a worker do it, or one with so many ranks."""
+        if ranks != self._ranks:
+            self.dismiss()
         if self._worker is None:
-            settings = {"seed": 0, "reproducible": False}
+            settings = {"seed": 0, "reproducible": False, "ranks": ranks, "launch": asdict(ONE_HOST), "run_id": "peaks"}
             self._worker = Worker(self._root, self._scratch / f"worker{self._hired}", self._log, settings)
+            self._ranks = ranks
             self._hired += 1
         return self._worker.call(command, min(limit_s, self._deadline - time.monotonic()), **arguments)
 
@@ -77,10 +94,27 @@ class _Surveyor:
         try:
             return Peak(**self.ask("peak", PEAK_LIMIT_S, name=name))
         except WorkerError as error:
-            self.dismiss()
-            if time.monotonic() >= self._deadline:
-                raise
-            return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}")
+            return self._failed(name, unit, error)
+
+    def link(
+        self, name: str, unit: peak_store.Unit, ranks: int, sizes: Sequence[int] = MESSAGES
+    ) -> tuple[Peak, Curve | None]:
+        """What messages between GPUs take: the best that was seen, and the curve over their sizes in bytes."""
+        try:
+            answer = self.ask("link", PEAK_LIMIT_S, ranks, name=name, sizes=list(sizes))
+        except WorkerError as error:
+            return self._failed(name, unit, error), None
+        if answer["curve"] is None:
+            return Peak(**answer["peak"]), None
+        asked = {key: value for key, value in relevant_environment(os.environ).items() if key.startswith(SETTINGS)}
+        return Peak(**answer["peak"]), Curve(**answer["curve"] | {"settings": asked})
+
+    def _failed(self, name: str, unit: peak_store.Unit, error: WorkerError) -> Peak:
+        """A peak that is missing, and why. Raises the error once the time for all peaks is over."""
+        self.dismiss()
+        if time.monotonic() >= self._deadline:
+            raise error
+        return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}")
 
     def dismiss(self) -> None:
         if self._worker is not None:
@@ -150,6 +184,21 @@ def peak_line(peak: Peak, sheet: Peaks | None) -> str:
         clean(peak.method),
     )
     return "  ".join(filter(None, parts))
+
+
+def curve_text(curve: Curve) -> str:
+    """One line: `all-reduce: 9.810 us at 1 KiB, 329.1 GB/s at 1 GiB (...)`; the latter is the best of all sizes."""
+    small, best = curve.points[0], max(curve.points, key=curve.rate)
+    how = "; ".join([curve.method, *(f"{name}={value}" for name, value in curve.settings.items())])
+    slow = f"{figure(small.seconds, 's')} at {size_text(small.bytes)}"
+    fast = f"{figure(curve.rate(best), 'B/s')} at {size_text(best.bytes)}"
+    return clean(f"{MESSAGE_NAMES.get(curve.name, curve.name)}: {slow}, {fast} ({how})")
+
+
+def size_text(count: float) -> str:
+    """1 KiB, 64 MiB, 1 GiB: sizes of messages are powers of two."""
+    unit, scale = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if count >= s), ("B", 1))
+    return f"{count / scale:g} {unit}"
 
 
 def figure(value: float, unit: str) -> str:

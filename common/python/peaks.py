@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from common.python import peaks_host, peaks_links, peaks_matrix, peaks_memory
+from common.python import peaks_host, peaks_links, peaks_matrix, peaks_memory, peaks_ranks
 from common.python.peak_sampling import Timer, Unavailable, Way, best_way, device_timer, host_timer
 from common.python.peak_store import NO_GPU, Peak, Unit
 from common.python.preparation import free
@@ -64,6 +64,11 @@ def _compiled(name: str, given: Instruments) -> Peak:
     return peaks_links.compile_peak(name, "cuda", given.until_idle)
 
 
+def _alone(name: str, given: Instruments) -> Peak:
+    """Where there is another GPU, ranks measure it."""
+    raise Unavailable("needs two GPUs")
+
+
 _pcie = peaks_links.pcie_ways
 KINDS: dict[str, Kind] = {
     "hbm_read": _device("B/s", MEMORY_S, peaks_memory.read_ways),
@@ -80,8 +85,7 @@ KINDS: dict[str, Kind] = {
     "pcie_to_device_pageable": _idle("B/s", LINK_S, partial(_pcie, to_device=True, pinned=False)),
     "pcie_to_host_pageable": _idle("B/s", LINK_S, partial(_pcie, to_device=False, pinned=False)),
     "pcie_both": _device("B/s", LINK_S, peaks_links.pcie_both_ways),
-    "nvlink_copy": _device("B/s", LINK_S, peaks_links.peer_ways),
-    "all_reduce": _device("B/s", LINK_S, peaks_links.all_reduce_ways),
+    **{name: Kind("B/s", _alone) for name in peaks_ranks.LINKS},
     "launch_eager": _idle("s", LAUNCH_S, peaks_links.launch_ways),
     "graph_node": _device("s", LAUNCH_S, peaks_links.graph_ways),
     "compile_call": Kind("s", _compiled),
@@ -91,10 +95,15 @@ KINDS: dict[str, Kind] = {
 
 
 def plan() -> dict[str, Any]:
-    """What can be asked for, each with its unit, and the caches that traffic may stay in, in bytes."""
+    """What can be asked for, each with its unit, and the caches that traffic may stay in, in bytes.
+
+    `ranks` are those that measure the links between GPUs, one for each GPU; 0 where there are no such links.
+    """
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size if torch.cuda.is_available() else 0
     units = {name: kind.unit for name, kind in KINDS.items()}
-    return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": peaks_host.cache_bytes()}
+    count = torch.cuda.device_count()
+    linked = {"links": list(peaks_ranks.LINKS), "ranks": count} if count > 1 else {"links": [], "ranks": 0}
+    return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": peaks_host.cache_bytes(), **linked}
 
 
 def measure(name: str, scratch: Path) -> Peak:

@@ -1,16 +1,14 @@
-"""What lies between host and GPUs: PCIe, the links between GPUs, launches, and the dispatch of torch.compile."""
+"""What lies between host and GPU: PCIe, launches, and the dispatch of torch.compile."""
 
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
-from torch.cuda.nccl import all_reduce
 
 from common.python.peak_sampling import Series, Step, Timer, Unavailable, Way, summarise
 from common.python.peak_store import Peak
 
 PCIE_BYTES = 256 * 2**20
-PEER_BYTES = 2**30
 CALLS = 1000  # in a sample of launches, and nodes in a graph
 COMPILED_SAMPLES = 24
 WARM_CALLS = 20
@@ -48,36 +46,6 @@ def pcie_both_ways() -> Iterator[Way]:
         current.wait_stream(down)
 
     yield Way("copy_ of 256 MiB each way on two streams, both counted", 2 * PCIE_BYTES, lambda: step)
-
-
-def peer_ways() -> Iterator[Way]:
-    """One way, from this GPU to another and back. Raises Unavailable where no other GPU can be reached."""
-    own = torch.cuda.current_device()
-    others = [i for i in range(torch.cuda.device_count()) if i != own and torch.cuda.can_device_access_peer(own, i)]
-    if not others:
-        raise Unavailable("needs a second GPU that this one can reach")
-    here, there = (torch.randint(0, 256, (PEER_BYTES,), dtype=torch.uint8, device=i) for i in (own, others[0]))
-    for target, source, direction in ((there, here, "to"), (here, there, "from")):
-        yield Way(f"copy_ of 1 GiB {direction} GPU {others[0]}", PEER_BYTES, _copy(target, source))
-
-
-def _copy(target: Tensor, source: Tensor) -> Callable[[], Step]:
-    return lambda: lambda: target.copy_(source, non_blocking=True)
-
-
-def all_reduce_ways() -> Iterator[Way]:
-    """Bus bandwidth, as NCCL's own tests define it: 2 (n - 1) / n times the bytes of one rank's buffer.
-
-    One process drives all GPUs: which processes the GPUs belong to does not matter to the links. Raises Unavailable
-    with one GPU.
-    """
-    count = torch.cuda.device_count()
-    if count < 2:
-        raise Unavailable("needs two GPUs")
-    parts = [torch.randn(PEER_BYTES // 4, device=index) for index in range(count)]
-    sums = [torch.empty_like(part) for part in parts]
-    bus_bytes = 2 * (count - 1) / count * PEER_BYTES
-    yield Way(f"NCCL, 1 GiB of float32 on each of {count} GPUs", bus_bytes, lambda: lambda: all_reduce(parts, sums))
 
 
 def launch_ways() -> Iterator[Way]:

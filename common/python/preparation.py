@@ -68,6 +68,7 @@ class Preparation:
     ranks: Ranks = ALONE
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
+    frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
@@ -85,6 +86,7 @@ class Preparation:
         at("workload", "inputs")
         self.everyone = self._draw()
         self.inputs = self.everyone[self.ranks.rank]
+        self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
         order = list(prepares)
         self.seeds.shuffle(order)
         failures = {}
@@ -96,6 +98,10 @@ class Preparation:
                 if self.ranks.size > 1:
                     raise  # the other ranks may be waiting for this one in a collective
                 failures[name] = error
+                try:
+                    self.overwrote("prepare or step")  # the others are to find what was drawn
+                except RuntimeError as lost:  # the device, by an illegal access: nobody works in this process any more
+                    raise error from lost
         return failures
 
     def _draw(self) -> list[Inputs]:
@@ -106,9 +112,10 @@ class Preparation:
                 self.workload.inputs(Draw(self.device, seed, self.scratch, rank, size), **self.size)
                 for rank in range(size)
             ]
-            unknown = {*self.workload.frozen, *self.workload.mutates} - set(inputs[0])
+            unknown = {*self.workload.frozen, *self.workload.mutates, *self.workload.as_drawn} - set(inputs[0])
             if unknown:
-                raise Rejected(f"frozen or mutates names {sorted(unknown)}, the inputs are {sorted(inputs[0])}")
+                named = "frozen, mutates or as_drawn names"
+                raise Rejected(f"{named} {sorted(unknown)}, the inputs are {sorted(inputs[0])}")
             self.files = [path for path in self.scratch.rglob("*") if path.is_file()]
             if self.files:
                 os.sync()  # pages still to be written cannot be dropped from the page cache
@@ -120,7 +127,6 @@ class Preparation:
         clear_workspaces()
         own = {key: clone(self.inputs[key]) for key in self.workload.mutates}
         given = {**self.inputs, **own}
-        frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
         before = allocated_bytes()
         try:
             compiled: dict[str, float] = {}
@@ -137,12 +143,8 @@ class Preparation:
                 called = now_ns()
             if replaced := restore():
                 raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
-            if spoilt := differing(self.inputs, frozen):
-                for key in spoilt:
-                    overwrite(self.inputs[key], frozen[key], key)
-                raise Rejected(
-                    f"prepare or step overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen"
-                )
+            if overwrote := self.overwrote("prepare or step"):
+                raise Rejected(overwrote)
             if left := self.left_changed("prepare or step"):
                 raise Rejected(left)
         except Exception as error:
@@ -161,6 +163,17 @@ class Preparation:
         many = "put it back, or declare isolated=True, which gives each variant a process of its own"
         return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
 
+    def overwrote(self, what: str) -> str | None:
+        """Which frozen inputs `what` overwrote, if any; they hold again what was drawn."""
+        spoilt = differing(self.inputs, self.frozen)
+        for key in spoilt:
+            overwrite(self.inputs[key], self.frozen[key], key)
+        return f"{what} overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen" if spoilt else None
+
+    def pristine(self) -> Inputs:
+        """What the inputs hold now, where a step cannot reach it. The frozen are not copied again for every trial."""
+        return {key: self.frozen[key] if key in self.frozen else clone(value) for key, value in self.inputs.items()}
+
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""
         for inputs, fresh in zip(self.everyone, self._draw()):
@@ -178,7 +191,7 @@ class Preparation:
         """
         try:
             by_rank = [*self.everyone[: self.ranks.rank], inputs, *self.everyone[self.ranks.rank + 1 :]]
-            doubled = [pytree.tree_map(lambda leaf: _doubled(leaf, self.device), one) for one in by_rank]
+            doubled = [self._doubled(one) for one in by_rank]
             output: Output
             if self.ranks.size > 1:
                 output = self.workload.reference(self.ranks.rank, **{key: [d[key] for d in doubled] for key in inputs})
@@ -189,6 +202,11 @@ class Preparation:
             raise
         except Exception as error:
             raise VariantError("workload", error) from error
+
+    def _doubled(self, inputs: Inputs) -> Inputs:
+        """Clones in float64, but for the inputs that the reference widens itself."""
+        wide = {key: value for key, value in inputs.items() if key not in self.workload.as_drawn}
+        return inputs | pytree.tree_map(lambda leaf: _doubled(leaf, self.device), wide)
 
     def evict_files(self) -> None:
         """Drop the scratch files from the page cache, as the flush drops data from L2."""
@@ -239,7 +257,9 @@ def tensors(tree: Any) -> list[Tensor]:
 def _doubled(leaf: Any, device: torch.device) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    return leaf.detach().to(device, torch.float64 if leaf.dtype.is_floating_point else leaf.dtype, copy=True)
+    moved = leaf.detach().to(device)  # as it is: in one call torch widens it on the host, and sends twice as much
+    wide = torch.float64 if leaf.dtype.is_floating_point else leaf.dtype
+    return moved.to(wide, copy=leaf.device.type == device.type)
 
 
 def overwrite(target: Any, source: Any, key: str) -> None:

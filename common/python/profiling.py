@@ -24,13 +24,17 @@ At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 
 
-def why(variants: list[Prepared], device: torch.device, trace: Path, at: At, ranks: Ranks = ALONE) -> dict[str, Why]:
+def why(
+    variants: list[Prepared], device: torch.device, trace: Path, at: At, ranks: Ranks = ALONE, isolated: bool = False
+) -> dict[str, Why]:
     """Kernels, synchronisations, bytes copied and peak memory of a step of each.
 
     The Chrome trace is left in `trace`; `at` hears whose step is next. Of several ranks, the one that came last to a
-    collective tells how long the device was busy: on the others it was busy with waiting as well.
+    collective tells how long the device was busy: on the others it was busy with waiting as well. `isolated` says that
+    the variant has this process to itself: then the memory that counts is what its allocator reserves.
     """
-    peaks = {variant.name: _peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
+    peak_bytes = _peak_reserved_bytes if isolated else _peak_bytes
+    peaks = {variant.name: peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     with profile(activities=activities) as profiler:
         for variant in variants:
@@ -62,6 +66,18 @@ def _peak_bytes(variant: Prepared) -> float | None:
     torch.cuda.synchronize()
     held = variant.held_bytes or 0.0
     return held + torch.cuda.max_memory_allocated() - before if held >= 0 else None
+
+
+def _peak_reserved_bytes(variant: Prepared) -> float:
+    """The same of what the allocator reserves, from an empty cache on: all that other programs cannot have."""
+    gc.collect()
+    variant.output = []
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    variant.step()
+    torch.cuda.synchronize()
+    return max(variant.held_bytes or 0.0, 0.0) + torch.cuda.max_memory_reserved() - before
 
 
 def _read(events: list[Event], name: str, device: torch.device) -> Why:

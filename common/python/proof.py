@@ -16,7 +16,6 @@ from common.python.preparation import (
     Preparation,
     Prepared,
     VariantError,
-    clone,
     differing,
     overwrite,
     settle,
@@ -43,7 +42,9 @@ def prove(
     Raises VariantError when the workload's own inputs or reference raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    meanwhile = prep.left_changed("a step, while timed,")  # the proofs tell whose, if it does so again
+    timed = "a step, while timed,"  # the proofs tell whose, if it does so again
+    spoilt, left = prep.overwrote(timed), prep.left_changed(timed)
+    meanwhile = prep.ranks.agree(spoilt or left)
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
@@ -53,7 +54,7 @@ def prove(
             poison(prep.variants[name].output)
         at("workload", "reference")
         prep.refill()
-        pristine = clone(prep.inputs)
+        pristine = prep.pristine()
         expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
         for name in living:
             at(name, f"proof {when}")

@@ -22,6 +22,7 @@ class Ranks:
     local: int = 0  # its number on its host, and that of its GPU
     group: Any = None  # of the harness, on gloo: what a pair does in the default group cannot match what is said here
     counters: memoryview | None = None  # in memory that the ranks of one host share, a number each
+    started: dict[str, float] = field(default_factory=dict)  # when each phase of the start was done, in seconds of it
     meetings: int = field(default=0, init=False)
     token: Tensor | None = field(default=None, init=False)
 
@@ -50,6 +51,14 @@ class Ranks:
         smallest = torch.tensor(value, dtype=torch.float64)
         dist.all_reduce(smallest, dist.ReduceOp.MIN, group=self.group)
         return float(smallest)
+
+    def slowest(self, times: list[float]) -> list[float]:
+        """Each time as the rank that took longest read it."""
+        if self.size == 1:
+            return times
+        longest = torch.tensor(times, dtype=torch.float64)
+        dist.all_reduce(longest, dist.ReduceOp.MAX, group=self.group)
+        return longest.tolist()
 
     def meet(self) -> None:
         """Return when all ranks have come: those of one host within a microsecond of each other.

@@ -16,7 +16,7 @@ from common.python.markdown import (
     speed_rows,
     times_cells,
 )
-from common.python.markup import Inside, Markup, bullets, escaped, folded, table, tag
+from common.python.markup import PALETTE, Inside, Markup, bullets, escaped, folded, table, tag
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report import COLUMNS, bytes_text, footers, on_cpu, rows, suite_title, time_text, trusted
 from common.python.report_plots import gain_chart, on_roofline, roofline_chart, sample_chart
@@ -27,10 +27,6 @@ from common.python.text import clean
 # A second lock on the door: even if some text became markup, no browser would run or fetch anything for it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
-:root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --raised: #f3f5f7; --faint: #c9d1d9;
-  --good: #1a7f37; --fair: #9a6700; --bad: #cf222e; --peer: #0969da; --mark: #fff3bf; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --raised: #171d25; --faint: #444c56;
-  --good: #3fb950; --fair: #d29922; --bad: #f85149; --peer: #58a6ff; --mark: #3b3212; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 80rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; -webkit-text-size-adjust: 100%; }
@@ -72,7 +68,7 @@ def page(run: Run, root: Path) -> str:
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{escaped(POLICY)}">'),
         tag("title", name),
-        Markup(f"<style>{STYLE}</style>"),
+        Markup(f"<style>{PALETTE}{STYLE}</style>"),
     ]
     pages = [_pair(index, result, summary.manifest, root) for index, result in enumerate(summary.pairs)]
     body = [*_headline(summary), *_charts(run), *_environment(run), *pages]

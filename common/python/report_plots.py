@@ -8,7 +8,9 @@ small. Names are cut to what fits and are never parsed: a dollar sign in one is 
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -16,10 +18,12 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import IdentityTransform
 
 from common.python.judgement import headline_row, times
 from common.python.markup import Markup, escaped
 from common.python.performance_targets import Peaks, peak_text
+from common.python.plot_labels import name_points
 from common.python.report import headline_spread, rows, time_text, trusted
 from common.python.results import Interval, PairResult, VariantResult
 from common.python.roster import CONTROL
@@ -51,7 +55,9 @@ STYLE: dict[Any, Any] = {
 WIDTH, RIGHT = 6.6, 1.35  # inches: the whole chart, and the words right of its axes
 LETTERS, LETTER = 32, 0.075  # of a name, and inches that one takes
 GAINS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100, 1e3, 1e4, 1e5, 1e6)  # ticks
-NAME_WIDTH, NAME_HEIGHT = 130, 11  # points that a name on the roofline keeps free
+ROOFLINE = (8.8, 6.4)  # inches: it has many names
+NAME_HEIGHT = 12  # points from the name of one roof to the next
+SAME_ROOF = 1.01  # roofs that differ by less share a name
 MOST_BINS = 48
 REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; what lies further out is counted
 
@@ -72,7 +78,7 @@ def gain_chart(results: Sequence[PairResult]) -> Markup:
                 reach += _gain(axes, y, result, variant, variant is own)
         axes.set_xlim(min(reach) / 1.1, max(reach) * 1.1)
         _gain_ticks(axes)
-        return _svg(figure, "gains", "Gain of each pair over its baseline, with its interval")
+        return as_svg(figure, "gains", "Gain of each pair over its baseline, with its interval")
 
 
 def _gain(axes: Any, y: float, result: PairResult, variant: VariantResult, leads: bool) -> list[float]:
@@ -114,29 +120,31 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks) -> Markup | None
     if not shown:
         return None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 4.2))
-        axes = figure.add_axes((0.1, 0.11, 0.86, 0.86))
+        figure = Figure(figsize=ROOFLINE)
+        axes = figure.add_axes((0.08, 0.09, 0.76, 0.89))  # the roofs' names stand on the right of them
         axes.set_xscale("log")
         axes.set_yscale("log")
         heights = [height for result in shown for height in _points(axes, result)]
         intensities = [_intensity(result) for result in shown]
         roofs = {result.cost.dtype: peaks.values[result.cost.dtype] for result in shown if result.cost}
-        ridges = [roof / peaks.values["hbm"] for roof in roofs.values()]
-        low, high = min(intensities + ridges) / 4, max(intensities + ridges) * 8
-        for dtype, roof in roofs.items():
-            ridge = roof / peaks.values["hbm"]
-            axes.plot([low, ridge, high], [low * peaks.values["hbm"], roof, roof], color=INK, linewidth=1)
-            axes.text(high, roof * 1.08, f"{dtype} {peak_text(dtype, roof)}", ha="right")
-        slope = max(ridges) / 5  # the words stand on the left of the slope
-        axes.text(slope, slope * peaks.values["hbm"] * 1.3, f"HBM {peak_text('hbm', peaks.values['hbm'])}", ha="right")
+        hbm = peaks.values["hbm"]
+        ridges = [roof / hbm for roof in roofs.values()]
+        low, high = min(intensities + ridges) / 4, max(intensities + ridges) * 6
+        for roof in roofs.values():
+            axes.plot([low, roof / hbm, high], [low * hbm, roof, roof], color=INK, linewidth=1)
         axes.set_xlim(low, high)
-        axes.set_ylim(min([*heights, low * peaks.values["hbm"]]) / 2, max(roofs.values()) * 2)
+        axes.set_ylim(min([*heights, low * hbm]) / 2, max([*heights, *roofs.values()]) * 8)
         axes.set_xlabel("FLOPs for each byte that the problem must move")
         axes.set_ylabel("TFLOP/s")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e12:g}"))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        _name_points(axes, shown)
-        return _svg(figure, "roofline", "Roofline: each variant under the peaks of this machine")
+        _name_roofs(axes, roofs)
+        slope = max(ridges) / 5, max(ridges) / 5 * hbm
+        name_points(axes, [(f"HBM {peak_text('hbm', hbm)}", slope)])
+        alike = Counter(result.name for result in shown)
+        keys = [result.name if alike[result.name] == 1 else result.key for result in shown]
+        name_points(axes, [(name_text(key), _headline_point(one)) for key, one in zip(keys, shown)], fontsize=8)
+        return as_svg(figure, "roofline", "Roofline: each variant under the peaks of this machine")
 
 
 def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:
@@ -177,27 +185,30 @@ def _points(axes: Any, result: PairResult) -> list[float]:
     return list(heights.values())
 
 
-def _name_points(axes: Any, shown: Sequence[PairResult]) -> None:
-    """Each pair's name beside its headline point, moved down or up where it would cover another name."""
-    taken: list[tuple[float, float]] = []
-    shifts = [step * NAME_HEIGHT for step in sorted(range(-len(shown), len(shown) + 1), key=abs)]
+def _name_roofs(axes: Any, roofs: Mapping[str, float]) -> None:
+    """Right of each roof its name, moved apart from the next one where they would touch; roofs alike share one."""
+    names: list[tuple[str, str, float]] = []
+    for dtype, roof in sorted(roofs.items(), key=lambda one: one[1]):
+        text = peak_text(dtype, roof)
+        if names and roof <= names[-1][2] * SAME_ROOF and text.split()[1] == names[-1][1].split()[1]:
+            names[-1] = f"{names[-1][0]}/{dtype}", *names[-1][1:]
+        else:
+            names.append((dtype, text, roof))
+    heights = [float(axes.transData.transform((1, roof))[1]) for *_, roof in names]
+    for _ in range(99):
+        for below, above in pairwise(range(len(names))):
+            apart = max(0.0, NAME_HEIGHT - (heights[above] - heights[below])) / 2
+            heights[below] -= apart
+            heights[above] += apart
+    for (dtypes, text, _), y in zip(names, heights):
+        axes.text(axes.bbox.x1 + 5, y, f"{dtypes} {text}", va="center", transform=IdentityTransform())
 
-    def covers(x: float, y: float, left: float, base: float) -> bool:
-        return abs(x - left) < NAME_WIDTH and abs(y - base) < NAME_HEIGHT
 
-    turn = axes.bbox.x0 + 0.7 * axes.bbox.width
-    for result in sorted(shown, key=_intensity):
-        own = headline_row(result)
-        height = (_rate(result, own) if own else None) or next(
-            filter(None, (_rate(result, v) for v in result.variants))
-        )
-        x, y = axes.transData.transform((_intensity(result), height))
-        side = 1 if x < turn else -1
-        x += 7 * side
-        y += next(shift for shift in shifts if not any(covers(x, y + shift, *other) for other in taken))
-        taken.append((x, y))
-        place = axes.transData.inverted().transform((x, y))
-        axes.text(*place, name_text(result.key), fontsize=8, va="center", ha="left" if side > 0 else "right")
+def _headline_point(result: PairResult) -> tuple[float, float]:
+    """Where the variant that speaks for a pair stands, or the first that can be shown."""
+    own = headline_row(result)
+    rates = (_rate(result, variant) for variant in (*([own] if own else []), *result.variants))
+    return _intensity(result), next(filter(None, rates))
 
 
 def sample_chart(result: PairResult) -> Markup | None:
@@ -226,7 +237,8 @@ def sample_chart(result: PairResult) -> Markup | None:
         axes.set_xlim(-far, far)
         axes.set_xlabel("off the median")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+g}%" if value else "0"))
-        return _svg(figure, f"samples {result.key}", f"Samples of {clean(result.key)} about the median of each variant")
+        about = f"Samples of {clean(result.key)} about the median of each variant"
+        return as_svg(figure, f"samples {result.key}", about)
 
 
 def _far(offsets: "np.ndarray[Any, Any]") -> float:
@@ -263,13 +275,13 @@ def name_text(name: str) -> str:
     return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
 
-def _svg(figure: Figure, name: str, title: str) -> Markup:
+def as_svg(figure: Figure, name: str, title: str) -> Markup:
     """The figure as an element of a page: no prologue or metadata, ids of its own, the page's colours."""
     out = io.StringIO()
     salt: dict[Any, Any] = {"svg.hashsalt": name}
     with matplotlib.rc_context(salt):
         FigureCanvasSVG(figure).print_svg(out, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    svg = out.getvalue()
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
-    svg = re.sub(r"(fill|stroke): (#00000[1-6])", lambda match: f"{match[1]}: {CSS[match[2]]}", svg)
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{escaped(title)}" ', 1))
+    text = out.getvalue()
+    text = re.sub(r'<g id="[^"]*"', "<g", text[text.index("<svg") :])
+    text = re.sub(r"(fill|stroke): (#00000[1-6])", lambda match: f"{match[1]}: {CSS[match[2]]}", text)
+    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escaped(title)}" ', 1))

@@ -1,14 +1,18 @@
 """What a variant needs beyond its problem. An unmet need is `unsupported` with the reason, never worked around."""
 
 import importlib.util
+import os
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from common.python.machine import Machine
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @dataclass(frozen=True)
@@ -18,19 +22,24 @@ class Requirements:
     sm: int | None = None  # least compute capability, as in sm_80: 80
     targets: tuple[str, ...] = ()  # the only architectures it is for, such as sm_90a
     gpus: int = 0
-    memory_gib: float = 0.0  # of one GPU
+    memory_gib: float = 0.0  # of one GPU, at bench size; without a GPU the smaller sizes run
     host_memory_gib: float = 0.0
     cores: int = 1  # that this process may use
     modules: tuple[str, ...] = ()  # Python modules to import
     tools: tuple[str, ...] = ()  # programs on the PATH
     headers: tuple[str, ...] = ()  # C headers that nvcc must find
     numa_nodes: int = 1
+    direct_io: bool = False  # files of the scratch folder can be read past the page cache
+    huge_pages: bool = False  # of 2 MiB, for memory that asks for them
 
     def __post_init__(self) -> None:
         for name in ("gpus", "cores", "numa_nodes", "sm"):
             value = getattr(self, name)
             if type(value) is not int and not (name == "sm" and value is None):
                 raise TypeError(f"needs({name}={value!r}) must be a whole number")
+        for name in ("direct_io", "huge_pages"):
+            if type(value := getattr(self, name)) is not bool:
+                raise TypeError(f"needs({name}={value!r}) must be True or False")
         for name in ("memory_gib", "host_memory_gib"):
             value = getattr(self, name)
             if type(value) not in (int, float):
@@ -55,6 +64,8 @@ def needs(
     tools: Sequence[str] = (),
     headers: Sequence[str] = (),
     numa_nodes: int = 1,
+    direct_io: bool = False,
+    huge_pages: bool = False,
 ) -> Requirements:
     """Declare what a variant needs: `requires = needs(sm=90, memory_gib=40, modules=["liger_kernel"])`."""
     for name, value in {"targets": targets, "modules": modules, "tools": tools, "headers": headers}.items():
@@ -71,6 +82,8 @@ def needs(
         tools=tuple(tools),
         headers=tuple(headers),
         numa_nodes=numa_nodes,
+        direct_io=direct_io,
+        huge_pages=huge_pages,
     )
 
 
@@ -96,7 +109,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     """
     reasons = []
     gpus = machine.gpus
-    wants_gpu = required.gpus or required.sm or required.targets or required.memory_gib
+    wants_gpu = required.gpus or required.sm or required.targets
     if wants_gpu and len(gpus) < max(required.gpus, 1):
         reasons.append(f"needs {_count(max(required.gpus, 1), 'GPU')}, found {len(gpus)}")
     elif wants_gpu:
@@ -105,14 +118,18 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
             reasons.append(f"needs sm_{required.sm} or later, found sm_{gpu.sm}")
         if required.targets and gpu.sm not in {_sm(target) for target in required.targets}:
             reasons.append(f"is for {', '.join(required.targets)}, found sm_{gpu.sm}")
-        if gpu.memory_gib < required.memory_gib:
-            reasons.append(f"needs {required.memory_gib:g} GiB of GPU memory, found {gpu.memory_gib:.0f}")
+    if gpus and gpus[0].memory_gib < required.memory_gib:
+        reasons.append(f"needs {required.memory_gib:g} GiB of GPU memory, found {gpus[0].memory_gib:.0f}")
     if machine.memory_gib < required.host_memory_gib:
         reasons.append(f"needs {required.host_memory_gib:g} GiB of host memory, found {machine.memory_gib:.0f}")
     if machine.cores < required.cores:
         reasons.append(f"needs {_count(required.cores, 'core')}, found {machine.cores}")
     if machine.numa_nodes < required.numa_nodes:
         reasons.append(f"needs {_count(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
+    if required.direct_io and not reads_directly(folder := Path(tempfile.gettempdir())):
+        reasons.append(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} refuses it: set TMPDIR")
+    if required.huge_pages and not gives_huge_pages():
+        reasons.append(f"needs huge pages on request, {HUGE_PAGES} does not give them: a superuser can")
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
     reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
     if required.headers and not reasons:  # asking nvcc where it looks takes a process
@@ -120,6 +137,21 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
 
         reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
     return reasons
+
+
+def reads_directly(folder: Path) -> bool:
+    """Whether a file in this folder can be opened with O_DIRECT; memory and some layered filesystems refuse that."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="benchmark-") as file:
+        try:
+            os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
+        except OSError:
+            return False
+    return True
+
+
+def gives_huge_pages(mode: Path = HUGE_PAGES) -> bool:
+    """Whether the kernel, by what it says of itself, makes pages of 2 MiB for memory that madvise asks them for."""
+    return mode.is_file() and "[never]" not in mode.read_text()
 
 
 def _count(n: int, noun: str) -> str:

@@ -127,7 +127,9 @@ class Why(Model):
     syncs: int = 0
     copied_bytes: float = 0.0
     busy_us: float | None = Field(default=None, description="union of kernel and copy times on the device")
-    peak_bytes: float | None = Field(default=None, description="device memory at the variant's peak, inputs aside")
+    peak_bytes: float | None = Field(
+        default=None, description="device memory at the variant's peak, inputs aside; reserved, where it is isolated"
+    )
     top: list[str] = Field(default=[], description="the longest kernels (operators on a CPU), by time")
     metrics: dict[str, float] = Field(
         default={}, description="by name and unit: what the variant tells of a step, and what torch.compile did first"

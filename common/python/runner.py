@@ -6,7 +6,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,7 +33,7 @@ from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
 from common.python.topology import topology_of
-from common.python.worker import Worker, WorkerError, warm_up_forkserver
+from common.python.worker import COMPILERS, Worker, WorkerError, warm_up_forkserver
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
@@ -222,7 +222,7 @@ def open_suite(
     if options.reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
-        machine, found = open_machine(options.root, folder)
+        machine, found = open_machine(options.root, folder, pairs)
     claim(found.get("uuid"))
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
@@ -245,15 +245,23 @@ def open_suite(
     return suite
 
 
-def open_machine(root: Path, folder: Path) -> tuple[Machine, dict[str, Any]]:
-    """This machine as a worker can use it, and its device as torch sees it. Raises RuntimeError if no worker starts."""
+def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
+    """This machine as a worker can use it, and its device as torch sees it; its workers are to hold these pairs.
+
+    Raises RuntimeError if no worker starts.
+    """
     machine = host()
     if not machine.gpus:
         os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
-    warm_up_forkserver()
+    warm_up_forkserver(*([COMPILERS] if machine.gpus and any(map(compiles, pairs)) else []))
     found = describe(root, folder)
     return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
+
+
+def compiles(pair: Pair) -> bool:
+    """Whether a file of it mentions torch.compile."""
+    return any(b"torch.compile" in v.path.read_bytes() for v in pair.variants if v.problem is None)
 
 
 def asked(options: Options) -> dict[str, str | int | float | bool | None]:

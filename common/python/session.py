@@ -65,6 +65,7 @@ class Session:
         try:
             with self._phase("start"):
                 self._open()
+            self._split_start()
             for size in self.settings.prove_at:
                 self._prove_at(size)
             if self.roster.timed and not self.roster.nothing_left():
@@ -75,7 +76,9 @@ class Session:
             self.roster.blame(error.who, error.reason)
         finally:
             if self.crew is not None:
+                started = time.monotonic()
                 self.crew.dismiss()
+                self.result.seconds["end"] = time.monotonic() - started
                 self.result.log = self.crew.logs()
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
         return judge(self.result, self.settings.peaks)
@@ -93,6 +96,13 @@ class Session:
         if facts["shape"] is not None:
             result.size, result.shape = self.settings.size, facts["shape"]
             result.cost = Cost(**facts["cost"])
+
+    def _split_start(self) -> None:
+        """Of ranks: what their processes, their CUDA contexts and their process group took of the start."""
+        before = 0.0
+        for phase, done in self.facts["started"].items():
+            self._move_seconds(done - before, "start", phase)
+            before = done
 
     def _hire(self, index: int, fresh: bool) -> Worker:
         log = self.settings.folder / "logs" / f"worker{index}.log"
@@ -162,9 +172,9 @@ class Session:
         if self.roster.nothing_left():
             return False
         names = self._partakers(everybody)
-        if index == 0:
-            self.result.floor_us = self._crew.start_clocks()
         with self._phase("warm-up"):
+            if index == 0:
+                self.result.floor_us = self._crew.start_clocks()
             limit_s = FIRST_WARM_S if index == 0 else LATER_WARM_S
             count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
@@ -246,10 +256,9 @@ class Session:
         if index == 1 and not self.settings.iterations:
             timed = {name for name in spent if self.roster.row(name).role != "baseline"}
             self.slow = {name for name in timed if spent[name] > SLOW_PREPARE_S}
-        for name in spent if index == 0 else ():
-            if name != CONTROL:
-                self.roster.row(name).prepare_s = answer["prepare_s"][name]
-                self.roster.row(name).first_call_s = answer["first_call_s"][name]
+        for name in _proven(list(spent)) if index == 0 else ():
+            self.roster.row(name).prepare_s = answer["prepare_s"][name]
+            self.roster.row(name).first_call_s = answer["first_call_s"][name]
 
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
         answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)

@@ -17,6 +17,7 @@ TAIL = 8000  # characters at the end of a log, in which a stack is looked for
 WAITING = (  # what a stack without the variant's own file says of a rank; the first that is found
     (r"/ranks\.py", "waits for the other ranks"),
     (r"/distributed\.py.* in _next", "has done its part"),
+    (r"/distributed\.py.* in _join", "joins the other ranks"),
     (r" in synchronize", "waits for its GPU"),
 )
 

@@ -3,12 +3,11 @@
 import multiprocessing
 import os
 import re
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,29 +25,13 @@ from common.python.roster import Roster, new_row
 from common.python.runner import PAIR_LIMIT_S, open_machine
 from common.python.session import Session
 from common.python.settings import Settings
+from common.python.verify_report import SILENCE, Listener, Report, Say
 
+GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
 ENDED = "another problem of its pair came first"
 RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
 DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # as its death is told of
-Show = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a sweep found, and what it took."""
-
-    checks: list[Check]
-    pairs: int
-    seconds: float
-
-    @property
-    def problems(self) -> list[Problem]:
-        return [problem for check in self.checks for problem in check.problems]
-
-    @property
-    def nothing_checked(self) -> bool:
-        return not any(check.passed or check.problems for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -73,6 +56,13 @@ class Place:
                 return "; ".join(reasons)
         return None
 
+    @property
+    def jobs(self) -> int:
+        """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
+        if self.device == CPU:
+            return self.machine.cores
+        return max(1, min(self.machine.cores // 2, int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         return Settings(
@@ -82,8 +72,8 @@ class Place:
             size="bench",
             seed=SEED,
             device=self.device,
-            time_limit_s=PAIR_LIMIT_S,
-            prove_at=("test",) if self.device == "cpu" else ("test", "bench"),
+            time_limit_s=PAIR_LIMIT_S * (1 if self.device == CPU else 2),  # there are more sizes, and others at work
+            prove_at=("test",) if self.device == CPU else ("test", "bench"),
         )
 
 
@@ -92,10 +82,10 @@ def verify(
     targets: Sequence[str],
     build: bool = True,
     execute: bool = True,
-    show: Show = lambda doing: None,
+    listener: Listener = SILENCE,
     claim: Claim = unclaimed,
 ) -> Report:
-    """Check the pairs that the targets name, and their chapters; `show` hears what is being done, `claim` locks a GPU.
+    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU.
 
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
@@ -105,37 +95,47 @@ def verify(
     pairs = select(list(whole.values()), asked)
     sources, sound = check_sources(pairs, whole)
     checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
+    for check in checks:
+        listener.tell(check)
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         if execute and pairs:
             # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-            machine, found = open_machine(root, Path(scratch))
+            machine, found = open_machine(root, Path(scratch), pairs)
             if found["device"] != CPU:
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
             place = Place(root, Path(scratch), machine, found["device"], whole, sound)
-            with _executing(pairs, place, show) as executed:
-                compilation = check_compilation(pairs, sound, root, build, show)
+            with _executing(pairs, place, listener) as executed:
+                compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
                 checks += executed()
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
-            compilation = check_compilation(pairs, sound, root, build, show)
+            compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
     return Report([*checks, compilation], len(pairs), time.monotonic() - started)
 
 
 @contextmanager
-def _executing(pairs: Sequence[Pair], place: Place, show: Show) -> Iterator[Callable[[], list[Check]]]:
+def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Iterator[Callable[[], list[Check]]]:
     """Execute pairs while what is inside goes on; gives the function that waits for them."""
-    jobs = place.machine.cores if place.device == "cpu" else 1  # at `bench` size one pair may fill the GPU
-    with ThreadPoolExecutor(jobs) as pool:
-        parts = [pool.submit(execute_pair, pair, place, show) for pair in pairs]
+
+    def execute(pair: Pair, alone: bool = place.device == CPU) -> tuple[Check, ...]:
+        """Nothing for a pair that ran out of memory beside others: they may have had it."""
+        checks = execute_pair(pair, place, listener.doing)
+        if not alone and any("out of memory" in problem.message for check in checks for problem in check.problems):
+            return ()
+        return tuple(map(listener.tell, checks))
+
+    with ThreadPoolExecutor(place.jobs) as pool:
+        parts = [pool.submit(execute, pair) for pair in pairs]
 
         def executed() -> list[Check]:
             whole = [Check("imports"), Check("proofs")]
-            for part in parts:
-                for check, more in zip(whole, part.result()):
+            wait(parts)
+            for pair, part in zip(pairs, parts):
+                for check, more in zip(whole, part.result() or execute(pair, alone=True)):
                     check.add(more)
             return whole
 
@@ -150,7 +150,7 @@ def _executing(pairs: Sequence[Pair], place: Place, show: Show) -> Iterator[Call
             raise
 
 
-def execute_pair(pair: Pair, place: Place, show: Show) -> tuple[Check, Check]:
+def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
     """Import what can be imported here and prove what can run: at `test` size, on a GPU at `bench` size too."""
     imports, proofs = Check("imports"), Check("proofs")
     able: list[Variant] = []
@@ -209,7 +209,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
 
 
-def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Show) -> Check:
+def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Say) -> Check:
     """Whether the sound CUDA and Triton sources compile for every target; what spills is a warning."""
     check = Check("compilation")
     for pair in pairs:
@@ -242,32 +242,3 @@ def said_by_compiler(failed: Compiled) -> str:
     said = said.removeprefix(f"{failed.source}({failed.line}): ")
     raised = RAISED.fullmatch(said)
     return f"{raised[1]}: {raised[4]}" if raised and (raised[2], raised[3]) == (name, str(failed.line)) else said
-
-
-@contextmanager
-def follow() -> Iterator[Show]:
-    """A listener for `verify`: on a terminal one line that says what is being done, in a pipe nothing."""
-    if not sys.stdout.isatty():
-        yield lambda doing: None
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    with Console().status("reading") as status:
-        yield lambda doing: status.update(Text(doing))
-
-
-def print_report(report: Report) -> None:
-    """A line for each problem, then the counts by kind, then what could not be done, by reason."""
-    for check in report.checks:
-        for problem in (*check.warnings, *check.problems):
-            print(problem)
-    print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
-    for check in report.checks:
-        counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
-        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check.name, *counts))
-    for check in report.checks:
-        for reason, count in (+check.not_done).most_common():
-            print(f"not done: {count} {check.name}: {reason}")
-    each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
-    print(f"{report.pairs} pairs in {report.seconds:.1f} s{each}")

@@ -24,6 +24,7 @@ from common.python.reaper import children, parent_of, split
 from common.python.state_board import Board, how_ended
 
 PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
+COMPILERS = "common.python.compilers"  # to import besides where something will be compiled
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
@@ -38,9 +39,9 @@ class WorkerError(Exception):
         self.kind, self.who, self.reason, self.out_of_memory = kind, who, reason, out_of_memory
 
 
-def warm_up_forkserver() -> None:
-    """Start importing torch in the background while the parent still reads files."""
-    multiprocessing.set_forkserver_preload(PRELOAD)
+def warm_up_forkserver(*further: str) -> None:
+    """Start importing torch, and `further` modules, in the background while the parent still reads files."""
+    multiprocessing.set_forkserver_preload([*PRELOAD, *further])
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # which unblocks Ctrl-C behind itself: not inside
@@ -80,7 +81,7 @@ class Worker:
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid, self._at_work = Channel(ours), 0, False
-        settings = settings | {"fresh": fresh}
+        settings = settings | {"fresh": fresh, "hired": time.monotonic()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():

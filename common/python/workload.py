@@ -105,6 +105,8 @@ class Workload:
     tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.
     frozen: inputs that `prepare` may digest ahead (weights); they are not refilled.
     mutates: inputs that a step may write (parameters, a KV cache); each variant has its own copy.
+    as_drawn: inputs that the reference gets as they are, not in float64, and widens part by part: 16 GB of bf16 weights
+        would be 64 GB. It must not write them.
     gpus: the fewest GPUs that it needs. With more than one, `prepare` runs in a process for each, a rank, in which
         torch.distributed is initialised (NCCL; gloo on a CPU). `inputs` is called for each rank: what it draws differs
         by rank, but for `draw.shared`; `draw.rank` and `draw.ranks` say whose they are. `reference(rank, **inputs)`
@@ -120,6 +122,7 @@ class Workload:
     tolerance: float
     frozen: Sequence[str] = ()
     mutates: Sequence[str] = ()
+    as_drawn: Sequence[str] = ()
     gpus: int = 1
     clock: ClockName = "device"
     goal: Goal = "speed"

@@ -1,12 +1,15 @@
 """The peaks of the GPU that is here: every kernel computes what is counted, and an H200 gives what an H200 gives."""
 
+import os
+
 import pytest
 import torch
 
-from common.python import peaks, peaks_links, peaks_matrix, peaks_memory
+from common.python import peaks, peaks_matrix, peaks_memory
 from common.python.cuda import HEADERS, find_nvcc, load_cuda
 from common.python.peak_sampling import Unavailable, device_timer
-from common.python.peak_store import Survey, peaks_of
+from common.python.peak_store import BETWEEN_GPUS, Survey, peaks_of
+from common.python.peak_survey import MESSAGES
 from common.python.telemetry import Monitor
 
 # Measured on an H200 with torch 2.11 and driver 580, to be met within 5%: rates of products, which the power cap holds
@@ -47,9 +50,9 @@ def test_a_rest_lifts_products_by_no_more_than_the_clock(measured: Survey) -> No
             assert 0.95 < peak.value / peak.sustained < 1 / 0.65, peak.name
 
 
-def test_all_peaks_take_under_a_minute_and_only_what_is_lacking_is_missing(measured: Survey) -> None:
+def test_all_peaks_take_about_a_minute_and_only_what_is_lacking_is_missing(measured: Survey) -> None:
     if measured.device == "NVIDIA H200":
-        assert measured.seconds < 60
+        assert measured.seconds < (60 if torch.cuda.device_count() < 2 else 75)  # NCCL starts in seconds
     missing = {peak.name: peak.reason for peak in measured.peaks if peak.value is None}
     assert not {name: reason for name, reason in missing.items() if not (reason or "").startswith("needs ")}
     assert {peak.name for peak in measured.peaks} == set(peaks.KINDS)
@@ -140,24 +143,33 @@ def test_reading_shared_memory_twice_as_often_takes_twice_as_long() -> None:
     assert not out.any()  # the sum is looked at, so that it is made, and never written
 
 
-def test_peers_and_ranks_are_measured_or_said_to_be_lacking(measured: Survey) -> None:
+def test_links_between_gpus_are_measured_by_ranks_or_said_to_be_lacking(measured: Survey) -> None:
+    """That what arrives is right, ranks find out themselves, before they time it."""
     found = {peak.name: peak for peak in measured.peaks}
+    curves = {curve.name: curve for curve in measured.curves}
     if torch.cuda.device_count() < 2:
-        assert found["nvlink_copy"].reason == "needs a second GPU that this one can reach"
-        assert found["all_reduce"].reason == "needs two GPUs"
-    else:
-        # A collective cannot beat the links that it runs on.
-        assert 0 < value(measured, "all_reduce") < 1.05 * value(measured, "nvlink_copy")
+        assert ({found[name].reason for name in BETWEEN_GPUS}, curves) == ({"needs two GPUs"}, {})
+        return
+    assert curves.keys() == set(BETWEEN_GPUS), {name: found[name].reason for name in BETWEEN_GPUS}
+    # A collective cannot beat the links that it runs on, unless switches add (NVLS).
+    if os.environ.get("NCCL_NVLS_ENABLE") == "0":
+        assert value(measured, "all_reduce") < 1.05 * value(measured, "nvlink_copy")
+    for name, curve in curves.items():
+        assert (curve.ranks, [point.bytes for point in curve.points]) == (torch.cuda.device_count(), MESSAGES)
+        first, last = curve.points[0], curve.points[-1]
+        assert 1e-6 < first.seconds < 1e-3, name
+        assert curve.rate(last) > 100 * curve.rate(first), name
+        assert value(measured, name) == pytest.approx(max(map(curve.rate, curve.points)), rel=0.02)
+        assert all(point.high < 1.5 * point.low for point in curve.points), name
 
 
-def test_the_collective_sums_over_all_gpus() -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    parts = [torch.full((1000,), 2.0**index, device=index) for index in range(torch.cuda.device_count())]
-    sums = [torch.empty_like(part) for part in parts]
-    peaks_links.all_reduce(parts, sums)
-    for total in sums:
-        torch.testing.assert_close(total.cpu(), torch.full((1000,), 2.0 ** len(parts) - 1))
+def test_two_h200s_give_what_two_h200s_give(measured: Survey) -> None:
+    """323 to 329 GB/s of bus bandwidth by ring, 373 to 395 GB/s by copy engine, in earlier measurements."""
+    ring = torch.cuda.device_count() == 2 and os.environ.get("NCCL_NVLS_ENABLE") == "0"
+    if measured.device != "NVIDIA H200" or not ring:
+        pytest.skip("the figures are those of two H200s without NVLink multicast")
+    assert 310e9 < value(measured, "all_reduce") < 345e9
+    assert 370e9 < value(measured, "nvlink_copy") < 415e9
 
 
 def test_a_type_that_this_chip_lacks_is_said() -> None:

@@ -13,7 +13,7 @@ from common.python.runner import Options, open_suite
 
 TESTS = Path(__file__).resolve().parents[1]
 FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"
-LIMIT = 0.2  # of 120 s: NCCL sets itself up within
+LIMIT = 0.1  # of 120 s: NCCL sets itself up within
 ON_DEVICE = {  # the host does not wait in a collective, as it does on gloo, but for its GPU
     "skips_collective": "rank 0 waits for its GPU, rank 1 has done its part",
     "hangs": r"rank 1 is at optimized_hangs\.py:\d+",
@@ -41,6 +41,9 @@ def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(tmp_pa
     for variant in result.variants:
         assert variant.why is not None
         assert variant.why.kernels
+    beyond_s = sum(result.seconds.values()) - result.seconds["samples"]
+    assert {"processes", "CUDA contexts", "process group", "end"} <= set(result.seconds)
+    assert beyond_s < 6, result.seconds  # most of it NCCL's own start, in "process group"
     [manifest] = tmp_path.glob("*/manifest.json")
     topology = Manifest.model_validate_json(manifest.read_text()).topology
     assert topology is not None

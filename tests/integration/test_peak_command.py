@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from common.python import peak_store
 from common.python.machine import Machine
-from common.python.peak_store import NO_GPU, Peak, Survey
+from common.python.peak_store import NO_GPU, Curve, Peak, Point, Survey
 from common.python.peak_survey import _Surveyor
 from common.python.runner import Options, open_suite
 from tools.cli.benchmark_cli import app
@@ -75,15 +75,22 @@ def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.python.peak_display.open_machine", lambda *_: (machine(), GPU))
-    monkeypatch.setattr("common.python.peak_display.survey", lambda *arguments: measured())
+    points = [
+        Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
+        Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
+    ]
+    curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
+    whole = measured().model_copy(update={"curves": [curve]})
+    monkeypatch.setattr("common.python.peak_display.survey", lambda *arguments: whole)
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
     for cell in ("4.250 TB/s", "4.200 TB/s to 4.300 TB/s", "4.100 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
         assert cell in line
     assert "not measured, needs sm_100, this is sm_90: fp4" in done.stdout
+    assert "\nall-reduce: 10.00 us at 1 KiB, 402.7 GB/s at 1 GiB (NCCL)\n" in done.stdout
     assert f"peaks: {tmp_path / 'peaks' / 'ab-12.json'}" in done.stdout.replace("\n", "")
-    assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == measured()
+    assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == whole
 
 
 GPU: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12"}

@@ -8,8 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +21,15 @@ from small_tree import HONEST, WRONG, Tree
 from typer.testing import CliRunner
 
 from common.python import expectations
+from common.python import verify as sweep
 from common.python.builds import Compiled
+from common.python.checks import Check, Problem
 from common.python.cuda import find_nvcc
 from common.python.discovery import find_pairs
-from common.python.machine import machine
+from common.python.machine import Gpu, machine
 from common.python.results import PairResult
 from common.python.verify import Place, execute_pair, said_by_compiler
+from common.python.verify_report import Listener
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,7 +278,7 @@ NOT_A_NUMBER = "wrong at test size, before timing: the reference itself holds Na
 WORKLOADS = [
     ("tolerance", "0.5", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
     ("reference", "lambda a: a[9999]", 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
-    ("fields", "mutates=['c'],", 5, "frozen or mutates names ['c'], the inputs are ['a']"),
+    ("fields", "mutates=['c'],", 5, "frozen, mutates or as_drawn names ['c'], the inputs are ['a']"),
     ("inputs", '{"b": draw.normal(n)}', 14, "TypeError: prepare() got an unexpected keyword argument 'b'"),
     (
         "reference",
@@ -341,6 +347,53 @@ def proven(tree: Tree, key: str, device: str) -> tuple[int, list[str], int]:
     _, proofs = execute_pair(pair, place, lambda doing: None)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
+
+
+@pytest.mark.parametrize(("memory_gib", "cores", "jobs"), [(139.8, 16, 4), (139.8, 4, 2), (23.6, 16, 1), (39.4, 1, 1)])
+def test_pairs_share_a_gpu_as_far_as_its_memory_goes(memory_gib: float, cores: int, jobs: int) -> None:
+    host = replace(machine(), cores=cores, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, memory_gib),))
+    assert Place(ROOT, ROOT, host, "NVIDIA H200", {}, set()).jobs == jobs
+    assert Place(ROOT, ROOT, host, "cpu", {}, set()).jobs == cores
+
+
+@pytest.mark.parametrize(("times", "told"), [(1, []), (2, ["x.py:1: CUDA out of memory"])])
+def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
+    honest: Tree, monkeypatch: pytest.MonkeyPatch, times: int, told: list[str]
+) -> None:
+    honest.pair("ch02:other")
+    tries, heard = Counter[str](), list[str]()
+
+    def execute(pair, place, show) -> tuple[Check, Check]:  # type: ignore[no-untyped-def]
+        tries[pair.key] += 1
+        if pair.key == "ch01:doubles" and tries[pair.key] <= times:
+            return Check("imports"), Check("proofs", problems=[Problem("x.py", 1, "CUDA out of memory")])
+        return Check("imports", passed=2), Check("proofs", passed=2)
+
+    monkeypatch.setattr(sweep, "execute_pair", execute)
+    host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
+    pairs = find_pairs(honest.root)
+    place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
+    with sweep._executing(pairs, place, Listener(found=heard.append)) as executed:
+        _, proofs = executed()
+    assert tries == {"ch01:doubles": 2, "ch02:other": 1}
+    assert heard == told
+    assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
+
+
+def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.pair("ch02:other")
+    change(honest, OPTIMIZED, "* 2", "* 3")
+    heard = threading.Event()
+    real = sweep.execute_pair
+
+    def execute(pair, place, show):  # type: ignore[no-untyped-def]
+        if pair.key == "ch02:other":
+            assert heard.wait(60), "nothing was told before the last pair was done"
+        return real(pair, place, show)
+
+    monkeypatch.setattr(sweep, "execute_pair", execute)
+    report = sweep.verify(honest.root, ["all"], build=False, listener=Listener(found=lambda problem: heard.set()))
+    assert [problem.file for problem in report.problems] == [OPTIMIZED]
 
 
 def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(

@@ -17,7 +17,7 @@ class Stub:
 
     def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
         self.heard.append((command, arguments))
-        return {"failures": {}} if command == "load" else 4 + len(arguments["names"])
+        return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
 
 
 @pytest.mark.parametrize(("apart", "each_s"), [(False, 3.0), (True, 1.0)])

@@ -1,12 +1,15 @@
 """What several ranks answer becomes one answer: the slowest rank's times, the worst of all."""
 
+import multiprocessing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.python.distributed import RankError, merge
+from common.python.distributed import RankError, _await_all, merge
 from common.python.preparation import VariantError
 from common.python.ranks import on_rank
+from common.python.state_board import Board
 
 SAMPLE = {"variant": "baseline_x", "device_us": None, "host_us": 3.0}
 
@@ -44,3 +47,23 @@ def test_what_a_rank_raised_is_told_as_a_variants_error_with_the_rank_at_its_end
         "optimized_x",
         True,
     )
+
+
+def rank(board: Board, line: int) -> None:
+    board.say(line, "workload", "start")
+    _await_all(board)
+
+
+def test_no_rank_goes_on_before_the_last_was_forked(tmp_path: Path) -> None:
+    board = Board.blank(tmp_path / "state", tmp_path / "log", ranks=3)
+    board.say(0, "workload", "start")
+    ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(board, line)) for line in board.ranks]
+    for process in ranks[:2]:
+        process.start()
+    for process in ranks[:2]:
+        process.join(0.2)
+    assert [process.exitcode for process in ranks[:2]] == [None, None]
+    ranks[2].start()
+    for process in ranks:
+        process.join(10)
+    assert [process.exitcode for process in ranks] == [0, 0, 0]

@@ -8,8 +8,10 @@ import pytest
 from common.python import peak_store
 from common.python.peak_store import (
     RESOURCE_OF,
+    Curve,
     Peak,
     PeakFileError,
+    Point,
     Survey,
     age_text,
     difference,
@@ -129,7 +131,7 @@ def test_peaks_of_another_gpu_or_another_schema_are_not_used() -> None:
 
 def test_versions_are_those_of_this_machine() -> None:
     found = peak_store.versions("580.1", "13.0")
-    assert set(found) == {"driver", "CUDA of the driver", "torch", "triton", "cuBLAS", "cuSPARSELt"}
+    assert set(found) == {"driver", "CUDA of the driver", "torch", "triton", "cuBLAS", "NCCL", "cuSPARSELt"}
     assert (found["driver"], found["CUDA of the driver"]) == ("580.1", "13.0")
     assert found["torch"] is not None
     assert found["torch"][0].isdigit()
@@ -191,3 +193,48 @@ def test_every_resource_of_a_cost_can_be_measured() -> None:
     assert set(peak_store.RESOURCES) >= {"hbm", "pcie", "nvlink", "disk", "host", "launch"}
     assert set(peak_store.RESOURCES) >= {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"}
     assert len(RESOURCE_OF) == sum(map(len, peak_store.RESOURCES.values()))  # a peak serves one resource
+
+
+def test_a_file_from_before_there_were_curves_is_read_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "ab-12.json"
+    old = json.loads(survey(peak("all_reduce", 3.2e11)).model_dump_json())
+    del old["curves"]
+    path.write_text(json.dumps(old))
+    found = load(path)
+    assert found is not None
+    assert found.curves == []
+    assert difference(found, "ab-12", VERSIONS) is None
+
+
+def test_a_curve_is_kept_whole_and_gives_the_rate_of_its_link(tmp_path: Path) -> None:
+    points = [
+        Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5),
+        Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
+    ]
+    curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", settings={"NCCL_ALGO": "Ring"}, points=points)
+    save(tmp_path / "x.json", survey(curves=[curve]))
+    kept = load(tmp_path / "x.json")
+    assert kept is not None
+    assert kept.curves == [curve]
+    assert [curve.rate(point) for point in points] == pytest.approx([1.5 * 1024e5, 1.5 * 2**30 * 250])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda curve: curve.update(points=[]),
+        lambda curve: curve.update(ranks=1),
+        lambda curve: curve["points"][0].update(seconds=0.0),
+        lambda curve: curve["points"][0].update(bytes=-1),
+        lambda curve: curve["points"][0].pop("low"),
+    ],
+    ids=range(5),
+)
+def test_a_curve_that_nobody_can_have_measured_is_refused(spoil: Any, tmp_path: Path) -> None:
+    point = Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5)
+    curve = Curve(name="all_reduce", ranks=2, share=1.0, method="NCCL", points=[point])
+    whole = json.loads(survey(curves=[curve]).model_dump_json())
+    spoil(whole["curves"][0])
+    (tmp_path / "x.json").write_text(json.dumps(whole))
+    with pytest.raises(PeakFileError, match="no whole file of peaks"):
+        load(tmp_path / "x.json")

@@ -8,8 +8,8 @@ import pytest
 
 from common.python import peak_store, peak_survey
 from common.python.machine import Machine
-from common.python.peak_store import Peak, PeakFileError, Survey
-from common.python.peak_survey import figure, peak_line, peaks_for_run
+from common.python.peak_store import Curve, Peak, PeakFileError, Point, Survey
+from common.python.peak_survey import curve_text, figure, peak_line, peaks_for_run, size_text
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.worker import WorkerError
 
@@ -169,3 +169,32 @@ def test_a_line_holds_all_that_is_known_of_a_peak() -> None:
 )
 def test_figures_have_four_digits_in_the_unit_that_suits(value: float, unit: str, text: str) -> None:
     assert figure(value, unit) == text
+
+
+def test_a_curve_in_words_has_its_ends_and_how_it_was_measured() -> None:
+    sizes = (2**10, 2**26, 2**30)
+    points = [Point(bytes=size, seconds=1e-5 + size / 2e11, low=1e-5, high=1e-2) for size in sizes]
+    points[2] = points[2].model_copy(update={"seconds": 2.0})  # the largest is not always the best
+    known: dict[str, Any] = {"method": "NCCL 2.0\x1b[31m", "settings": {"NCCL_NVLS_ENABLE": "0"}, "points": points}
+    for name, ranks, share, told in (
+        (
+            "all_reduce",
+            4,
+            1.5,
+            "all-reduce: 10.01 us at 1 KiB, 291.3 GB/s at 64 MiB (NCCL 2.0 [31m; NCCL_NVLS_ENABLE=0)",
+        ),
+        (
+            "nvlink_copy",
+            2,
+            1.0,
+            "peer copy: 10.01 us at 1 KiB, 194.2 GB/s at 64 MiB (NCCL 2.0 [31m; NCCL_NVLS_ENABLE=0)",
+        ),
+    ):
+        assert curve_text(Curve(name=name, ranks=ranks, share=share, **known)) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(4, "4 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**26, "64 MiB"), (2**30, "1 GiB")]
+)
+def test_sizes_of_messages_are_told_in_powers_of_two(count: int, text: str) -> None:
+    assert size_text(count) == text

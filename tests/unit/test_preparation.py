@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from common.python.preparation import Preparation, Prepared, VariantError, clone, free
+from common.python.preparation import Preparation, Prepared, VariantError, _doubled, clone, free
+from common.python.proof import prove
+from common.python.results import BEFORE
 from common.python.verification import Rejected
 from common.python.workload import Cost, Metered, Prepare, Step, Workload
 
@@ -156,9 +159,11 @@ def test_inputs_that_change_their_form_between_draws_are_rejected(
     assert message in str(rejected.value)
 
 
-def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(tmp_path: Path) -> None:
-    prep = Preparation(workload(frozen=["weights"]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
-    with pytest.raises(VariantError, match=r"frozen or mutates names \['weights'\], the inputs are \['w', 'x'\]"):
+@pytest.mark.parametrize("field", ["frozen", "mutates", "as_drawn"])
+def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(field: str, tmp_path: Path) -> None:
+    problem = workload(**{"frozen": [], field: ["weights"]})
+    prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=r"as_drawn names \['weights'\], the inputs are \['w', 'x'\]"):
         prep.prepare_all({"a": honest}, lambda who, what: None)
 
 
@@ -181,6 +186,53 @@ def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared
     assert (seen["x"].dtype, seen["rows"].dtype) == (torch.float64, torch.int64)
     assert {tensor.data_ptr() for tensor in seen.values()}.isdisjoint(t.data_ptr() for t in prep.inputs.values())
     assert torch.equal(seen["x"], prep.inputs["x"].double())
+
+
+def test_an_input_crosses_to_the_device_as_it_is_and_is_widened_there() -> None:
+    moves: list[tuple[torch.dtype, str]] = []
+
+    class Moves(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            moves.append((result.dtype, result.device.type))
+            return result
+
+    with Moves():
+        wide = _doubled(torch.zeros(3, dtype=torch.bfloat16), torch.device("meta"))
+    assert wide.dtype == torch.float64
+    assert [move for move in moves if move[0] == torch.float64 and move[1] == "cpu"] == []
+    assert (torch.bfloat16, "meta") in moves
+
+
+def test_what_a_proof_compares_with_is_out_of_a_steps_reach_and_the_frozen_are_not_copied_anew(
+    prepared: Prepares,
+) -> None:
+    prep = prepared(workload(), a=honest)
+    kept = prep.pristine()
+    assert kept["w"] is prep.pristine()["w"]
+    assert all(
+        torch.equal(kept[key], value) and kept[key].data_ptr() != value.data_ptr() for key, value in prep.inputs.items()
+    )
+
+
+def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
+    seen: dict[str, Any] = {}
+
+    def reference(x: Tensor, w: dict[str, list[Tensor]]) -> Tensor:
+        seen.update(x=x, w=w["layers"][0])
+        return x @ w["layers"][0].double()
+
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, n), "w": {"layers": [draw.normal(n, n)]}},
+        reference=reference,
+        frozen=["w"],
+        as_drawn=["w"],
+    )
+    prep = prepared(problem, a=lambda x, w: lambda: x @ w["layers"][0])
+    prep.reference(prep.inputs)
+    assert seen["w"] is prep.inputs["w"]["layers"][0]
+    assert seen["x"].dtype == torch.float64
+    assert prove(prep, ["a"], BEFORE, trials=2)["a"][-1].reason is None
 
 
 def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_path: Path) -> None:
@@ -357,6 +409,27 @@ def test_a_preparation_that_is_dropped_holds_nothing(prepared: Prepares) -> None
     gc.collect()
     assert input_() is None
     assert pad() is None
+
+
+@pytest.mark.parametrize("seed", range(4))  # either may come first
+def test_a_frozen_input_that_a_failing_prepare_overwrote_is_restored_for_the_others(seed: int, tmp_path: Path) -> None:
+    def failing(x: Tensor, w: Tensor) -> Step:
+        w.zero_()
+        raise ValueError
+
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(seed))
+    assert list(prep.prepare_all({"a": failing, "b": honest}, lambda who, what: None)) == ["a"]
+    assert prep.inputs["w"].all()
+
+
+def test_a_variant_that_loses_the_device_is_blamed_with_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Preparation, "overwrote", lambda self, what: fail(RuntimeError("CUDA error")))
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=r"ValueError at .*: mine") as caught:
+        prep.prepare_all({"a": lambda x, w: fail(ValueError("mine"))}, lambda who, what: None)
+    assert caught.value.who == "a"
 
 
 def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: Path) -> None:

@@ -59,11 +59,12 @@ def test_either_way_to_allow_tf32_is_seen_and_undone() -> None:
     assert torch.get_float32_matmul_precision() == precision
 
 
-def test_what_libraries_set_for_themselves_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"])
+def test_what_libraries_set_for_themselves_is_theirs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = settings()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/x")
+    monkeypatch.setenv(name, "/tmp/x")
     assert put_back(before) == []
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/x"
+    assert os.environ[name] == "/tmp/x"
 
 
 def test_of_two_changes_both_are_told() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from common.python import proof
-from common.python.preparation import Preparation
+from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove, toothless
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
@@ -141,6 +141,16 @@ def test_a_later_step_that_overwrites_a_frozen_input_is_seen(prepared: Prepares)
 
     prep = prepared(workload(), a=step_on, b=honest)
     assert reasons(prep, ["a", "b"]) == {"a": "the step overwrote the input 'w', which is not in mutates", "b": None}
+
+
+def test_a_frozen_input_that_is_overwritten_while_it_is_timed_alone_is_told_and_restored(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest, b=honest)
+    held = prep.inputs["w"].clone()
+    prep.inputs["w"].zero_()  # what a step did that none of the proofs saw
+    with pytest.raises(VariantError, match="a step, while timed, overwrote the input 'w', which is frozen"):
+        prove(prep, ["a", "b"], "after timing")
+    assert torch.equal(prep.inputs["w"], held)
+    assert reasons(prep, ["a", "b"]) == {"a": None, "b": None}
 
 
 def wrong_and_overwriting(x: Tensor, w: Tensor) -> Step:

@@ -1,12 +1,29 @@
 """Where a run's results go besides its own files."""
 
+import re
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from synthetic_run import every_kind, write_run
+from typer.testing import CliRunner
 
+from common.python import peak_store
 from common.python.artifacts import read_run
-from common.python.publish import append_to_job_page, publish
+from common.python.markdown import replace_between_markers
+from common.python.peak_store import Curve, Peak, Point, Survey
+from common.python.publish import (
+    BEGIN,
+    END,
+    NOT_MEASURED,
+    append_to_job_page,
+    links_section,
+    publish,
+    publish_links,
+)
+from tools.cli.benchmark_cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_report_lies_with_the_run_and_the_junit_file_where_it_was_asked_for(tmp_path: Path) -> None:
@@ -31,3 +48,103 @@ def test_the_summary_is_added_to_the_page_of_a_job_and_to_nothing_elsewhere(
     append_to_job_page(tmp_path, {})
     append_to_job_page(tmp_path, {"GITHUB_STEP_SUMMARY": ""})
     assert len(list(tmp_path.iterdir())) == 2
+
+
+# Links between GPUs. The curves are made up: what is published of them goes to a folder of the test.
+
+README = f"# Chapter 4\n\n{BEGIN}\n{END}\n\nMore.\n"
+
+
+def survey(*curves: Curve, **changed: object) -> Survey:
+    link = Peak(name="all_reduce", unit="B/s", value=2e11, low=2e11, high=2e11, fastest=2e11)
+    disk = Peak(name="disk_read", unit="B/s", reason="the disk is full")
+    known = {
+        "device": "NVIDIA H200",
+        "uuid": "ab-12",
+        "seconds": 40.0,
+        "peaks": [link, disk],
+        "versions": {"torch": "2"},
+    }
+    when = datetime(2026, 1, 31, tzinfo=timezone.utc)
+    return Survey.model_validate({**known, "measured": when, "curves": list(curves), **changed})
+
+
+def made_up(name: str = "all_reduce") -> Curve:
+    points = [Point(bytes=size, seconds=1e-5 + size / 2e11, low=1e-5, high=1e-2) for size in (2**10, 2**20, 2**30)]
+    return Curve(name=name, ranks=2, share=1.0, method="made *up*", points=points)
+
+
+def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Path) -> None:
+    chapter, given = tmp_path / "ch04" / "README.md", tmp_path / "ab-12.json"
+    chapter.parent.mkdir()
+    chapter.write_text(README)
+    peak_store.save(given, survey(made_up(), made_up("nvlink_copy")))
+    place = tmp_path / "docs" / "results" / "h200"
+    assert publish_links(given, tmp_path) == [place / "links.json", place / "all_reduce.svg", chapter]
+    kept = peak_store.load(place / "links.json")
+    assert kept is not None
+    assert (kept.curves, kept.uuid) == (survey(made_up(), made_up("nvlink_copy")).curves, "")
+    assert [peak.name for peak in kept.peaks] == ["all_reduce"]
+    assert (place / "all_reduce.svg").read_text().startswith("<svg ")
+    text = chapter.read_text()
+    assert "](../docs/results/h200/all_reduce.svg)" in text
+    assert (chapter.parent / "../docs/results/h200/all_reduce.svg").is_file()
+    assert "NVIDIA H200, 2026-01-31, torch 2." in text
+    assert "- all-reduce: 10.01 us at 1 KiB, 199.6 GB/s at 1 GiB (made \\*up\\*)" in text
+    assert "- peer copy: " in text
+    assert text.endswith(f"{END}\n\nMore.\n")
+    publish_links(given, tmp_path)
+    assert chapter.read_text() == text
+    peak_store.save(given, survey(made_up(), device="NVIDIA B200"))
+    publish_links(given, tmp_path)  # another GPU stands beside it
+    assert chapter.read_text().count("all_reduce.svg)") == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "has no curves over message sizes (it is an old file)"),
+        (
+            {"peaks": [Peak(name="all_reduce", unit="B/s", reason="failed: rank 1 was killed by SIGKILL")]},
+            "has no curves over message sizes (all_reduce: failed: rank 1 was killed by SIGKILL)",
+        ),
+    ],
+)
+def test_what_was_not_measured_is_not_drawn(changed: dict[str, object], told: str, tmp_path: Path) -> None:
+    given = tmp_path / "ab-12.json"
+    peak_store.save(given, survey(**({"peaks": []} | changed)))
+    with pytest.raises(ValueError, match=re.escape(told)):
+        publish_links(given, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["ab-12.json"]
+
+
+def test_the_command_measures_nothing_and_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+    given = tmp_path / "ab-12.json"
+    words = ["peak", "--publish", str(given), "--root", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "name a file of peaks" in done.stderr
+    given.write_text("{}")
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "is no whole file of peaks" in done.stderr
+    peak_store.save(given, survey(made_up()))
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)  # no chapter there
+    assert "cannot use" in done.stderr
+    (tmp_path / "ch04").mkdir()
+    (tmp_path / "ch04" / "README.md").write_text("# Chapter 4\n")
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert f"must hold {BEGIN}" in done.stderr
+    assert not (tmp_path / "docs").exists()
+    (tmp_path / "ch04" / "README.md").write_text(README)
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 3)
+    assert not (tmp_path / "artifacts").exists()
+
+
+def test_chapter_4_shows_what_is_kept_of_the_links() -> None:
+    text = (ROOT / "ch04" / "README.md").read_text()
+    assert text == replace_between_markers(text, links_section(ROOT), BEGIN, END)
+    assert (NOT_MEASURED in text) is not any((ROOT / "docs" / "results").glob("*/links.json"))

@@ -44,6 +44,16 @@ def test_the_least_of_all_values_is_everybodys(monkeypatch: pytest.MonkeyPatch) 
     assert ALONE.least(9.0) == 9.0
 
 
+def test_each_time_is_that_of_the_rank_that_took_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(longest: torch.Tensor, operation: object, group: object) -> None:
+        assert (operation, group, longest.dtype) == (torch.distributed.ReduceOp.MAX, "harness", torch.float64)
+        torch.maximum(longest, torch.tensor([2.0, 2.0], dtype=torch.float64), out=longest)
+
+    monkeypatch.setattr(ranks.dist, "all_reduce", all_reduce)
+    assert Ranks(0, 2, group="harness").slowest([1.0, 1 + 2**-40 + 2]) == [2.0, 3 + 2**-40]  # no digit is lost
+    assert ALONE.slowest([1.0, 3.0]) == [1.0, 3.0]
+
+
 def test_a_rank_leaves_a_meeting_when_the_last_one_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = memoryview(bytearray(16)).cast("q")
     yields: list[int] = []

@@ -458,8 +458,9 @@ def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> N
         Proof(size="bench", when="before timing", error=2e-7),
         Proof(size="test", when="after timing", error=0.5, reason="0.5 > 1e-6"),
     ]
+    spent = {"processes": 0.4, "process group": 2.125}
     text = pair_markdown(
-        pair(baseline(), optimized(proofs=proofs, rates={"GB/s": 3978.0}), log="  one\n```\x1b[0m two")
+        pair(baseline(), optimized(proofs=proofs, rates={"GB/s": 3978.0}), log="  one\n```\x1b[0m two", seconds=spent)
     )
     for part in (
         "# ch07:transpose\n\n**faster**, 3.42x \\[3.40, 3.44\\], 12 kernels -> 1",
@@ -471,6 +472,7 @@ def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> N
         "- size: bench n=16384\n",
         "- tolerance: 0 normwise against float64",
         "- peer cublas: 1.050x",
+        "- seconds: processes 0.40, process group 2.12\n",
         "    ``` [0m two\n",
         "      one\n",
     ):

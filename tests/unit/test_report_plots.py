@@ -12,7 +12,7 @@ from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
 from common.python.markup import Markup
 from common.python.performance_targets import Peaks
 from common.python.report_plots import gain_chart, roofline_chart, sample_chart
-from common.python.results import Interval, PairResult
+from common.python.results import Cost, Interval, PairResult
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -163,7 +163,7 @@ def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
     assert (ridge - base[0]) / across == pytest.approx(math.log10(50e12 / 4e12 / 2), rel=1e-3)  # 2 FLOPs a byte
     memory_roof = y0 - (base[0] - x0) * decade / across
     assert (best[1] - memory_roof) / decade == pytest.approx(math.log10(40 / 20), abs=2e-3)  # 20 us is the limit
-    assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "ch07:copy"} <= set(words(chart))
+    assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "copy"} <= set(words(chart))
 
 
 def test_an_arrow_leads_from_the_baseline_to_the_variant_that_speaks() -> None:
@@ -177,11 +177,27 @@ def test_an_arrow_leads_from_the_baseline_to_the_variant_that_speaks() -> None:
     assert list(styled(roofline_chart([pair({"baseline": 400.0})], PEAKS), "path", "stroke-linecap: round")) == []
 
 
-def test_names_that_would_cover_each_other_are_moved_apart() -> None:
-    chart = roofline_chart([pair(TWO, name=f"p{index}") for index in range(4)], PEAKS)
-    named = (text for text in styled(chart, "text") if "ch07:p" in "".join(text.itertext()))
-    heights = sorted(float(text.attrib["y"]) for text in named)
-    assert min(b - a for a, b in pairwise(heights)) > 8  # the letters' height
+def test_a_pair_is_called_by_its_name_and_by_its_whole_key_where_another_has_that_name() -> None:
+    shown = words(roofline_chart([pair(TWO), pair(TWO, chapter="ch08"), pair(TWO, name="other")], PEAKS))
+    assert {"ch07:copy", "ch08:copy", "other"} <= set(shown)
+    assert "copy" not in shown
+
+
+def test_roofs_within_a_percent_share_a_name_and_others_have_theirs_apart() -> None:
+    peaks = Peaks(values={"hbm": 4e12, "fp16": 758e12, "bf16": 788e12, "tf32": 786e12, "int8": 789e12}, source="")
+    results = [
+        pair(TWO, name=dtype, cost=Cost(hbm_bytes=80e6, flops=16e9, dtype=dtype))
+        for dtype in ("fp16", "bf16", "tf32", "int8")
+    ]
+    chart = roofline_chart(results, peaks)
+    names = [text for text in styled(chart, "text") if "".join(text.itertext()).endswith("OP/s")]
+    heights = {
+        "".join(text.itertext()): float(text.attrib["y"])
+        for text in names
+        if "rotate(-90" not in text.attrib["transform"]
+    }
+    assert list(heights) == ["fp16 758 TFLOP/s", "tf32/bf16 786 TFLOP/s", "int8 789 TOP/s"]
+    assert all(lower - upper > 9 for lower, upper in pairwise(heights.values()))  # the letters' height
 
 
 @pytest.mark.parametrize("peaks", [Peaks(values={"hbm": 1e12}, source=""), Peaks(values={"fp32": 1e12}, source="")])

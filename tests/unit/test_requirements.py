@@ -1,12 +1,16 @@
 """Each need that a machine lacks is a phrase with what was needed and what was found; one that it has is silence."""
 
+import errno
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from common.python import requirements
+from common.python.listing import needs_text
 from common.python.machine import Gpu, Machine
-from common.python.requirements import Requirements, cuda_targets, needs, unmet
+from common.python.requirements import Requirements, cuda_targets, gives_huge_pages, needs, reads_directly, unmet
 
 
 def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
@@ -51,11 +55,16 @@ def test_an_unmet_need_is_named_with_what_was_found(required: Requirements, reas
 
 @pytest.mark.parametrize(
     "required",
-    [needs(gpus=1), needs(sm=80), needs(targets=["sm_90a"]), needs(memory_gib=16), needs(gpus=1, sm=80, memory_gib=16)],
+    [needs(gpus=1), needs(sm=80), needs(targets=["sm_90a"]), needs(gpus=1, sm=80, memory_gib=16)],
 )
 def test_whatever_needs_a_gpu_says_so_once_where_there_is_none(required: Requirements) -> None:
     assert unmet(required, machine()) == []
     assert unmet(required, machine(gpus=0)) == ["needs 1 GPU, found 0"]
+
+
+def test_a_large_pair_runs_at_its_smaller_sizes_where_there_is_no_gpu() -> None:
+    assert unmet(needs(memory_gib=60), machine(gpus=0)) == []
+    assert unmet(needs(memory_gib=60), machine()) == ["needs 60 GiB of GPU memory, found 24"]
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90f"])
@@ -142,3 +151,48 @@ def test_needs_are_of_the_declared_types() -> None:
         needs(memory_gib="40")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"needs\(tools=\[1\]\) must be a list of words"):
         needs(tools=[1])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("mode", "given"), [("always [madvise] never", True), ("[always] madvise never", True)])
+def test_huge_pages_are_given_where_the_kernel_says_always_or_on_request(
+    mode: str, given: bool, tmp_path: Path
+) -> None:
+    told = tmp_path / "enabled"
+    assert not gives_huge_pages(told), "a kernel without them has no such file"
+    told.write_text("always madvise [never]\n")
+    assert not gives_huge_pages(told)
+    told.write_text(f"{mode}\n")
+    assert gives_huge_pages(told) == given
+
+
+def test_a_scratch_folder_in_memory_and_a_kernel_without_huge_pages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "reads_directly", lambda folder: False)
+    monkeypatch.setattr(requirements, "gives_huge_pages", lambda: False)
+    assert unmet(needs(), machine()) == []
+    assert needs_text(needs(direct_io=True, huge_pages=True)) == "O_DIRECT, huge pages"
+    [reason] = unmet(needs(direct_io=True), machine())
+    assert reason.startswith("needs a scratch folder on a disk that takes O_DIRECT, /")
+    [reason] = unmet(needs(huge_pages=True), machine())
+    assert reason.startswith("needs huge pages on request, /sys/kernel/mm/transparent_hugepage/enabled does not")
+
+
+def test_a_direct_read_is_tried_in_the_folder_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    real = os.open
+
+    def refusing(path: str, flags: int, *rest: int, **named: int) -> int:
+        if flags & os.O_DIRECT:
+            opened.append(flags)
+            raise OSError(errno.EINVAL, "no direct reads here", path)
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    assert not reads_directly(tmp_path)
+    assert opened
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("need", ["direct_io", "huge_pages"])
+def test_a_need_of_yes_or_no_takes_nothing_else(need: str) -> None:
+    with pytest.raises(TypeError, match=f"needs\\({need}=1\\) must be True or False"):
+        needs(**{need: 1})  # type: ignore[arg-type]

@@ -18,27 +18,33 @@ LAYERS = {
     "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
     "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
-    "mechanism": "discovery worker channel crew bench preparation compile_facts process_settings proof verification "
-    "sampling launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix peaks_links "
-    "peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets memory_history profiled_step",
+    "mechanism": "discovery worker channel crew bench preparation compile_facts compilers process_settings proof "
+    "verification sampling launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix "
+    "peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets "
+    "memory_history profiled_step",
     "story": "runner session settings assignment resume schedule roster judgement expectations benchmark_comparison "
-    "report markdown display listing overview sources markup report_html report_plots report_sources junit publish "
-    "checks verify doctor peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
-    "run_comparison following",
+    "report markdown display listing overview sources markup report_html report_plots plot_labels report_sources junit "
+    "publish checks verify_report link_plots verify doctor peak_display build_report tool_profiles expectation_runs "
+    "expectation_check expectation_table run_comparison following",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
 # What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
 WORKERS = {
-    *("workload", "clock", "bench", "preparation", "compile_facts", "process_settings", "proof"),
+    *("workload", "clock", "bench", "preparation", "compile_facts", "compilers", "process_settings", "proof"),
     *("verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history", "profiled_step"),
-    *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "triton_targets"),
+    *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks", "triton_targets"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
+MODEL_LINES = 600  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
     return {file.stem: file for file in sorted(root.glob("common/python/*.py")) if file.stem != "__init__"}
+
+
+def models(root: Path) -> list[Path]:
+    return [file for file in sorted(root.glob("common/models/*.py")) if file.stem != "__init__"]
 
 
 def tools(root: Path) -> list[Path]:
@@ -54,7 +60,7 @@ def cuda_files(root: Path) -> list[Path]:
 
 
 def python_files(root: Path) -> list[Path]:
-    return [*library(root).values(), *tools(root), *pair_files(root)]
+    return [*library(root).values(), *models(root), *tools(root), *pair_files(root)]
 
 
 def parse(file: Path) -> ast.Module:
@@ -139,7 +145,7 @@ def chapters_import_the_library_and_their_baseline(root: Path) -> list[str]:
     ours = re.compile(r"common|tools|tests|scripts|ch\d\d")
     found = []
     for file in pair_files(root):
-        own = (f"{file.parent.name}.{baseline_of(file).stem}.", "common.python.")
+        own = (f"{file.parent.name}.{baseline_of(file).stem}.", "common.python.", "common.models.")
         for line, name in imported(ast.walk(parse(file))):
             if name.startswith(".") or (ours.fullmatch(name.split(".")[0]) and not f"{name}.".startswith(own)):
                 found.append(at(root, file, line, f"imports {name}: common.python and its own baseline are all it may"))
@@ -151,16 +157,33 @@ def chapters_import_the_library_and_their_baseline(root: Path) -> list[str]:
     return found
 
 
+def models_stand_on_the_contract(root: Path) -> list[str]:
+    """What chapters share beside the library knows the contract and itself; the library and the tools know it not."""
+    found = []
+    for file in [*library(root).values(), *models(root), *tools(root)]:
+        for line, name in imported(ast.walk(parse(file))):
+            model = f"{name}.".startswith("common.models.")
+            if file.parent.name != "models":
+                found += [at(root, file, line, f"imports {name}: common.models is for chapters")] * model
+            elif re.match(r"\.|(common|tools|tests|scripts|ch\d\d)(\.|$)", name) and not (
+                model or name.startswith("common.python.workload.")
+            ):
+                found.append(at(root, file, line, f"imports {name}: common.python.workload is all it may"))
+    return found
+
+
 def baseline_of(file: Path) -> Path:
     pair = re.sub(r"^(baseline|optimized|peer)_", "", file.stem).split("__")[0]
     return file.with_name(f"baseline_{pair}.py")
 
 
 def files_keep_to_their_budget(root: Path) -> list[str]:
-    budgets = dict.fromkeys([*library(root).values(), *tools(root)], MODULE_LINES)
+    budgets = dict.fromkeys([*library(root).values(), *models(root), *tools(root)], MODULE_LINES)
     budgets |= dict.fromkeys(pair_files(root), PAIR_LINES) | dict.fromkeys(cuda_files(root), CUDA_LINES)
     counts = {file: len(file.read_text().splitlines()) for file in budgets}
     found = [at(root, f, n, f"{n} lines, {budgets[f]} allowed") for f, n in counts.items() if n > budgets[f]]
+    if (together := sum(counts[file] for file in models(root))) > MODEL_LINES:
+        found.append(f"common/models: {together} lines together, {MODEL_LINES} allowed")
     for file in python_files(root):
         for node in ast.walk(parse(file)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -333,7 +356,12 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "def f():\n    import tools.cli"}, "x.py:2"),
     (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "from .baseline_x import f"}, ".baseline_x"),
     (chapters_import_the_library_and_their_baseline, {"ch07/baseline_x.cu": '#include "mine.h"'}, "mine.h"),
+    (models_stand_on_the_contract, {"common/models/decoder.py": "from common.python.cuda import f"}, "decoder.py:1"),
+    (models_stand_on_the_contract, {"common/models/decoder.py": "from ch15.baseline_x import f"}, "decoder.py:1"),
+    (models_stand_on_the_contract, {"common/python/cuda.py": "def f():\n    import common.models.a"}, "cuda.py:2"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 201 for m in "abc"}, "603 lines together"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
@@ -394,6 +422,10 @@ def test_an_honest_pair_passes_every_rule(rule: Rule, tmp_path: Path) -> None:
     write(tmp_path, {BASELINE: honest, OPTIMIZED: shared, "ch07/optimized_x__tile.py": shared})
     write(tmp_path, {"ch07/optimized_x.cu": '// Rows are copied.\n#include "kernel.cuh"\n// n is even; m is odd\n'})
     write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/results.py": ""})
+    modelled = SENTENCE + "from common.models.decoder import forward\n" + honest
+    write(tmp_path, {"ch15/baseline_x.py": modelled})
+    contract = "from common.python.workload import Draw\nfrom common.models.caches import Cache\n"
+    write(tmp_path, {"common/models/decoder.py": contract})
     assert rule(tmp_path) == []
 
 

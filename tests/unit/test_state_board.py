@@ -43,6 +43,11 @@ def test_a_worker_alone_is_told_of_with_its_place(tmp_path: Path) -> None:
         ('File "/ch01/optimized_x.py", line 9 in step', "is at optimized_x.py:9"),
         ('File "/common/python/ranks.py", line 40 in agree', "waits for the other ranks"),
         ('File "/common/python/distributed.py", line 210 in _next', "has done its part"),
+        (
+            'File "/torch/cuda/__init__.py", line 1083 in synchronize\n'
+            'File "/common/python/distributed.py", line 239 in _join',
+            "joins the other ranks",
+        ),
         ('File "/torch/cuda/__init__.py", line 1083 in synchronize', "waits for its GPU"),
         ("", "does not say where it is"),
     ],

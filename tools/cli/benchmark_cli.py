@@ -160,13 +160,13 @@ def verify(
     """
     from common.python.lock import Busy
     from common.python.targets import TargetError
-    from common.python.verify import follow, print_report
     from common.python.verify import verify as sweep
+    from common.python.verify_report import follow, print_report
 
     try:
-        with ExitStack() as stack, follow() as show:
+        with ExitStack() as stack, follow() as listener:
             claim = claims(stack, wait)
-            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, show, claim)
+            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, listener, claim)
     except TargetError as error:
         raise usage(str(error)) from error
     except OSError as error:
@@ -217,6 +217,7 @@ def build(
 def peak(
     artifacts_dir: Annotated[Path, typer.Option(help="They go to peaks/<UUID>.json in here.")] = Path("artifacts"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
+    publish: o.PublishedPeaks = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -227,7 +228,10 @@ def peak(
     """
     from common.python.lock import Busy
     from common.python.peak_display import measure
+    from tools.cli.measuring import draw
 
+    if publish is not None:
+        return draw(publish, root)
     try:
         with ExitStack() as stack:
             measure(root, artifacts_dir, as_json, claims(stack, wait))

@@ -169,3 +169,16 @@ def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Pa
     if job_page:
         append_to_job_page(folder, os.environ)
     return write_report(read_run(folder), root, junit)
+
+
+def draw(file: Path, root: Path) -> None:
+    """The curves of a file of peaks over message sizes, where the chapter about them shows them."""
+    from common.python.publish import publish_links
+
+    try:
+        for path in publish_links(file, root):
+            typer.echo(f"wrote {path}")
+    except ValueError as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        raise usage(f"cannot use {error.filename or root}: {error.strerror or error}") from error

@@ -18,6 +18,9 @@ Targets = Annotated[
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
 ArtifactsOption = Annotated[Path, typer.Option(help="Results go to a new folder in here.")]
+PublishedPeaks = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
+]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]

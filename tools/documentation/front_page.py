@@ -1,6 +1,7 @@
 """The results on the front page, from what chapters expect of an H200: `python -m tools.documentation.front_page`.
 
-A pair a line, from each chapter that has any; the chapters' own tables have all pairs with their rungs.
+A pair a line, from each chapter that has any; the chapters' own tables have all pairs with their rungs. The picture has
+all pairs that do arithmetic, under the newest peaks that their limits were made of.
 """
 
 from pathlib import Path
@@ -9,9 +10,11 @@ from common.python.expectations import Expectation, Expectations, expected, tabl
 from common.python.journal import write
 from common.python.judgement import headline_row
 from common.python.markdown import BEGIN, replace_between_markers
+from common.python.performance_targets import Peaks
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = "NVIDIA H200"
+PICTURE = Path("docs/results/h200/roofline.svg")
 PAIRS = (
     *("ch01:pinned_copy", "ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
     *("ch08:histogram_privatized", "ch09:softmax", "ch09:linear_cross_entropy", "ch10:gemm_wgmma"),
@@ -26,13 +29,29 @@ def current(text: str, root: Path) -> str:
     return replace_between_markers(text, table(Expectations(schema_version=2, gpu=GPU, pairs=shown)))
 
 
+def picture(root: Path) -> str | None:
+    """The roofline as a file of its own; None where no pair that does arithmetic was measured."""
+    from common.python.link_plots import standing_alone  # loads matplotlib
+    from common.python.report_plots import roofline_chart
+
+    known = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
+    limits = [one.result.limit for one in known if one.result.limit and one.result.limit.source.startswith("measured")]
+    peaks = Peaks(values={limit.resource: limit.peak for limit in limits}, source="measured")
+    chart = roofline_chart([one.result for one in known], peaks)
+    return standing_alone(chart) if chart else None
+
+
 def renew(root: Path) -> list[Path]:
-    """Write them into the root's README.md, if it has a place for them; gives its path, if it was written."""
+    """Write them into the root's README.md, if it has a place for them, and the picture; gives the files written."""
     page = root / "README.md"
     if not page.exists() or BEGIN not in page.read_text():
         return []
     write(page, current(page.read_text(), root))
-    return [page]
+    if (drawn := picture(root)) is None:
+        return [page]
+    (root / PICTURE).parent.mkdir(parents=True, exist_ok=True)
+    write(root / PICTURE, drawn)
+    return [page, root / PICTURE]
 
 
 def _lead(one: Expectation) -> Expectation:

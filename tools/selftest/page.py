@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from common.python.artifacts import read_model
-from common.python.hardware import datasheet
+from common.python.hardware import file_name
 from common.python.journal import write
 from common.python.markdown import escaped, replace_between_markers
 from common.python.results import Model
@@ -70,9 +70,7 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
         report = read_model(folder / REPORT, Report)
         if report.device == "cpu":
             raise ValueError(f"{folder} was measured on a CPU: the page is about GPUs")
-        sheet = datasheet(report.device)
-        name = "".join(c if c.isalnum() else "_" for c in (sheet.name if sheet else report.device).lower())
-        place = root / RESULTS / name
+        place = root / RESULTS / file_name(report.device)
         kept = place / REPORT
         evidence = read_model(kept, Evidence) if kept.exists() else Evidence(gpu=report.device)
         for part in parts_of(report):

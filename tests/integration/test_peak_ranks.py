@@ -1,0 +1,191 @@
+"""Links measured for real, on two gloo ranks of this CPU, and what becomes of a peak whose rank is lost."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from common.python import peak_survey, peaks_ranks
+from common.python.clock import GpuClock, Reading
+from common.python.machine import Machine
+from common.python.peak_store import BETWEEN_GPUS, NO_GPU, Curve, Peak
+from common.python.peak_survey import _Surveyor, survey
+from common.python.peaks_ranks import LINKS, Message
+from common.python.ranks import ALONE, Ranks
+from common.python.reaper import children, parent_of
+from common.python.worker import WorkerError
+from common.python.workload import Step
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
+SIZES = [1024, 16384, 65536]
+LONG = [2**22] * 4000  # bytes: minutes, for ranks that are lost meanwhile
+
+
+@pytest.fixture
+def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
+    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield crew
+    crew.dismiss()
+
+
+def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
+    surveyor: _Surveyor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    monkeypatch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+    for name, ranks, share in (("all_reduce", 2, 1.0), ("nvlink_copy", 2, 1.0), ("all_reduce", 3, 4 / 3)):
+        peak, curve = surveyor.link(name, "B/s", ranks, SIZES)
+        assert curve is not None, peak.reason
+        assert (curve.name, curve.ranks, curve.share) == (name, ranks, pytest.approx(share))
+        assert [point.bytes for point in curve.points] == SIZES
+        assert all(point.low <= point.seconds <= point.high for point in curve.points)
+        assert {key: curve.settings.get(key) for key in ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST")} == {
+            "NCCL_NVLS_ENABLE": "0",
+            "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+        }
+        assert not [key for key in curve.settings if "ASYNC_ERROR" in key]  # which the launcher sets, not the caller
+        assert peak.value == pytest.approx(max(map(curve.rate, curve.points)), rel=0.2)
+        assert peak.samples == peaks_ranks.SAMPLES
+        assert peak.low is not None
+        assert peak.low <= (peak.value or 0.0) <= (peak.high or 0.0) <= (peak.fastest or 0.0)
+        assert peak.method.startswith("gloo")
+    assert surveyor.measure("bf16", "FLOP/s").reason == NO_GPU  # by a worker without ranks
+
+
+def test_a_time_is_the_slowest_ranks(surveyor: _Surveyor) -> None:
+    peak, curve = surveyor.link("nvlink_copy", "B/s", 3, [2**20])  # in which rank 2 has nothing to do
+    assert curve is not None
+    assert curve.points[0].seconds > 20e-6  # what 1 MiB takes at 50 GB/s
+    assert peak.value is not None
+    assert peak.value < 50e9
+
+
+def lose(surveyor: _Surveyor, number: signal.Signals) -> list[int]:
+    """Send a signal to rank 1 as soon as it measures; the processes that there were."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        worker = surveyor._worker
+        board = worker._board if worker else None
+        if board and all(board.read(line).what == "measuring a peak" for line in board.ranks):
+            time.sleep(0.1)
+            os.kill(int(board.read(2).pid), number)
+            return [int(board.read(line).pid) for line in (0, *board.ranks)]
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGKILL, "failed: rank 1 was killed by SIGKILL during measuring a peak"),
+        (signal.SIGSTOP, "failed: no answer within 3 s during measuring a peak: rank 0 "),
+    ],
+)
+def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
+    number: signal.Signals, told: str, surveyor: _Surveyor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveyor.link("all_reduce", "B/s", 2, SIZES[:1])  # the ranks are up, so that little time is enough
+    monkeypatch.setattr(peak_survey, "PEAK_LIMIT_S", 3.0 if number == signal.SIGSTOP else 30.0)
+    found: list[tuple[Peak, Curve | None]] = []
+    measuring = threading.Thread(target=lambda: found.append(surveyor.link("all_reduce", "B/s", 2, LONG)))
+    measuring.start()
+    pids = lose(surveyor, number)
+    started = time.monotonic()
+    measuring.join(30)
+    assert time.monotonic() - started < 15
+    [(peak, curve)] = found
+    assert (peak.value, curve) == (None, None)
+    assert (peak.reason or "").startswith(told), peak.reason
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            assert parent_of(pid) is None or not children(pid)
+            assert not Path(f"/proc/{pid}").exists()
+    monkeypatch.undo()
+    peak, curve = surveyor.link("all_reduce", "B/s", 2, SIZES[:1])  # by other ranks
+    assert curve is not None, peak.reason
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_what_never_arrived_is_not_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where memory happens to hold what should arrive."""
+    monkeypatch.setattr(torch, "empty_like", torch.clone)
+    for rank in (0, 1):
+        link = LINKS[name](Ranks(rank, 2), 4096, CPU)
+        message = link.message(1024)
+        message.renew()
+        assert message.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at
+
+
+def test_a_message_that_arrives_wrong_is_no_peak() -> None:
+    sent: list[str] = []
+    wrong = Message(lambda: sent.append("sent"), lambda: sent.append("renewed"), lambda: False)
+    with pytest.raises(RuntimeError, match="all_reduce of 1024 bytes arrived wrong"):
+        peaks_ranks._prove(wrong, "all_reduce of 1024 bytes", ALONE, CPU)
+    assert sent == ["renewed", "sent"]
+
+
+class Clock(GpuClock):
+    """A GPU's clock without a GPU, on which three messages take 300 us, 60 us of them the host's."""
+
+    def __init__(self, done: list[Any]) -> None:
+        self.done = done
+
+    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
+        return Reading(None, 100.0 * count, 20.0 * count)
+
+    def device(self, step: Step, count: int, delay_us: float) -> Any:
+        self.done.append((count, delay_us))
+        return SimpleNamespace(read=lambda: Reading(80.0 * count, None, 0.0))
+
+
+def test_on_a_gpu_a_sample_is_begun_together_behind_a_delay_with_fresh_numbers() -> None:
+    done: list[Any] = []
+    ranks = SimpleNamespace(meet=lambda: done.append("meet"), slowest=lambda times: [2 * time for time in times])
+    message = Message(lambda: torch.zeros(1), lambda: done.append("renew"), lambda: True)
+    times = peaks_ranks._times(message, Clock(done), ranks)  # type: ignore[arg-type]
+    assert times == [pytest.approx(80e-6)] * peaks_ranks.SAMPLES
+    count = 5  # of 200 us on the slowest rank, for a millisecond
+    assert done == ["meet", "renew", (count, 3 * count * 20.0 + 20.0)] * peaks_ranks.SAMPLES
+    short = peaks_ranks._times(message, Clock(done), SimpleNamespace(meet=lambda: None, slowest=lambda times: [2.0]))  # type: ignore[arg-type]
+    assert (done[-1][0], short[0]) == (peaks_ranks.MOST_ON_END, pytest.approx(80e-6))
+
+
+def test_numbers_are_alike_on_all_ranks_and_no_zeros() -> None:
+    first, second = (peaks_ranks._alike(4096, CPU) for _ in range(2))
+    assert torch.equal(first, second)
+    assert (first.numel(), int((first != 0).sum())) == (1024, 1024)
+
+
+def test_a_survey_keeps_the_curves_of_the_links_that_there_are_and_says_why_others_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on two GPUs, of which this machine has none: the plan says so, and gloo ranks measure the one link."""
+    ask = _Surveyor.ask
+
+    def plan(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
+        if command == "peak_plan":
+            units = {"nvlink_copy": "B/s", "all_reduce": "B/s", "bf16": "FLOP/s"}
+            return {"units": units, "l2_bytes": 0, "llc_bytes": 0, "links": list(BETWEEN_GPUS), "ranks": 2}
+        if arguments["name"] == "nvlink_copy":
+            raise WorkerError("died", "nvlink_copy", "rank 1 was killed by SIGBUS during measuring a peak")
+        return ask(surveyor, command, limit_s, ranks, **arguments | ({"sizes": SIZES[:1]} if ranks else {}))
+
+    monkeypatch.setattr(_Surveyor, "ask", plan)
+    machine = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver=None, cuda_driver=None)
+    said: list[str] = []
+    done = survey(ROOT, tmp_path / "peaks.log", machine, {"device": "cpu"}, said.append)
+    found = {peak.name: peak for peak in done.peaks}
+    assert found["nvlink_copy"].reason == "failed: rank 1 was killed by SIGBUS during measuring a peak"
+    assert found["bf16"].reason == NO_GPU
+    assert [curve.name for curve in done.curves] == ["all_reduce"]
+    assert (found["all_reduce"].value or 0.0) > 0
+    assert [line.split()[0] for line in said] == ["nvlink_copy", "all_reduce"]
