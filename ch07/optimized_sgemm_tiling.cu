@@ -1,4 +1,4 @@
-// Register and warp tiles fed by cp.async: the next tiles of the inputs are on their way while this one is multiplied.
+// 16 x 8 results a thread, fed by cp.async: registers that nothing is carried through any more hold sums instead.
 #include "kernel.cuh"
 
 constexpr int SQUARES_M = 4, SQUARES_N = 2;  // of 4 x 4 elements, a thread

@@ -1,4 +1,4 @@
-"""cp.async fetches the next tiles while this one is multiplied, which frees registers for 16 x 8 results a thread."""
+"""16 x 8 results a thread, in registers that nothing is carried through any more: more products per float loaded."""
 
 from torch import Tensor
 

@@ -14,7 +14,7 @@ from common.python.discovery import Variant, find_pairs
 from common.python.machine import machine
 from common.python.requirements import unmet
 from common.python.verification import compare, leaves
-from common.python.workload import Draw
+from common.python.workload import Draw, Metered
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
@@ -31,6 +31,22 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         for m, n, k in ((1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264))
     ],
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
+    "ch02:tensor_core_gemm": [  # k is a multiple of 8
+        {"m": m, "n": n, "k": k}
+        for m, n, k in ((1, 1, 8), (128, 256, 64), (256, 384, 192), (129, 257, 40), (127, 255, 8), (300, 8, 1000))
+    ],
+    "ch02:zero_copy_gather": [
+        {"rows": rows, "count": count, "width": width}
+        for rows, count, width in ((1, 1, 1), (9, 8, 4), (9, 9, 3), (1000, 257, 128), (70, 65, 129))
+    ],
+    "ch10:cp_async_stages": [  # n and k are multiples of 8
+        {"m": m, "n": n, "k": k}
+        for m, n, k in ((1, 8, 8), (256, 128, 32), (257, 136, 40), (2304, 1032, 96), (300, 8, 200))
+    ],
+    "ch10:softmax_dsmem": [
+        {"rows": rows, "columns": columns}
+        for rows, columns in ((1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384))
+    ],
     "ch08:bytes_in_flight": [
         {"rows": rows, "columns": columns}
         for rows, columns in (
@@ -57,7 +73,8 @@ def wrong(baseline: str, module: str, size: dict[str, Any], device: torch.device
         for name, value in inputs.items()
     }
     expected = leaves(workload.reference(**doubled))
-    output = leaves(importlib.import_module(module).prepare(**inputs)())
+    made = importlib.import_module(module).prepare(**inputs)
+    output = leaves((made.step if isinstance(made, Metered) else made)())
     if device.type == "cuda":
         torch.cuda.synchronize()
     return compare(output, expected, [leaf.dtype for leaf in output], workload.tolerance).reason

@@ -57,10 +57,13 @@ def test_the_compiler_puts_no_wait_between_products() -> None:
 
 
 def test_loads_become_wide_and_then_asynchronous() -> None:
-    plain, wide, final = (f"ch07/optimized_sgemm_tiling{rung}.cu" for rung in ("__register_2d", "__warp_tile", ""))
+    rungs = ("__register_2d", "__warp_tile", "__cp_async", "")
+    plain, wide, fetched, final = (f"ch07/optimized_sgemm_tiling{rung}.cu" for rung in rungs)
     assert has(plain, "LDG.E.128") == 0
     assert has(wide, "LDG.E.128", "productILb1E") == 2
     assert has(wide, "FFMA", "productILb1E") == 16 * has(wide, "LDS.128", "productILb1E")
+    assert has(fetched, "FFMA", "productILb1E") == 16 * has(fetched, "LDS.128", "productILb1E")
+    assert has(fetched, "LDG.E", "productILb1E") == 0
     # 16 x 8 products of 16 + 8 floats, four floats to a load
     assert 6 * has(final, "FFMA", "productILb1E") == 128 * has(final, "LDS.128", "productILb1E")
     assert has(final, "LDG.E", "productILb1E") == 0

@@ -1,0 +1,131 @@
+// Fragments by ldmatrix, four registers an instruction, from rows that are swizzled and so need no padding.
+#include "kernel.cuh"
+
+using bf16 = __nv_bfloat16;
+constexpr int TILE_M = 256, TILE_N = 128;  // of the result, a block
+constexpr int WARP = 64;                   // rows and columns of the result, a warp
+constexpr int THREADS = 256;               // 4 x 2 warps
+constexpr int BAND = 8;                    // rows of tiles
+constexpr int PIECE = 8;                   // elements: 16 bytes
+constexpr int ROW = 32;                    // elements of k in a stage: four pieces
+constexpr int STAGES = 2;
+
+struct Shared {
+  bf16 a[STAGES][TILE_M * ROW];
+  bf16 b[STAGES][TILE_N * ROW];
+};
+
+// Where a piece of a row stands. Eight rows of one piece, which ldmatrix reads at once, lie in different banks.
+__device__ int place(int row, int piece) { return row * ROW + (piece ^ row / 2 % 4) * PIECE; }
+
+__device__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Start copying 32 elements of `height` rows; beyond the matrix [rows, k] there are zeros.
+template <int height>
+__device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t column, int64_t rows, int64_t k) {
+#pragma unroll
+  for (int i = 0; i < height * (ROW / PIECE) / THREADS; ++i) {
+    const int r = (i * THREADS + threadIdx.x) / (ROW / PIECE), piece = threadIdx.x % (ROW / PIECE);
+    const bool inside = row + r < rows && column + piece * PIECE < k;
+    const bf16* from = inside ? matrix + (row + r) * k + column + piece * PIECE : matrix;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(tile + place(r, piece))),
+                 "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  }
+}
+
+// Four matrices of 8 x 8, lane 8 i + r naming row r of matrix i: each lane gets two neighbours of row lane / 4 of each.
+__device__ void load_matrices(uint32_t* to, const bf16* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// What mma.sync wants of 64 rows of a and of b, 16 elements of k: 16 rows an instruction.
+__device__ void load_fragments(uint32_t (&of_a)[WARP / 16][4], uint32_t (&of_b)[WARP / 8][2], const bf16* a,
+                               const bf16* b, int row_a, int row_b, int step) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < WARP / 16; ++j) {
+    load_matrices(of_a[j], a + place(row_a + 16 * j + lane % 16, 2 * step + lane / 16));
+    load_matrices(of_b[2 * j], b + place(row_b + 16 * j + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+  }
+}
+
+// sum[16, 8] += a[16, 16] b[8, 16]^T
+__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__global__ void __launch_bounds__(THREADS)
+    product(const bf16* __restrict__ a, const bf16* __restrict__ b, bf16* __restrict__ out, int64_t m, int64_t n,
+            int64_t k) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // Tiles are taken down a band of BAND rows, column by column: those in work at one time share rows in the L2 cache.
+  const int across = ceil_div(n, TILE_N), down = ceil_div(m, TILE_M);
+  const int first = blockIdx.x / (BAND * across) * BAND, rest = blockIdx.x % (BAND * across);
+  const int height = min(BAND, down - first);
+  const int64_t top = int64_t(first + rest % height) * TILE_M, left = int64_t(rest / height) * TILE_N;
+  const int warp = threadIdx.x / 32, row_a = warp / 2 * WARP, row_b = warp % 2 * WARP;
+  const int rows = ceil_div(k, ROW);
+  float sum[WARP / 16][WARP / 8][4] = {};
+  const auto load = [&](int i) {  // a group for each stage, empty at the end, so that they can be counted
+    if (i < rows) {
+      load_tile<TILE_M>(shared.a[i % STAGES], a, top, int64_t(i) * ROW, m, k);
+      load_tile<TILE_N>(shared.b[i % STAGES], b, left, int64_t(i) * ROW, n, k);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  load(0);
+
+  for (int i = 0; i < rows; ++i) {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
+    load(i + 1);
+    const bf16 *tile_a = shared.a[i % STAGES], *tile_b = shared.b[i % STAGES];
+#pragma unroll
+    for (int step = 0; step < ROW / 16; ++step) {
+      uint32_t of_a[WARP / 16][4], of_b[WARP / 8][2];
+      load_fragments(of_a, of_b, tile_a, tile_b, row_a, row_b, step);
+#pragma unroll
+      for (int y = 0; y < WARP / 16; ++y) {
+#pragma unroll
+        for (int x = 0; x < WARP / 8; ++x) multiply(sum[y][x], of_a[y], of_b[x]);
+      }
+    }
+  }
+
+#pragma unroll
+  for (int y = 0; y < WARP / 16; ++y) {
+#pragma unroll
+    for (int x = 0; x < WARP / 8; ++x) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int64_t row = top + row_a + 16 * y + threadIdx.x % 32 / 4 + 8 * i;
+        const int64_t column = left + row_b + 8 * x + threadIdx.x % 4 * 2;
+        if (row < m && column < n) {
+          const auto pair = __floats2bfloat162_rn(sum[y][x][2 * i], sum[y][x][2 * i + 1]);
+          *reinterpret_cast<__nv_bfloat162*>(out + row * n + column) = pair;
+        }
+      }
+    }
+  }
+}
+
+extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
+                    cudaStream_t stream) {
+  if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
+  constexpr int BYTES = sizeof(Shared);
+  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  product<<<ceil_div(m, TILE_M) * ceil_div(n, TILE_N), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
+  return cudaGetLastError();
+}

@@ -1,0 +1,54 @@
+"""The product of chapter 2 is on the matrix unit, fed by asynchronous copies, and its baseline on FMA lanes alone."""
+
+import pytest
+from test_machine_code import ROOT, count, opcodes
+
+from common.python.cuda import compile_source, find_nvcc
+from common.python.doctor import find_program
+
+BASELINE, OPTIMIZED = "ch02/baseline_tensor_core_gemm.cu", "ch02/optimized_tensor_core_gemm.cu"
+GATHER = "ch02/optimized_zero_copy_gather.cu"
+
+pytestmark = [
+    pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc"),
+    pytest.mark.skipif(find_program("cuobjdump") is None, reason="needs cuobjdump"),
+]
+
+
+def test_the_baseline_makes_each_product_with_an_fma_of_a_lane() -> None:
+    assert count(BASELINE, "product", "FFMA") == 16 * 8 * 8  # depths of a tile, and the sums of a thread
+    assert not any(one.startswith(("HMMA", "HGMMA")) for one in opcodes(BASELINE, "product"))
+
+
+@pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
+def test_fragments_are_loaded_whole_and_multiplied_on_the_matrix_unit(kernel: str) -> None:
+    # Four steps of a stage: 4 x 4 products of 16 x 16 x 16, two instructions each, of 4 + 4 fragments. Those of the
+    # first step are loaded ahead of the loop.
+    assert count(OPTIMIZED, kernel, "HMMA.16816.F32.BF16") == 4 * 4 * 4 * 2
+    assert count(OPTIMIZED, kernel, "LDSM.16.M88.4") == (1 + 4) * (4 + 4)
+    assert count(OPTIMIZED, kernel, "LD.E") == count(OPTIMIZED, kernel, "FFMA") == 0
+
+
+@pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
+def test_tiles_are_copied_asynchronously_past_the_registers(kernel: str) -> None:
+    assert count(OPTIMIZED, kernel, "LDGSTS.E.BYPASS.128") == 3 * (8 + 8)  # two stages ahead of the loop, one in it
+    assert count(OPTIMIZED, kernel, "LDG.E.128") == 0
+
+
+@pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
+def test_fragments_are_loaded_while_others_are_multiplied(kernel: str) -> None:
+    order = [one for one in opcodes(OPTIMIZED, kernel) if one.startswith(("LDSM", "HMMA"))]
+    together = "".join("L" if one.startswith("LDSM") else "H" for one in order)
+    assert max(map(len, together.split("H"))) <= 4 + 4  # loads in a row: those ahead of the loop
+    assert together.lstrip("L").count("HL") >= 3 * 4  # each of the other steps' loads are spread over products
+
+
+@pytest.mark.parametrize("source", [BASELINE, OPTIMIZED, GATHER])
+def test_nothing_lies_in_local_memory(source: str) -> None:
+    for kernel in compile_source(ROOT / source, "sm_90a").kernels:
+        assert (kernel.spill_bytes, kernel.stack_bytes) == (0, 0), kernel.name
+
+
+def test_a_lane_fetches_16_bytes_of_a_row_at_a_time_where_rows_allow_it() -> None:
+    assert count(GATHER, "gather_rowsI6float4E", "LDG.E.128.CONSTANT") >= 1
+    assert count(GATHER, "gather_rowsIfE", "LDG.E.CONSTANT") >= 1
