@@ -1,0 +1,111 @@
+"""What these pairs promise and a CPU can show: fresh files reach workers, and none is left."""
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ch02.baseline_depth_first_mlp import prepare as layer_by_layer
+from ch02.baseline_depth_first_mlp import workload as depth_first_mlp
+from ch02.baseline_zero_copy_gather import workload as zero_copy_gather
+from ch02.optimized_depth_first_mlp__tiles import TILE
+from ch02.optimized_depth_first_mlp__tiles import prepare as tile_by_tile
+from ch05.baseline_dataloader_workers import WORDS, Texts, scores
+from ch05.baseline_dataloader_workers import workload as dataloader_workers
+from ch05.optimized_dataloader_workers import prepare as with_workers
+from common.python.reaper import children
+from common.python.workload import Draw, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
+
+
+def drawn(workload: Workload, folder: Path, seed: int = 0, **size: Any) -> dict[str, Any]:
+    return workload.inputs(Draw(CPU, seed, folder), **(size or workload.sizes["test"]))
+
+
+def test_rows_are_gathered_in_the_order_of_the_ids_and_each_once(tmp_path: Path) -> None:
+    inputs = drawn(zero_copy_gather, tmp_path)
+    wanted = [inputs["table"][index] for index in inputs["ids"].tolist()]
+    assert torch.equal(zero_copy_gather.reference(**inputs), torch.stack(wanted))
+    assert len(set(inputs["ids"].tolist())) == len(inputs["ids"])  # or fewer bytes than declared would do
+
+
+@pytest.mark.parametrize("rows", [1, TILE - 1, TILE, TILE + 1, 2 * TILE + 7])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_tiles_and_whole_layers_give_the_same_rows(rows: int, layers: int, tmp_path: Path) -> None:
+    inputs = drawn(depth_first_mlp, tmp_path, rows=rows, width=8, layers=layers, dtype="bfloat16")
+    assert torch.equal(tile_by_tile(**inputs)(), layer_by_layer(**inputs)())
+
+
+FUSED = """
+import sys
+from pathlib import Path
+
+import torch
+
+from ch02.baseline_depth_first_mlp import workload
+from ch02.optimized_depth_first_mlp import ROWS, prepare
+from common.python.workload import Draw
+
+draw = Draw(torch.device("cpu"), 0, Path(sys.argv[1]))
+for rows, width, layers in ((1, 8, 1), (ROWS, 16, 2), (4 * ROWS + 1, 40, 3), (ROWS - 1, 136, 2), (7, 256, 8)):
+    inputs = workload.inputs(draw, rows=rows, width=width, layers=layers, dtype="float16")
+    wanted = workload.reference(inputs["x"].double(), [weight.double() for weight in inputs["weights"]])
+    error = (prepare(**inputs)().double() - wanted).norm() / wanted.norm()
+    assert error < 2e-3, (rows, width, layers, error)
+"""
+
+
+def test_a_tile_passes_all_layers_in_one_kernel_whatever_its_rows_and_columns(tmp_path: Path) -> None:
+    """In Triton's interpreter, which must be chosen before triton is imported: hence another process."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", FUSED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_text_is_decoded_to_the_tokens_that_it_was_made_of(tmp_path: Path) -> None:
+    texts, length = dataloader_workers.sizes["test"]["texts"], dataloader_workers.sizes["test"]["length"]
+    inputs = drawn(dataloader_workers, tmp_path, seed=3)
+    tokens = Draw(CPU, 3, tmp_path).host.integers(texts, length, high=len(WORDS))
+    assert torch.equal(torch.stack(list(Texts(inputs["files"]))), tokens)
+
+
+def test_a_token_is_scored_by_itself_and_as_many_before_it_as_there_are_layers(tmp_path: Path) -> None:
+    inputs = drawn(dataloader_workers, tmp_path)
+    network = [inputs[name] for name in ("table", "gains", "head")]
+    tokens = torch.arange(12)[None]
+    before = scores(tokens, *network)
+    tokens[0, 5] = 99
+    changed = (scores(tokens, *network) != before)[0].nonzero().flatten().tolist()
+    assert changed == [5, 6, 7]  # two layers
+
+
+def test_workers_that_persist_read_the_files_anew_in_each_step(tmp_path: Path) -> None:
+    inputs = drawn(dataloader_workers, tmp_path)
+    step = with_workers(**inputs)
+    for seed in (0, 1, 2):
+        fresh = drawn(dataloader_workers, tmp_path, seed=seed)
+        for name in ("table", "gains", "head"):
+            inputs[name].copy_(fresh[name])
+        torch.testing.assert_close(step(), dataloader_workers.reference(**inputs))
+
+
+def test_the_workers_end_with_the_step_that_they_work_for(tmp_path: Path) -> None:
+    before = children(os.getpid())
+    step = with_workers(**drawn(dataloader_workers, tmp_path))
+    step()
+    assert len(children(os.getpid())) == len(before) + 4
+    del step
+    gc.collect()  # as the harness does between two rounds
+    until = time.monotonic() + 5
+    while children(os.getpid()) != before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert children(os.getpid()) == before
