@@ -1,0 +1,120 @@
+"""GPipe: all microbatches go forward, then all go backward; at both turns the other ranks stand idle."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import _symmetric_memory as symmetric_memory
+from torch.nn.functional import linear
+
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+MICROBATCHES, FORWARD, BACKWARD = 4, 0, 1
+Turn = tuple[int, int, int]  # forward or backward, through which of the rank's stages, with which microbatch
+
+
+def inputs(draw: Draw, rows: int, width: int, layers: int) -> Inputs:
+    """Every rank is given all layers and runs its own; the batch is the first rank's."""
+    weights = [draw.shared.normal(width, width, std=width**-0.5, dtype=torch.bfloat16) for _ in range(layers)]
+    return {"x": draw.normal(rows, width, dtype=torch.bfloat16), "weights": weights}
+
+
+def through(layers: list[Tensor], x: Tensor) -> Tensor:
+    for weight in layers:
+        x = torch.tanh(linear(x, weight))  # all layers' gradients are of one size, so that none is lost in the norm
+    return x
+
+
+def loss_of(output: Tensor) -> Tensor:
+    return output.square().sum(dim=1).mean()
+
+
+def reference(rank: int, x: list[Tensor], weights: list[list[Tensor]]) -> Tensor:
+    """Each layer's gradient, summed over its rows."""
+    leaves = [weight.requires_grad_() for weight in weights[0]]
+    return torch.stack([g.sum(dim=0) for g in torch.autograd.grad(loss_of(through(leaves, x[0])), leaves)])
+
+
+def cost(rows: int, width: int, layers: int) -> Cost:
+    """For two ranks: each has half of the layers, and what lies between them crosses the link once each way."""
+    flops = 3 * layers * rows * width * width
+    return Cost(flops=flops, dtype="bf16", nvlink_bytes=2 * rows * width, items=rows, unit="rows")
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    sizes={"bench": {"rows": 16384, "width": 4096, "layers": 8}, "test": {"rows": 28, "width": 131, "layers": 8}},
+    tolerance=0.02,  # bfloat16 rounds each of the layers' activations and gradients to 8 bits
+    gpus=2,
+    clock="end_to_end",
+)
+
+
+class Link:
+    """A place in the receiver's memory for each message. On GPUs a copy engine fills it: NCCL would hold processors."""
+
+    def __init__(self, message: Tensor, places: int) -> None:
+        self.places, self.sent = message.new_empty(places, *message.shape), dict[int, dist.Work | None]()
+        self.stream = torch.cuda.Stream() if message.is_cuda else None
+        if self.stream:
+            self.places = symmetric_memory.empty(self.places.shape, dtype=message.dtype, device=message.device)
+            self.flags = symmetric_memory.rendezvous(self.places, dist.group.WORLD)
+
+    def send(self, message: Tensor, to: int, place: int) -> None:
+        if not self.stream:
+            self.sent[place] = dist.isend(message, to, tag=place)  # which holds the message
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):  # beside whatever the rank computes next
+            self.flags.get_buffer(to, self.places.shape, message.dtype)[place].copy_(message)
+            self.flags.put_signal(to, channel=place)
+        message.record_stream(self.stream)
+
+    def receive(self, sender: int, place: int) -> Tensor:
+        if self.stream:
+            self.flags.wait_signal(sender, channel=place)
+        else:
+            dist.recv(self.places[place], sender, tag=place)
+        return self.places[place].data
+
+
+def breadth_first(stages: int) -> list[Turn]:
+    """All microbatches forward through a stage before they go through the rank's next one; then backward likewise."""
+    forward = [(FORWARD, stage, index) for stage in range(stages) for index in range(MICROBATCHES)]
+    return forward + [(BACKWARD, stages - 1 - stage, index) for _, stage, index in forward]
+
+
+def pipelined(x: Tensor, weights: list[Tensor], stages: int, turns: list[Turn]) -> Step:
+    """A step of any schedule: this rank has so many stages and takes these turns. It gives sums of the gradients."""
+    rank, ranks, batches = dist.get_rank(), dist.get_world_size(), x.chunk(MICROBATCHES)
+    after, before, each = (rank + 1) % ranks, (rank - 1) % ranks, len(weights) // (stages * ranks)
+    place = {turn: number for number, turn in enumerate(sorted(turns))}  # alike on all ranks
+    link, nothing = Link(batches[0], len(place)), torch.zeros(x.shape[1], device=x.device)
+
+    def step() -> Tensor:
+        layers = [weight.detach().requires_grad_() for weight in weights]
+        kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for direction, mine, index in turns:
+            stage = mine * ranks + rank  # in the order in which a microbatch goes through them
+            first, last, arrives = stage == 0, stage == stages * ranks - 1, place[direction, mine, index]
+            if direction == FORWARD:
+                start = batches[index] if first else link.receive(before, arrives).requires_grad_()
+                end = through(layers[stage * each :][:each], start)
+                kept[mine, index] = start, loss_of(end) / MICROBATCHES if last else end
+                if not last:
+                    link.send(end.detach(), after, place[FORWARD, (stage + 1) // ranks, index])
+            else:
+                start, end = kept.pop((mine, index))
+                end.backward(None if last else link.receive(after, arrives))
+                if not first:
+                    link.send(start.grad, before, place[BACKWARD, (stage - 1) // ranks, index])
+        gradients = [nothing if layer.grad is None else layer.grad.sum(0, dtype=torch.float32) for layer in layers]
+        dist.all_reduce(sums := torch.stack(gradients))  # all messages are read: the next step may write their places
+        return sums
+
+    return step
+
+
+def prepare(x: Tensor, weights: list[Tensor]) -> Step:
+    return pipelined(x, weights, 1, breadth_first(1))
