@@ -16,7 +16,9 @@ def prepare(images: Tensor, parameters: list[Tensor]) -> Step:
     page_lock(images)
     trained: list[Tensor] = [Parameter(parameter) for parameter in parameters]
     losses = parameters[0].new_empty(len(images))
-    copies = torch.cuda.Stream()
+    # Made one after the other, no two of these are the same. So the copies do not wait for the steps, and the workspace
+    # that cuBLAS keeps for the stream of the capture is the graph's own.
+    copies, warm_up, capturing = (torch.cuda.Stream() for _ in range(3))
 
     def train() -> None:
         batches = parameters[0].new_empty(images.shape)  # in here, so that the graph owns the memory it copies into
@@ -33,13 +35,12 @@ def prepare(images: Tensor, parameters: list[Tensor]) -> Step:
             losses[index].copy_(loss.detach())
 
     untrained = [parameter.clone() for parameter in parameters]
-    warm_up = torch.cuda.Stream()  # libraries allocate at first use, which a capture forbids
     warm_up.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warm_up):
+    with torch.cuda.stream(warm_up):  # libraries load their kernels at first use, which a capture forbids
         train()
     torch.cuda.current_stream().wait_stream(warm_up)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=capturing):
         train()
     torch._foreach_copy_(parameters, untrained)
 

@@ -17,8 +17,9 @@ def tile_of_logits(
     hidden, weight, tokens, words, width, TOKENS: tl.constexpr, WORDS: tl.constexpr, WIDTH: tl.constexpr
 ):
     """A program's tokens [TOKENS] and words [WORDS], and the logits of each with each, in fp32."""
-    # Eight rows of tiles take turns, so that what one reads the next still finds in the L2 cache.
-    i, j = tl.swizzle2d(tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), 8)
+    # Eight rows of tiles take turns, so that what one reads the next still finds in the L2 cache. swizzle2d counts
+    # along rows of tiles, and so must program_id(0), in whose order programs begin.
+    i, j = tl.swizzle2d(tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), 8)
     token, word = i * TOKENS + tl.arange(0, TOKENS), j * WORDS + tl.arange(0, WORDS)
     left, right = hidden + token.to(tl.int64)[:, None] * width, weight + word.to(tl.int64)[None, :] * width
     total = tl.zeros((TOKENS, WORDS), tl.float32)
@@ -89,11 +90,11 @@ def prepare(hidden: Tensor, weight: Tensor, targets: Tensor) -> Step:
     to_hidden, to_weight = torch.empty_like(hidden), torch.empty_like(weight)
 
     def step() -> tuple[Tensor, ...]:
-        sum_tile[blocks, tiles](hidden, weight, targets, sums, hits, tokens, vocabulary, width, **TILE)
+        sum_tile[tiles, blocks](hidden, weight, targets, sums, hits, tokens, vocabulary, width, **TILE)
         log_sums = sums.logsumexp(dim=0)
         for start, w, to_w in zip(range(0, vocabulary, slab), weight.split(slab), to_weight.split(slab)):
             slopes = room[: tokens * len(w)].view(tokens, len(w))
-            grid = blocks, triton.cdiv(len(w), TILE["WORDS"])
+            grid = triton.cdiv(len(w), TILE["WORDS"]), blocks
             slope_tile[grid](hidden, w, targets, log_sums, slopes, start, tokens, len(w), width, **TILE)
             to_w.addmm_(slopes.T, hidden, beta=0, alpha=1 / tokens)
             to_hidden.addmm_(slopes, w, beta=int(start > 0), alpha=1 / tokens)  # 0: what was there does not count

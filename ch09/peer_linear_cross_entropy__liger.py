@@ -1,7 +1,7 @@
 """Liger's fused linear cross entropy: chunks of tokens whose gradients are computed already in the forward pass."""
 
 import torch
-from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
 from torch import Tensor
 
 from ch09.baseline_linear_cross_entropy import workload as workload
@@ -15,7 +15,7 @@ def prepare(hidden: Tensor, weight: Tensor, targets: Tensor) -> Step:
     leaves = [hidden.detach().requires_grad_(), weight.detach().requires_grad_()]
 
     def step() -> tuple[Tensor, ...]:
-        loss = liger_fused_linear_cross_entropy(*leaves, targets)
+        loss, *_ = LigerFusedLinearCrossEntropyFunction.apply(*leaves, targets)
         return loss.detach(), *torch.autograd.grad(loss, leaves)
 
     return step

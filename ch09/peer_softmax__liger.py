@@ -1,6 +1,6 @@
 """Liger's Triton softmax, which training code uses as a drop-in for torch's."""
 
-from liger_kernel.transformers.functional import liger_softmax
+from liger_kernel.ops import LigerSoftmaxFunction
 from torch import Tensor
 
 from ch09.baseline_softmax import workload as workload
@@ -12,6 +12,6 @@ requires = needs(modules=["liger_kernel"], gpus=1)
 
 def prepare(x: Tensor) -> Step:
     def step() -> Tensor:
-        return liger_softmax(x)
+        return LigerSoftmaxFunction.apply(x)
 
     return step

@@ -72,10 +72,187 @@ ROWS: list[Row] = [
         {"n": 16777216},
         {"pcie_bytes": 67108864, "hbm_bytes": 67108864, "host_bytes": 67108864},
     ),
+    # two layers of 9 weights: 2 rows x 18 multiply-adds; 6 numbers in, 6 out and 18 weights, of 2 bytes.
+    (
+        "ch02:depth_first_mlp",
+        {"rows": 2, "width": 3, "layers": 2, "dtype": "bfloat16"},
+        {"hbm_bytes": 60, "flops": 72, "dtype": "bf16", "items": 2, "unit": "rows"},
+    ),
+    (
+        "ch02:depth_first_mlp",
+        {"rows": 20011, "width": 24, "layers": 3, "dtype": "float16"},
+        {"hbm_bytes": 1924512, "flops": 69158016, "dtype": "bf16", "items": 20011, "unit": "rows"},
+    ),
+    (
+        "ch02:depth_first_mlp",
+        {"rows": 1048576, "width": 256, "layers": 8, "dtype": "bfloat16"},
+        {"hbm_bytes": 1074790400, "flops": 1099511627776, "dtype": "bf16", "items": 1048576, "unit": "rows"},
+    ),
+    # 2 x 3 results of 4 multiply-adds; 8 + 12 + 6 numbers, of 2 bytes.
+    ("ch02:tensor_core_gemm", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 52, "flops": 48, "dtype": "bf16"}),
+    (
+        "ch02:tensor_core_gemm",
+        {"m": 197, "n": 331, "k": 104},
+        {"hbm_bytes": 240238, "flops": 13563056, "dtype": "bf16"},
+    ),
+    (
+        "ch02:tensor_core_gemm",
+        {"m": 4096, "n": 4096, "k": 4096},
+        {"hbm_bytes": 100663296, "flops": 137438953472, "dtype": "bf16"},
+    ),
+    # 2 rows of 3 floats are read from host memory, cross PCIe and are written, and 2 ids of 4 bytes are read.
+    (
+        "ch02:zero_copy_gather",
+        {"rows": 4, "count": 2, "width": 3},
+        {"pcie_bytes": 24, "host_bytes": 24, "hbm_bytes": 32},
+    ),
+    (
+        "ch02:zero_copy_gather",
+        {"rows": 1013, "count": 307, "width": 37},
+        {"pcie_bytes": 45436, "host_bytes": 45436, "hbm_bytes": 46664},
+    ),
+    (
+        "ch02:zero_copy_gather",
+        {"rows": 524288, "count": 131072, "width": 128},
+        {"pcie_bytes": 67108864, "host_bytes": 67108864, "hbm_bytes": 67633152},
+    ),
     # one image of 3 x 2 x 2: 12 bytes in, 12 floats out.
     ("ch03:malloc_page_faults", {"images": 1, "side": 2}, {"host_bytes": 60, "items": 1, "unit": "images"}),
     ("ch03:malloc_page_faults", {"images": 3, "side": 33}, {"host_bytes": 49005, "items": 3, "unit": "images"}),
     ("ch03:malloc_page_faults", {"images": 64, "side": 224}, {"host_bytes": 48168960, "items": 64, "unit": "images"}),
+    # a row of 12 bytes is read and written, and its id of 8 bytes read: 32 a pick.
+    ("ch03:huge_page_gather", {"rows": 2, "width": 3, "picks": 5}, {"host_bytes": 160, "items": 5, "unit": "rows"}),
+    (
+        "ch03:huge_page_gather",
+        {"rows": 997, "width": 33, "picks": 211},
+        {"host_bytes": 57392, "items": 211, "unit": "rows"},
+    ),
+    (
+        "ch03:huge_page_gather",
+        {"rows": 33554432, "width": 8, "picks": 1048576},
+        {"host_bytes": 75497472, "items": 1048576, "unit": "rows"},
+    ),
+    # 4 bytes a float, over PCIe, out of the host's memory and into the device's.
+    ("ch03:staging_threads", {"n": 10}, {"pcie_bytes": 40, "hbm_bytes": 40, "host_bytes": 40}),
+    (
+        "ch03:staging_threads",
+        {"n": 5000011},
+        {"pcie_bytes": 20000044, "hbm_bytes": 20000044, "host_bytes": 20000044},
+    ),
+    (
+        "ch03:staging_threads",
+        {"n": 100663296},
+        {"pcie_bytes": 402653184, "hbm_bytes": 402653184, "host_bytes": 402653184},
+    ),
+    # 4 x (4 + 2) floats in 8 gradients; two ranks send all of theirs.
+    ("ch04:bucketed_allreduce", {"layers": 1, "width": 2}, {"nvlink_bytes": 96, "items": 8, "unit": "gradients"}),
+    ("ch04:bucketed_allreduce", {"layers": 3, "width": 37}, {"nvlink_bytes": 67488, "items": 24, "unit": "gradients"}),
+    (
+        "ch04:bucketed_allreduce",
+        {"layers": 16, "width": 512},
+        {"nvlink_bytes": 67239936, "items": 128, "unit": "gradients"},
+    ),
+    # two layers of 9 weights: 5 products (the batch needs no gradient) of 36 FLOPs; weights in and gradients out, bf16.
+    (
+        "ch04:ddp_overlap",
+        {"rows": 2, "width": 3, "layers": 2},
+        {"flops": 180, "dtype": "bf16", "hbm_bytes": 72, "nvlink_bytes": 36, "items": 2, "unit": "rows"},
+    ),
+    (
+        "ch04:ddp_overlap",
+        {"rows": 19, "width": 67, "layers": 3},
+        {"flops": 1364656, "dtype": "bf16", "hbm_bytes": 53868, "nvlink_bytes": 26934, "items": 19, "unit": "rows"},
+    ),
+    (
+        "ch04:ddp_overlap",
+        {"rows": 1024, "width": 4096, "layers": 12},
+        {
+            "flops": 1202590842880,
+            "dtype": "bf16",
+            "hbm_bytes": 805306368,
+            "nvlink_bytes": 402653184,
+            "items": 1024,
+            "unit": "rows",
+        },
+    ),
+    # of two ranks each sends half of its 6 numbers there and half back; x in and out, bf16.
+    (
+        "ch04:moe_all_to_all",
+        {"tokens": 2, "width": 3},
+        {"nvlink_bytes": 12, "hbm_bytes": 24, "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch04:moe_all_to_all",
+        {"tokens": 211, "width": 37},
+        {"nvlink_bytes": 15614, "hbm_bytes": 31228, "items": 211, "unit": "tokens"},
+    ),
+    (
+        "ch04:moe_all_to_all",
+        {"tokens": 32768, "width": 4096},
+        {"nvlink_bytes": 268435456, "hbm_bytes": 536870912, "items": 32768, "unit": "tokens"},
+    ),
+    # one of two layers is this rank's: 3 products of 16 FLOPs; two rows of two bf16 cross once each way.
+    (
+        "ch04:pipeline_schedule",
+        {"rows": 2, "width": 2, "layers": 2},
+        {"flops": 48, "dtype": "bf16", "nvlink_bytes": 8, "items": 2, "unit": "rows"},
+    ),
+    (
+        "ch04:pipeline_schedule",
+        {"rows": 28, "width": 131, "layers": 8},
+        {"flops": 11532192, "dtype": "bf16", "nvlink_bytes": 7336, "items": 28, "unit": "rows"},
+    ),
+    (
+        "ch04:pipeline_schedule",
+        {"rows": 16384, "width": 4096, "layers": 8},
+        {"flops": 6597069766656, "dtype": "bf16", "nvlink_bytes": 134217728, "items": 16384, "unit": "rows"},
+    ),
+    (
+        "ch04:symmetric_allreduce",
+        {"tokens": 1, "width": 8},
+        {"nvlink_bytes": 16, "launches": 1, "items": 1, "unit": "tokens"},
+    ),
+    (
+        "ch04:symmetric_allreduce",
+        {"tokens": 5, "width": 104},
+        {"nvlink_bytes": 1040, "launches": 1, "items": 5, "unit": "tokens"},
+    ),
+    (
+        "ch04:symmetric_allreduce",
+        {"tokens": 16, "width": 4096},
+        {"nvlink_bytes": 131072, "launches": 1, "items": 16, "unit": "tokens"},
+    ),
+    (
+        "ch04:symmetric_put",
+        {"microbatches": 1, "tokens": 2, "width": 3},
+        {"nvlink_bytes": 12, "items": 1, "unit": "microbatches"},
+    ),
+    (
+        "ch04:symmetric_put",
+        {"microbatches": 3, "tokens": 5, "width": 37},
+        {"nvlink_bytes": 1110, "items": 3, "unit": "microbatches"},
+    ),
+    (
+        "ch04:symmetric_put",
+        {"microbatches": 8, "tokens": 2048, "width": 4096},
+        {"nvlink_bytes": 134217728, "items": 8, "unit": "microbatches"},
+    ),
+    # 4 rows of 3 times 3 x 4, of which 2 x 4 sums are kept: 96 FLOPs; 12 + 12 numbers in, 8 out and 8 sent, bf16.
+    (
+        "ch04:tp_gemm_overlap",
+        {"rows": 2, "inner": 3, "columns": 4},
+        {"flops": 96, "dtype": "bf16", "hbm_bytes": 64, "nvlink_bytes": 16},
+    ),
+    (
+        "ch04:tp_gemm_overlap",
+        {"rows": 53, "inner": 29, "columns": 37},
+        {"flops": 227476, "dtype": "bf16", "hbm_bytes": 12216, "nvlink_bytes": 3922},
+    ),
+    (
+        "ch04:tp_gemm_overlap",
+        {"rows": 16384, "inner": 1792, "columns": 4096},
+        {"flops": 481036337152, "dtype": "bf16", "hbm_bytes": 266338304, "nvlink_bytes": 134217728},
+    ),
     (
         "ch05:small_file_shards",
         {"shards": 1, "per_shard": 2, "record": 3},
@@ -90,6 +267,22 @@ ROWS: list[Row] = [
         "ch05:small_file_shards",
         {"shards": 4, "per_shard": 128, "record": 32768},
         {"disk_bytes": 16777216, "items": 512, "unit": "samples"},
+    ),
+    # 6 tokens of 4 numbers: 8 FLOPs for the layer and 2 for the head; 8 bytes a token are read and cross PCIe.
+    (
+        "ch05:dataloader_workers",
+        {"texts": 2, "length": 3, "width": 4, "layers": 1},
+        {"flops": 240, "pcie_bytes": 48, "host_bytes": 48, "items": 6, "unit": "tokens"},
+    ),
+    (
+        "ch05:dataloader_workers",
+        {"texts": 11, "length": 37, "width": 24, "layers": 2},
+        {"flops": 175824, "pcie_bytes": 3256, "host_bytes": 3256, "items": 407, "unit": "tokens"},
+    ),
+    (
+        "ch05:dataloader_workers",
+        {"texts": 64, "length": 2048, "width": 4096, "layers": 4},
+        {"flops": 18253611008, "pcie_bytes": 1048576, "host_bytes": 1048576, "items": 131072, "unit": "tokens"},
     ),
     # two arrays of floats in and one out, one addition an element.
     ("ch06:vector_add_grid", {"n": 10}, {"hbm_bytes": 120, "flops": 10}),
@@ -168,6 +361,54 @@ ROWS: list[Row] = [
         {"m": 8192, "n": 8192, "k": 8192},
         {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
     ),
+    ("ch10:cp_async_stages", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 52, "flops": 48, "dtype": "bf16"}),
+    (
+        "ch10:cp_async_stages",
+        {"m": 397, "n": 328, "k": 584},
+        {"hbm_bytes": 1107232, "flops": 152092288, "dtype": "bf16"},
+    ),
+    (
+        "ch10:cp_async_stages",
+        {"m": 8192, "n": 8192, "k": 8192},
+        {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
+    ),
+    # a float in and one out.
+    ("ch10:softmax_dsmem", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
+    ("ch10:softmax_dsmem", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
+    ("ch10:softmax_dsmem", {"rows": 1024, "columns": 262144}, {"hbm_bytes": 2147483648}),
+    # 4 bytes a number in, and as many out, the other way; two products of rows x width x width.
+    (
+        "ch11:copy_compute_pipeline",
+        {"chunks": 2, "rows": 3, "width": 5},
+        {"pcie_bytes": 120, "flops": 600, "items": 2, "unit": "chunks"},
+    ),
+    (
+        "ch11:copy_compute_pipeline",
+        {"chunks": 7, "rows": 29, "width": 37},
+        {"pcie_bytes": 30044, "flops": 1111628, "items": 7, "unit": "chunks"},
+    ),
+    (
+        "ch11:copy_compute_pipeline",
+        {"chunks": 32, "rows": 4096, "width": 1024},
+        {"pcie_bytes": 536870912, "flops": 549755813888, "items": 32, "unit": "chunks"},
+    ),
+    # 18 multiply-adds of the prefill, and one for each of 24 numbers of keys and 24 of values: 66. 6 numbers in, 6 out,
+    # 9 weights and the 48 of the caches, of 2 bytes.
+    (
+        "ch11:priority_prefill_decode",
+        {"tokens": 2, "width": 3, "layers": 1, "links": 2, "heads": 1, "context": 3, "size": 4},
+        {"hbm_bytes": 138, "flops": 132, "dtype": "fp16"},
+    ),
+    (
+        "ch11:priority_prefill_decode",
+        {"tokens": 131, "width": 37, "layers": 3, "links": 5, "heads": 3, "context": 77, "size": 16},
+        {"hbm_bytes": 101522, "flops": 1149954, "dtype": "fp16"},
+    ),
+    (
+        "ch11:priority_prefill_decode",
+        {"tokens": 65536, "width": 2048, "layers": 6, "links": 64, "heads": 8, "context": 4096, "size": 128},
+        {"hbm_bytes": 1660944384, "flops": 3299608625152, "dtype": "fp16"},
+    ),
     # 12 x 16 weights in the block and 512 x 4 in the embedding: 2240. A weight is 6 FLOPs a token; causal attention
     # over 3 tokens of width 4 is another 6 x 12. AdamW reads weight, gradient and two moments, and writes all but the
     # gradient: 7 floats a weight. The chain: 5 products forward, 10 backward, 3 for the head.
@@ -221,6 +462,55 @@ ROWS: list[Row] = [
         "ch13:int8_weight_only_decode",
         {"tokens": 4, "features": 8192, "outputs": 57344, "dtype": "bfloat16"},
         {"hbm_bytes": 470401024, "flops": 3758096384, "dtype": "bf16", "items": 4, "unit": "tokens"},
+    ),
+    # 16,768 weights and 128 gains, and as many gradients; four times 2 tokens of 64, all of 2 bytes.
+    # 6 FLOPs a weight and token; attention forward: 2 products of 2 x 2 x 64 multiply-adds, of which causal is half.
+    (
+        "ch14:compile_block",
+        {"blocks": 1, "width": 64, "wide": 2, "batch": 1, "length": 2},
+        {"hbm_bytes": 68608, "flops": 202752, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch14:compile_block",
+        {"blocks": 1, "width": 128, "wide": 344, "batch": 3, "length": 37},
+        {"hbm_bytes": 905216, "flops": 134777088, "dtype": "bf16", "items": 111, "unit": "tokens"},
+    ),
+    (
+        "ch14:compile_block",
+        {"blocks": 2, "width": 1024, "wide": 2816, "batch": 8, "length": 2048},
+        {"hbm_bytes": 236994560, "flops": 2937757630464, "dtype": "bf16", "items": 16384, "unit": "tokens"},
+    ),
+    # 12 x 64 x 64 weights, 2 tokens of 64 in and out; attention adds 2 products of 2 x 2 x 64 multiply-adds.
+    (
+        "ch14:graph_breaks",
+        {"layers": 1, "width": 64, "batch": 1, "length": 2},
+        {"hbm_bytes": 98816, "flops": 197632, "dtype": "fp16", "launches": 1, "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch14:graph_breaks",
+        {"layers": 2, "width": 128, "batch": 3, "length": 37},
+        {"hbm_bytes": 843264, "flops": 91499520, "dtype": "fp16", "launches": 1, "items": 111, "unit": "tokens"},
+    ),
+    (
+        "ch14:graph_breaks",
+        {"layers": 4, "width": 768, "batch": 8, "length": 512},
+        {"hbm_bytes": 69206016, "flops": 257698037760, "dtype": "fp16", "launches": 1, "items": 4096, "unit": "tokens"},
+    ),
+    # 8 + 12 + 6 numbers of 2 bytes, 24 multiply-adds.
+    (
+        "ch14:triton_persistent_matmul",
+        {"m": 2, "n": 3, "k": 4, "dtype": "bfloat16"},
+        {"hbm_bytes": 52, "flops": 48, "dtype": "bf16"},
+    ),
+    (
+        "ch14:triton_persistent_matmul",
+        {"m": 397, "n": 328, "k": 136, "dtype": "float16"},
+        {"hbm_bytes": 457632, "flops": 35418752, "dtype": "bf16"},
+    ),
+    (
+        "ch14:triton_persistent_matmul",
+        {"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
+        {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
     ),
 ]
 

@@ -39,6 +39,13 @@ def test_the_results_on_the_front_page_are_what_the_chapters_expect() -> None:
     assert [row[0] for row in rows(section("What an H200 gave"))] == list(front_page.PAIRS)
 
 
+def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_drawn_now() -> None:
+    kept = (ROOT / front_page.PICTURE).read_text()
+    assert f"]({front_page.PICTURE})" in README
+    named = [set(re.findall(r">([a-z][\w:]*)</text>", text)) for text in (kept, front_page.picture(ROOT) or "")]
+    assert named[0] == named[1] != set()
+
+
 def test_every_pair_of_a_learning_path_exists() -> None:
     paths, there = rows(section("Where to begin")), {pair.key for pair in find_pairs(ROOT)}
     assert [row[0] for row in paths] == [
