@@ -17,13 +17,15 @@ def prepare(
     eager = prepare_eager(tokens, parameters, means, squares, updates)
     state = [*parameters, *means, *squares, updates]
     before = [tensor.clone() for tensor in state]
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    # Backward wants a side stream to warm up on. Made one after the other, the two are never the same: cuBLAS keeps a
+    # workspace for each stream, and the graph's must be its own.
+    side, capturing, graph = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):  # libraries make their workspaces in the first steps, which a capture would refuse
+        for _ in range(3):  # libraries load their kernels in the first steps, which a capture would refuse
             eager()
     torch.cuda.current_stream().wait_stream(side)
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=capturing):
         outputs = eager()
     for tensor, value in zip(state, before):  # capturing runs nothing, but the warm-up trained
         tensor.copy_(value)

@@ -17,12 +17,9 @@ def prepare(
     # .data, because autograd must not count later writes to these tensors as damage to what the capture saved for it:
     # each replay saves it anew, in the same memory.
     leaves, tokens = [parameter.data.requires_grad_() for parameter in parameters], tokens.data
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):  # libraries make their workspaces in the first calls, which a capture would refuse
-            loss_of(tokens, leaves)
-    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    for _ in range(3):  # libraries load their kernels in the first calls, which a capture would refuse
+        loss_of(tokens, leaves)
     with torch.cuda.graph(graph):
         loss = loss_of(tokens, leaves)
 

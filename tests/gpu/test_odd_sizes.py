@@ -47,6 +47,14 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         {"rows": rows, "columns": columns}
         for rows, columns in ((1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384))
     ],
+    "ch19:int4_prepacked_gemm": [  # rows of each kernel; one group and one tile, tiles that blocks share, whole tiles
+        {"rows": rows, "features": features, "outputs": outputs}
+        for rows, features, outputs in (
+            *((1, 128, 8), (7, 256, 264), (8, 14336, 4096), (9, 4096, 1032), (15, 640, 256), (16, 384, 248)),
+            *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
+            (16, 128, 135176),
+        )
+    ],
     "ch08:bytes_in_flight": [
         {"rows": rows, "columns": columns}
         for rows, columns in (

@@ -144,6 +144,22 @@ ROWS: list[Row] = [
         {"n": 100663296},
         {"pcie_bytes": 402653184, "hbm_bytes": 402653184, "host_bytes": 402653184},
     ),
+    # two frames of 4, one apart: 5 samples and 2 numbers out for each of 8 clips; 4 x 4 filters and 4 x 1 bands.
+    (
+        "ch03:worker_thread_budget",
+        {"clips": 1, "frames": 2, "length": 4, "bands": 1},
+        {"host_bytes": 304, "items": 8, "unit": "clips"},
+    ),
+    (
+        "ch03:worker_thread_budget",
+        {"clips": 2, "frames": 5, "length": 37, "bands": 3},
+        {"host_bytes": 11552, "items": 16, "unit": "clips"},
+    ),
+    (
+        "ch03:worker_thread_budget",
+        {"clips": 8, "frames": 64, "length": 1024, "bands": 80},
+        {"host_bytes": 10223616, "items": 64, "unit": "clips"},
+    ),
     # 4 x (4 + 2) floats in 8 gradients; two ranks send all of theirs.
     ("ch04:bucketed_allreduce", {"layers": 1, "width": 2}, {"nvlink_bytes": 96, "items": 8, "unit": "gradients"}),
     ("ch04:bucketed_allreduce", {"layers": 3, "width": 37}, {"nvlink_bytes": 67488, "items": 24, "unit": "gradients"}),
@@ -268,6 +284,13 @@ ROWS: list[Row] = [
         {"shards": 4, "per_shard": 128, "record": 32768},
         {"disk_bytes": 16777216, "items": 512, "unit": "samples"},
     ),
+    ("ch05:direct_read", {"n": 10}, {"disk_bytes": 10, "pcie_bytes": 10, "hbm_bytes": 10}),
+    ("ch05:direct_read", {"n": 3149827}, {"disk_bytes": 3149827, "pcie_bytes": 3149827, "hbm_bytes": 3149827}),
+    (
+        "ch05:direct_read",
+        {"n": 67108864},
+        {"disk_bytes": 67108864, "pcie_bytes": 67108864, "hbm_bytes": 67108864},
+    ),
     # 6 tokens of 4 numbers: 8 FLOPs for the layer and 2 for the head; 8 bytes a token are read and cross PCIe.
     (
         "ch05:dataloader_workers",
@@ -345,6 +368,10 @@ ROWS: list[Row] = [
     ("ch09:softmax", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch09:softmax", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
     ("ch09:softmax", {"rows": 32768, "columns": 8192}, {"hbm_bytes": 2147483648}),
+    # 200 iterations, each with two sums that all later work waits for; b in and x out, 4 bytes each.
+    ("ch12:cg_solver_graph", {"rows": 2, "columns": 3}, {"launches": 400, "hbm_bytes": 48}),
+    ("ch12:cg_solver_graph", {"rows": 97, "columns": 89}, {"launches": 400, "hbm_bytes": 69064}),
+    ("ch12:cg_solver_graph", {"rows": 128, "columns": 128}, {"launches": 400, "hbm_bytes": 131072}),
     # 60 iterations of two scalings, each of which waits for the other; distances in and the plan out.
     ("ch12:sinkhorn_while_node", {"rows": 2, "columns": 3}, {"launches": 120, "hbm_bytes": 48}),
     ("ch12:sinkhorn_while_node", {"rows": 67, "columns": 53}, {"launches": 120, "hbm_bytes": 28408}),
@@ -376,6 +403,55 @@ ROWS: list[Row] = [
     ("ch10:softmax_dsmem", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch10:softmax_dsmem", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
     ("ch10:softmax_dsmem", {"rows": 1024, "columns": 262144}, {"hbm_bytes": 2147483648}),
+    # q, k, v and the output have 6 numbers of 2 bytes each; two products of 2 x 2 x 3 multiply-adds.
+    (
+        "ch18:flash_forward",
+        {"heads": 1, "tokens": 2, "width": 3, "dtype": "bfloat16"},
+        {"hbm_bytes": 48, "flops": 48, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch18:flash_forward",
+        {"heads": 3, "tokens": 197, "width": 64, "dtype": "float16"},
+        {"hbm_bytes": 302592, "flops": 29805312, "dtype": "bf16", "items": 197, "unit": "tokens"},
+    ),
+    (
+        "ch18:flash_forward",
+        {"heads": 8, "tokens": 16384, "width": 128, "dtype": "bfloat16"},
+        {"hbm_bytes": 134217728, "flops": 1099511627776, "dtype": "bf16", "items": 16384, "unit": "tokens"},
+    ),
+    # 12 numbers each of k and v, 8 each of q and the output, of 2 bytes; two products of 2 x 3 x 4 multiply-adds.
+    (
+        "ch18:split_kv_decode",
+        {"requests": 1, "heads": 1, "group": 2, "keys": 3, "width": 4, "dtype": "bfloat16"},
+        {"hbm_bytes": 80, "flops": 96, "dtype": "bf16", "items": 1, "unit": "tokens"},
+    ),
+    (
+        "ch18:split_kv_decode",
+        {"requests": 2, "heads": 3, "group": 5, "keys": 1237, "width": 64, "dtype": "float16"},
+        {"hbm_bytes": 1907712, "flops": 9500160, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch18:split_kv_decode",
+        {"requests": 1, "heads": 8, "group": 4, "keys": 131072, "width": 128, "dtype": "bfloat16"},
+        {"hbm_bytes": 536887296, "flops": 2147483648, "dtype": "bf16", "items": 1, "unit": "tokens"},
+    ),
+    # documents of 1, 2 and 3 tokens have 1 + 3 + 6 pairs of a query and a key that it sees, with 2 x 2 multiply-adds
+    # each; q, k, v and the output have 12 numbers of 2 bytes each, and 6 tokens a number of 8 bytes.
+    (
+        "ch18:flex_document_mask",
+        {"heads": 1, "tokens": 6, "width": 2, "documents": 3},
+        {"hbm_bytes": 144, "flops": 80, "dtype": "bf16", "items": 6, "unit": "tokens"},
+    ),
+    (
+        "ch18:flex_document_mask",
+        {"heads": 2, "tokens": 331, "width": 32, "documents": 5},
+        {"hbm_bytes": 172120, "flops": 3478016, "dtype": "bf16", "items": 331, "unit": "tokens"},
+    ),
+    (
+        "ch18:flex_document_mask",
+        {"heads": 16, "tokens": 32768, "width": 128, "documents": 7},
+        {"hbm_bytes": 537133056, "flops": 785595580416, "dtype": "bf16", "items": 32768, "unit": "tokens"},
+    ),
     # 4 bytes a number in, and as many out, the other way; two products of rows x width x width.
     (
         "ch11:copy_compute_pipeline",
@@ -447,6 +523,38 @@ ROWS: list[Row] = [
     ("ch13:adamw_fused", {"layers": 1, "width": 2}, {"hbm_bytes": 2072, "launches": 1}),
     ("ch13:adamw_fused", {"layers": 2, "width": 19}, {"hbm_bytes": 256424, "launches": 1}),
     ("ch13:adamw_fused", {"layers": 4, "width": 1280}, {"hbm_bytes": 2203873280, "launches": 1}),
+    # 2, 4 and 8 tokens; 32 weights, 6 FLOPs for each and token but 2 for the first 16; all of two bytes.
+    (
+        "ch13:expandable_segments",
+        {"first": 2, "last": 8, "batches": 3, "width": 2, "layers": 1},
+        {"hbm_bytes": 184, "flops": 2240, "dtype": "bf16", "items": 14, "unit": "tokens"},
+    ),
+    (
+        "ch13:expandable_segments",
+        {"first": 5, "last": 61, "batches": 4, "width": 37, "layers": 2},
+        {"hbm_bytes": 95312, "flops": 12529088, "dtype": "bf16", "items": 104, "unit": "tokens"},
+    ),
+    (
+        "ch13:expandable_segments",
+        {"first": 1024, "last": 8192, "batches": 24, "width": 512, "layers": 4},
+        {"hbm_bytes": 119513088, "flops": 4048996532224, "dtype": "bf16", "items": 83944, "unit": "tokens"},
+    ),
+    # 32 weights, 6 FLOPs for each and token but 2 for the first 16; a rank sends 2(n - 1)/n of 4 bytes a weight.
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 1, "width": 2, "tokens": 3},
+        {"nvlink_bytes": 128, "flops": 480, "items": 3, "unit": "tokens"},
+    ),
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 3, "width": 37, "tokens": 11},
+        {"nvlink_bytes": 131424, "flops": 2048024, "items": 11, "unit": "tokens"},
+    ),
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 8, "width": 1536, "tokens": 2048},
+        {"nvlink_bytes": 603979776, "flops": 1816771166208, "items": 2048, "unit": "tokens"},
+    ),
     # 6 codes of a byte; 3 scales, 2 numbers in and 3 out of two bytes.
     (
         "ch13:int8_weight_only_decode",
@@ -511,6 +619,243 @@ ROWS: list[Row] = [
         "ch14:triton_persistent_matmul",
         {"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
         {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
+    ),
+    # two experts of 3 x 5 x 4 weights, 12 numbers in and out, of 2 bytes; 3 choices of 10 bytes; 3 x 60 multiply-adds.
+    (
+        "ch17:moe_grouped_gemm",
+        {"tokens": 3, "experts": 2, "chosen": 1, "width": 4, "wide": 5, "dtype": "bfloat16"},
+        {"hbm_bytes": 318, "flops": 360, "dtype": "bf16", "items": 3, "unit": "tokens"},
+    ),
+    (
+        "ch17:moe_grouped_gemm",
+        {"tokens": 37, "experts": 13, "chosen": 2, "width": 72, "wide": 88, "dtype": "float16"},
+        {"hbm_bytes": 505604, "flops": 2813184, "dtype": "bf16", "items": 37, "unit": "tokens"},
+    ),
+    (
+        "ch17:moe_grouped_gemm",
+        {"tokens": 16384, "experts": 64, "chosen": 6, "width": 2048, "wide": 1408, "dtype": "bfloat16"},
+        {"hbm_bytes": 1242497024, "flops": 1700807049216, "dtype": "bf16", "items": 16384, "unit": "tokens"},
+    ),
+    # 32 logits of 4 bytes; 16 choices of 4 + 8 + 8 bytes; 16 ends of 8.
+    (
+        "ch17:moe_gate_fused",
+        {"tokens": 2, "experts": 16},
+        {"hbm_bytes": 576, "launches": 2, "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch17:moe_gate_fused",
+        {"tokens": 37, "experts": 77},
+        {"hbm_bytes": 17932, "launches": 2, "items": 37, "unit": "tokens"},
+    ),
+    (
+        "ch17:moe_gate_fused",
+        {"tokens": 4096, "experts": 256},
+        {"hbm_bytes": 4851712, "launches": 2, "items": 4096, "unit": "tokens"},
+    ),
+    # two bytes in and twice one out.
+    ("ch19:fp8_cast_transpose", {"rows": 2, "columns": 3}, {"hbm_bytes": 24}),
+    ("ch19:fp8_cast_transpose", {"rows": 197, "columns": 331}, {"hbm_bytes": 260828}),
+    ("ch19:fp8_cast_transpose", {"rows": 16384, "columns": 8192}, {"hbm_bytes": 536870912}),
+    # 6 + 12 + 8 numbers of 2 bytes in and again out; three products of 24 multiply-adds.
+    (
+        "ch19:fp8_linear_training",
+        {"tokens": 2, "width": 3, "wide": 4},
+        {"hbm_bytes": 104, "flops": 144, "dtype": "fp8", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch19:fp8_linear_training",
+        {"tokens": 80, "width": 48, "wide": 112},
+        {"hbm_bytes": 72704, "flops": 2580480, "dtype": "fp8", "items": 80, "unit": "tokens"},
+    ),
+    (
+        "ch19:fp8_linear_training",
+        {"tokens": 16384, "width": 4096, "wide": 14336},
+        {"hbm_bytes": 1442840576, "flops": 5772436045824, "dtype": "fp8", "items": 16384, "unit": "tokens"},
+    ),
+    # 256 x 8 codes of half a byte, 2 x 8 scales of 2; a row of 256 in, of 8 out; 2048 multiply-adds.
+    (
+        "ch19:int4_prepacked_gemm",
+        {"rows": 1, "features": 256, "outputs": 8},
+        {"hbm_bytes": 1584, "flops": 4096, "dtype": "bf16", "items": 1, "unit": "rows"},
+    ),
+    (
+        "ch19:int4_prepacked_gemm",
+        {"rows": 13, "features": 384, "outputs": 328},
+        {"hbm_bytes": 83456, "flops": 3274752, "dtype": "bf16", "items": 13, "unit": "rows"},
+    ),
+    (
+        "ch19:int4_prepacked_gemm",
+        {"rows": 16, "features": 8192, "outputs": 57344},
+        {"hbm_bytes": 244318208, "flops": 15032385536, "dtype": "bf16", "items": 16, "unit": "rows"},
+    ),
+    # One block of 2 x (6 + 15) = 42 weights, a head of 6, and 2 numbers a token in the cache; bf16. Two steps read all
+    # 48 weights, and the second finds 3 tokens of each of 2 sequences; 4 tokens pass the block, 2 the head.
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            **{"batch": 2, "prompt": 3, "new": 2, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 216, "flops": 720, "dtype": "bf16", "items": 4, "unit": "tokens"},
+    ),
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            **{"batch": 3, "prompt": 7, "new": 5, "dtype": "float32"},
+        },
+        {"hbm_bytes": 2730624, "flops": 8503488, "dtype": "bf16", "items": 15, "unit": "tokens"},
+    ),
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"batch": 8, "prompt": 128, "new": 64, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 129759313920, "flops": 2800318676992, "dtype": "bf16", "items": 512, "unit": "tokens"},
+    ),
+    # 10 tokens of 2 x 8 x 128 numbers come, are kept and are read; a query and an answer of 32 x 128; 2 bytes each.
+    (
+        "ch15:paged_kv",
+        {"requests": 1, "longest": 10, "mean": 1e9, "dtype": "bfloat16"},
+        {"hbm_bytes": 139264, "flops": 163840, "dtype": "bf16", "items": 10, "unit": "tokens"},
+    ),
+    (
+        "ch15:paged_kv",
+        {"requests": 5, "longest": 61, "mean": 20.0, "dtype": "float16"},
+        {"hbm_bytes": 1138688, "flops": 1409024, "dtype": "bf16", "items": 86, "unit": "tokens"},
+    ),
+    (
+        "ch15:paged_kv",
+        {"requests": 256, "longest": 2048, "mean": 337.99, "dtype": "bfloat16"},
+        {"hbm_bytes": 1033572352, "flops": 1372504064, "dtype": "bf16", "items": 83771, "unit": "tokens"},
+    ),
+    # The block of above: one request of 2 tokens takes two passes of 48 weights, and the second finds 3 tokens.
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            **{"requests": 1, "slots": 2, "prompt": 3, "mean": 1e9, "longest": 2, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 204, "flops": 360, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            **{"requests": 7, "slots": 3, "prompt": 5, "mean": 4.0, "longest": 9, "dtype": "float32"},
+        },
+        {"hbm_bytes": 3808640, "flops": 13138368, "dtype": "bf16", "items": 23, "unit": "tokens"},
+    ),
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"requests": 64, "slots": 16, "prompt": 32, "mean": 58.45, "longest": 128, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 388869603328, "flops": 9693399351296, "dtype": "bf16", "items": 3105, "unit": "tokens"},
+    ),
+    # 3 shared tokens and 2 of their own pass 42 weights, 2 states the head; they see 6 + 8 tokens, 4 FLOPs x 2 each.
+    (
+        "ch16:prefix_cache",
+        {
+            "shape": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            **{"prompts": 1, "requests": 2, "shared": 3, "own": 1, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 96, "flops": 556, "dtype": "bf16", "items": 8, "unit": "prompt tokens"},
+    ),
+    (
+        "ch16:prefix_cache",
+        {
+            "shape": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            **{"prompts": 2, "requests": 5, "shared": 150, "own": 13, "dtype": "float32"},
+        },
+        {"hbm_bytes": 535680, "flops": 116289600, "dtype": "bf16", "items": 815, "unit": "prompt tokens"},
+    ),
+    (
+        "ch16:prefix_cache",
+        {
+            "shape": {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"prompts": 1, "requests": 16, "shared": 2048, "own": 64, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 1134559232, "flops": 2822816923648, "dtype": "bf16", "items": 33792, "unit": "prompt tokens"},
+    ),
+    # 6 logits of 4 bytes, two ids of 8.
+    ("ch16:topk_topp_sampling", {"rows": 2, "vocabulary": 3}, {"hbm_bytes": 40, "items": 2, "unit": "tokens"}),
+    (
+        "ch16:topk_topp_sampling",
+        {"rows": 3, "vocabulary": 17011},
+        {"hbm_bytes": 204156, "items": 3, "unit": "tokens"},
+    ),
+    (
+        "ch16:topk_topp_sampling",
+        {"rows": 64, "vocabulary": 128256},
+        {"hbm_bytes": 32834048, "items": 64, "unit": "tokens"},
+    ),
+    # 1 of 5 tokens after the first is mistaken: two passes of 48 weights; 8 tokens pass the block, 6 the head.
+    (
+        "ch16:speculative_decoding",
+        {
+            "target": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            "draft": {},
+            **{"prompt": 3, "new": 6, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 192, "flops": 744, "dtype": "bf16", "items": 6, "unit": "tokens"},
+    ),
+    (
+        "ch16:speculative_decoding",
+        {
+            "target": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            "draft": {"layers": 1, "vocabulary": 97, "width": 48, "heads": 3, "kv_heads": 1, "hidden": 67},
+            **{"prompt": 7, "new": 19, "dtype": "float32"},
+        },
+        {"hbm_bytes": 2678400, "flops": 6584256, "dtype": "bf16", "items": 19, "unit": "tokens"},
+    ),
+    (
+        "ch16:speculative_decoding",
+        {
+            "target": {"layers": 6, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            "draft": {"layers": 1, "vocabulary": 32000, "width": 1024, "heads": 8, "kv_heads": 2, "hidden": 3584},
+            **{"prompt": 64, "new": 64, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 40311455744, "flops": 349167419392, "dtype": "bf16", "items": 64, "unit": "tokens"},
+    ),
+    # 133,920 weights: 66,960 bytes and 2,092 of scales for each of 5 tokens; 128 floats for each of 10 earlier ones.
+    (
+        "ch20:decode_8b",
+        {"model": "odd", "new": 5, "dtype": "float32"},
+        {"hbm_bytes": 350380, "flops": 1339200, "dtype": "bf16", "items": 5, "unit": "tokens"},
+    ),
+    # 15,187,968 weights: 7,593,984 bytes, 237,312 of scales, 16 times; 120 earlier tokens of 3,456 floats.
+    (
+        "ch20:decode_8b",
+        {"model": "stories15m", "new": 16, "dtype": "float32"},
+        {"hbm_bytes": 126959616, "flops": 486014976, "dtype": "bf16", "items": 16, "unit": "tokens"},
+    ),
+    # 7,504,658,432 weights: 3,752,329,216 bytes, 117,260,288 of scales, 16 times; 120 earlier tokens of 131,072 bytes.
+    (
+        "ch20:decode_8b",
+        {"model": "llama31_8b", "new": 16, "dtype": "bfloat16"},
+        {"hbm_bytes": 61929160704, "flops": 240149069824, "dtype": "bf16", "items": 16, "unit": "tokens"},
+    ),
+    # 2 blocks of 396 x (16 x 66 + 3 x 131) weights, 396 x 97 in the head: 1,186,020. 111 tokens: 6 x 111 x 1,186,020
+    # + 6 x 111 x 2 x 37 x 396 FLOPs. The embedding and 5 gains make 1,226,412 numbers, of 24 bytes each.
+    (
+        "ch20:train_step_8b",
+        {"model": "odd", "batch": 3, "length": 37, "dtype": "float32"},
+        {"hbm_bytes": 29433888, "flops": 809405784, "dtype": "bf16", "items": 111, "unit": "tokens"},
+    ),
+    # 2 blocks of 256 x (12 x 64 + 3 x 688) weights, 256 x 1024 in the head: 1,712,128. 128 tokens; 1,975,552 numbers.
+    (
+        "ch20:train_step_8b",
+        {"model": "small", "batch": 2, "length": 64, "dtype": "float32"},
+        {"hbm_bytes": 47413248, "flops": 1340080128, "dtype": "bf16", "items": 128, "unit": "tokens"},
+    ),
+    # 2 x 218,103,808 + 33,030,144 weights; 8,192 tokens; 502,288,384 numbers, 12 bytes each.
+    (
+        "ch20:train_step_8b",
+        {"model": "llama31_8b_sixteenth", "batch": 4, "length": 2048, "dtype": "bfloat16"},
+        {"hbm_bytes": 6027460608, "flops": 23888608100352, "dtype": "bf16", "items": 8192, "unit": "tokens"},
     ),
 ]
 

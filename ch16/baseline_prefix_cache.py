@@ -1,0 +1,73 @@
+"""Every request's prompt is prefilled from its first token, though all begin with the same thousands of tokens."""
+
+import torch
+from torch import Tensor
+
+from common.models.caches import uncached
+from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.references import planted
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+# Two blocks of Llama-3.1-8B, and a small vocabulary: the float64 reference passes every token of every request.
+EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+BATCH = 4  # requests that pass at a time, so that the states between the products fit a 24 GB card
+
+
+def inputs(draw: Draw, shape: dict[str, int], prompts: int, requests: int, shared: int, own: int, dtype: str) -> Inputs:
+    """Each request is one of a few system prompts, in no order, and a question of its own."""
+    system = draw.integers(prompts, shared, high=shape["vocabulary"])
+    whose = draw.permutation(requests) % prompts
+    questions = draw.integers(requests, own, high=shape["vocabulary"])
+    return {
+        "weights": draw_weights(draw, Shape(**shape), getattr(torch, dtype)),
+        "shape": Shape(**shape),
+        "tokens": torch.cat([system[whose], questions], 1),
+    }
+
+
+def reference(weights: Weights, shape: Shape, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Each request's next token (requests), and the hidden state that chose it (requests, width)."""
+    chosen, states = zip(*(planted(weights, shape, row, 1) for row in tokens))
+    return torch.cat(chosen), torch.cat(states)
+
+
+def cost(shape: dict[str, int], prompts: int, requests: int, shared: int, own: int, dtype: str) -> Cost:
+    """Each distinct token passes once. A question sees the prompt and half of itself; attention is 4 FLOPs a number."""
+    network, unique = Shape(**shape), prompts * shared + requests * own
+    seen = prompts * shared * (shared + 1) // 2 + requests * (own * shared + own * (own + 1) // 2)
+    blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
+    return Cost(
+        hbm_bytes=getattr(torch, dtype).itemsize * network.read_weights,
+        flops=2 * (blocks * unique + head * requests) + 4 * network.layers * network.width * seen,
+        dtype="bf16",
+        items=requests * (shared + own),
+        unit="prompt tokens",
+    )
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    sizes={
+        "bench": {"shape": EIGHT_B, "prompts": 1, "requests": 16, "shared": 2048, "own": 64, "dtype": "bfloat16"},
+        "cpu": {"shape": SMALL, "prompts": 1, "requests": 12, "shared": 512, "own": 23, "dtype": "float32"},
+        "test": {"shape": SMALL, "prompts": 2, "requests": 5, "shared": 150, "own": 13, "dtype": "float32"},
+    },
+    tolerance=2e-2,  # of bf16 through all blocks
+    frozen=("weights",),
+    clock="end_to_end",
+)
+
+
+def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Step:
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+
+    @torch.inference_mode()
+    def step() -> tuple[Tensor, Tensor]:
+        batches = [forward(weights, shape, part, positions, uncached())[:, -1] for part in tokens.split(BATCH)]
+        states = torch.cat(batches)
+        return greedy(weights, states), states
+
+    return step

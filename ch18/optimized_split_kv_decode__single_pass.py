@@ -1,0 +1,93 @@
+"""Whichever program of a head ends last merges the parts: a counter in memory takes the place of a second kernel."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ch18.baseline_split_kv_decode import workload as workload
+from common.python.workload import Step
+
+PART = 1024  # keys of a program: 1,024 programs at bench size, nearly eight for each multiprocessor
+KEYS = 64  # of a tile
+
+
+@triton.jit
+def merge(sums_of, logs_of, out, head, query, group, parts, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """The attention of one query to all keys: that to the parts, weighted by their totals."""
+    part, column = tl.arange(0, PARTS), tl.arange(0, WIDTH)
+    slot, live = (head * parts + part) * group + query, part < parts
+    # .cg: from the L2 cache, where other multiprocessors' stores are
+    logs = tl.load(logs_of + slot, mask=live, other=float("-inf"), cache_modifier=".cg")
+    weights = tl.exp2(logs - tl.max(logs, axis=0))
+    at = slot[:, None] * WIDTH + column[None, :]
+    sums = tl.load(sums_of + at, mask=live[:, None], other=0.0, cache_modifier=".cg")
+    merged = tl.sum(sums * weights[:, None], axis=0) / tl.sum(weights, axis=0)
+    tl.store(out + (head * group + query) * WIDTH + column, merged)
+
+
+@triton.jit
+def attend_part(
+    q,
+    k,
+    v,
+    out,
+    sums_of,
+    logs_of,
+    ended,
+    group,
+    keys,
+    parts,
+    scale,
+    WIDTH: tl.constexpr,
+    PART: tl.constexpr,
+    KEYS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """The attention of a group's queries to one part of the keys; then, in a head's last program, to all of them."""
+    part, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    query, column = tl.arange(0, QUERIES), tl.arange(0, WIDTH)
+    mask = query[:, None] < group
+    mine = tl.load(q + (head * group + query[:, None]) * WIDTH + column[None, :], mask=mask, other=0.0)
+    sums = tl.zeros((QUERIES, WIDTH), tl.float32)
+    total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
+    for start in range(part * PART, min(part * PART + PART, keys), KEYS):
+        row = start + tl.arange(0, KEYS)
+        at, live = (head * keys + row[:, None]) * WIDTH + column[None, :], row < keys
+        scores = tl.dot(mine, tl.load(k + at, mask=live[:, None], other=0.0).T) * scale
+        scores = tl.where(live[None, :], scores, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scores, axis=1))
+        weights, shrink = tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher)
+        loaded = tl.load(v + at, mask=live[:, None], other=0.0)
+        sums = tl.dot(weights.to(loaded.dtype), loaded, sums * shrink[:, None])
+        total, peak = total * shrink + tl.sum(weights, axis=1), higher
+    slot = (head * parts + part) * group + query
+    tl.store(sums_of + slot[:, None] * WIDTH + column[None, :], sums / total[:, None], mask=mask)
+    tl.store(logs_of + slot, peak + tl.log2(total), mask=query < group)
+    tl.debug_barrier()  # all threads have stored, before one of them releases what they stored
+    if tl.atomic_add(ended + head, 1, sem="acq_rel") == parts - 1:
+        tl.store(ended + head, 0)  # for the next step
+        for one in range(0, group):
+            merge(sums_of, logs_of, out, head, one, group, parts, WIDTH, PARTS)
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
+    requests, heads, group, width = q.shape
+    keys, out = k.shape[2], torch.empty_like(q)
+    parts, pairs = triton.cdiv(keys, PART), requests * heads
+    sums = q.new_empty(pairs, parts, group, width, dtype=torch.float32)
+    logs = q.new_empty(pairs, parts, group, dtype=torch.float32)
+    ended = torch.zeros(pairs, dtype=torch.int32, device=q.device)  # programs of each head
+    scale = width**-0.5 * math.log2(math.e)  # weights are powers of 2
+    rows, power = max(16, triton.next_power_of_2(group)), triton.next_power_of_2(parts)
+    tile = {"PART": PART, "KEYS": KEYS, "QUERIES": rows, "num_warps": 4, "num_stages": 3}
+
+    def step() -> Tensor:
+        grid = parts, pairs
+        attend_part[grid](q, k, v, out, sums, logs, ended, group, keys, parts, scale, WIDTH=width, PARTS=power, **tile)
+        return out
+
+    return step

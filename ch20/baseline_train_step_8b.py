@@ -1,0 +1,103 @@
+"""Every block runs its forward twice, operator by operator, and AdamW walks through all of its state many times."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import checkpoint
+
+from common.models.decoder import SHAPES, Shape, Weights, block
+from common.models.training import adamw_options, draw_state, loss_of, plain_step
+from common.python.requirements import needs
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+requires = needs(memory_gib=100)  # seven variants with weights and moments of their own, and the float64 reference
+MODELS = {
+    # 2 of the 8B's 32 blocks, of full width, and of its vocabulary an equal share.
+    "llama31_8b_sixteenth": replace(SHAPES["llama31_8b"], layers=2, vocabulary=8064),
+    "small": Shape(layers=2, width=256, heads=4, kv_heads=2, hidden=688, vocabulary=1024),
+    "odd": Shape(layers=2, width=396, heads=6, kv_heads=2, hidden=131, vocabulary=97),
+}
+
+
+def inputs(draw: Draw, model: str, batch: int, length: int, dtype: str) -> Inputs:
+    """Weights and moments are all of one type. Optimizers of large runs hold theirs in float32: twice the bytes."""
+    shape = MODELS[model]
+    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype))
+    return {
+        "weights": weights,
+        "means": means,
+        "squares": squares,
+        "tokens": draw.integers(batch, length + 1, high=shape.vocabulary),
+        "count": draw.host.integers(1, low=1, high=20),  # of this update; the training loop counts on the host
+        "shape": shape,
+    }
+
+
+def cost(model: str, batch: int, length: int, dtype: str) -> Cost:
+    """Model FLOPs: 6 for each weight and token, and causal attention. What is computed again does not count."""
+    shape, tokens, element = MODELS[model], batch * length, getattr(torch, dtype).itemsize
+    attention = 6 * tokens * shape.layers * length * shape.width  # half of 12: no query sees later keys
+    numbers = shape.read_weights + shape.vocabulary * shape.width + (2 * shape.layers + 1) * shape.width
+    return Cost(
+        flops=6 * tokens * shape.read_weights + attention,
+        dtype="bf16",
+        hbm_bytes=6 * element * numbers,  # weights and two moments, read and written
+        items=tokens,
+        unit="tokens",
+    )
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=plain_step,
+    cost=cost,
+    sizes={
+        "bench": {"model": "llama31_8b_sixteenth", "batch": 4, "length": 2048, "dtype": "bfloat16"},
+        "cpu": {"model": "small", "batch": 2, "length": 64, "dtype": "float32"},
+        "test": {"model": "odd", "batch": 3, "length": 37, "dtype": "float32"},
+    },
+    tolerance=0.025,  # bf16 rounds at 0.2%, again and again on its way through the blocks and back
+    mutates=("weights", "means", "squares"),
+    clock="end_to_end",
+)
+
+
+twice = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)  # there is no dropout to replay
+
+
+def training(
+    weights: Weights,
+    means: Weights,
+    squares: Weights,
+    tokens: Tensor,
+    count: Tensor,
+    shape: Shape,
+    run: Callable[..., Tensor] = twice,
+    fused: bool = False,
+    loss_of: Callable[..., Tensor] = loss_of,
+) -> Step:
+    """Forward, backward and AdamW in place; the step gives the loss, then weights and moments."""
+    leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
+    p, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
+    updates = torch.empty(len(p), device=p[0].device if fused else "cpu")  # made so far, where the kernel reads them
+    options: dict[str, Any] = {"foreach": not fused, "fused": fused, "amsgrad": False, "maximize": False}
+    options |= adamw_options(shape)
+
+    def step() -> tuple[Tensor, ...]:
+        loss = loss_of(leaves, shape, tokens, run)
+        gradients = list(torch.autograd.grad(loss, tree_leaves(leaves)))
+        updates.fill_(int(count) - 1)
+        adamw(p, gradients, m, v, [], list(updates.unbind()), **options)
+        return loss.detach(), *p, *m, *v
+
+    return step
+
+
+def prepare(weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape) -> Step:
+    return training(weights, means, squares, tokens, count, shape)

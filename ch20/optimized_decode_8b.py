@@ -1,0 +1,20 @@
+"""Few kernels and no launches: the block is compiled, and the whole step for a token captured and replayed."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ch20.baseline_decode_8b import generation
+from ch20.baseline_decode_8b import workload as workload
+from common.models.decoder import Shape, Weights, matvec
+from common.models.graphs import replayable
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(memory_gib=60, tools=["g++"])
+compiled = partial(torch.compile, options={"max_autotune_pointwise": True}, fullgraph=True, dynamic=False)
+
+
+def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Step:
+    return generation(weights, shape, first, new, matvec, compiled, replayable)

@@ -1,0 +1,162 @@
+"""The case studies: weights on a grid of four bits, a token's step, and a training step, each against another way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import FlopCounterMode
+
+from ch20.baseline_decode_8b import generation
+from ch20.baseline_decode_8b import workload as decode_8b
+from ch20.baseline_train_step_8b import prepare as prepare_eager
+from ch20.baseline_train_step_8b import workload as train_step_8b
+from ch20.optimized_decode_8b__int4 import int4_linear, packed
+from ch20.optimized_train_step_8b__selective_checkpoint import prepare as prepare_selective
+from common.models.caches import appending, continuing, new_cache
+from common.models.decoder import Shape, block, matvec, turns
+from common.models.int4 import codes_of, grouped, on_int4_grid, scales_of
+from common.models.references import hidden_states
+from common.models.training import adamw_options, loss_of
+from common.python.workload import Draw
+
+CPU = torch.device("cpu")
+
+
+def doubled(tree: Any) -> Any:
+    wide = lambda leaf: leaf.double() if leaf.is_floating_point() else leaf  # noqa: E731
+    return tree_map(lambda leaf: wide(leaf).clone() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+@pytest.mark.parametrize("columns", [96, 128, 131, 300])
+def test_bf16_holds_a_matrix_of_the_grid_exactly_and_gives_back_its_scales(columns: int) -> None:
+    drawn = torch.randn(37, columns, generator=torch.Generator().manual_seed(columns)).bfloat16()
+    matrix = on_int4_grid(drawn)
+    scales = scales_of(matrix)
+    codes = codes_of(matrix, scales)
+    assert matrix.dtype == torch.bfloat16
+    assert torch.equal((codes.double() * scales.double()[..., None]).flatten(1)[:, :columns], matrix.double())
+    assert torch.equal(scales, scales_of(drawn))
+    assert torch.equal(on_int4_grid(matrix), matrix)
+    assert set(codes.abs().amax(2).flatten().tolist()) == {7.0}
+    assert (7 * scales >= grouped(drawn).float().abs().amax(2)).all()  # nothing is cut off
+    assert (matrix - drawn).abs().amax() <= 0.51 * scales.amax()  # half a step, and drawn is rounded itself
+
+
+def test_a_word_holds_eight_integers_of_one_group() -> None:
+    codes = torch.arange(256).view(2, 128) % 15 - 7
+    codes[:, 0] = 7
+    words, scales = packed(codes.float() * torch.tensor([[0.5], [2.0]]))
+    assert torch.equal(scales, torch.tensor([[0.5], [2.0]]))
+    for row, column in ((0, 0), (0, 17), (1, 1), (1, 127)):
+        nibble = int(words[row, 0, column % 16]) >> 4 * (column // 16) & 15
+        assert nibble - 8 == codes[row, column]
+
+
+@pytest.mark.parametrize("columns", [96, 131, 256])
+def test_the_products_of_one_row_are_those_of_linear(columns: int) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    matrix = on_int4_grid(torch.randn(53, columns, generator=generator))
+    x = torch.randn(1, 1, columns, generator=generator)
+    wanted = F.linear(x.double(), matrix.double())
+    for found in (int4_linear(x, packed(matrix)), matvec(x, matrix)):
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_all_matrices_that_decoding_is_given_lie_on_the_grid(tmp_path: Path) -> None:
+    weights = decode_8b.inputs(Draw(CPU, 0, tmp_path), **decode_8b.sizes["test"])["weights"]
+    matrices = [m for layer in weights["layers"] for m in layer.values() if m.ndim == 2]
+    assert len(matrices) == 8
+    assert all(torch.equal(on_int4_grid(m), m) for m in (*matrices, weights["head"], weights["embedding"]))
+
+
+def test_a_token_is_appended_to_one_layer_as_it_is_continued_in_all() -> None:
+    shape, generator = Shape(1, 24, 6, 2, 37, 53), torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, heads, 4, generator=generator) for heads in (6, 2, 2))
+    caches = [new_cache(shape, 1, 7, q) for _ in range(2)]
+    for cache in caches:
+        for store in (*cache.keys, *cache.values):
+            store.copy_(torch.randn(store.shape, generator=torch.Generator().manual_seed(1)))
+    position = torch.tensor([[4]])
+    wanted = continuing(caches[0], position)(0, q, k, v)
+    torch.testing.assert_close(appending(caches[1].keys[0], caches[1].values[0], position)(q, k, v), wanted)
+    assert torch.equal(caches[0].keys[0], caches[1].keys[0])
+    assert torch.equal(caches[0].values[0], caches[1].values[0])
+
+
+def test_the_packed_network_generates_what_the_plain_one_does(tmp_path: Path) -> None:
+    """The int4 rung uncompiled, against hidden states that the plain network finds token by token."""
+    inputs = decode_8b.inputs(Draw(CPU, 3, tmp_path), **decode_8b.sizes["test"])
+    weights, shape, sequence = inputs["weights"], inputs["shape"], inputs["first"][0]
+    layers = [{n: packed(m) if m.ndim == 2 else m for n, m in layer.items()} for layer in weights["layers"]]
+    narrow = {**weights, "layers": layers, "head": packed(weights["head"])}
+    step = generation(narrow, shape, inputs["first"], inputs["new"], int4_linear)
+    wide = doubled(weights)
+    for index in range(inputs["new"]):
+        tokens, states = step()  # again, for a step must begin anew
+        hidden = hidden_states(wide, shape, sequence)[-1]
+        torch.testing.assert_close(states[0, index].double(), hidden, rtol=1e-4, atol=1e-4)
+        sequence = torch.cat([sequence, (wide["head"] @ hidden).argmax()[None]])
+    assert torch.equal(tokens[0], sequence[1:])
+    assert torch.equal(decode_8b.reference(**inputs)[0], tokens)
+
+
+def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:
+    return train_step_8b.inputs(Draw(CPU, seed, folder), **train_step_8b.sizes["test"])
+
+
+def test_the_plain_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) -> None:
+    inputs = train_inputs(tmp_path)
+    plain = train_step_8b.reference(**doubled(inputs))
+    leaves = tree_map(lambda leaf: leaf.requires_grad_(), doubled(inputs["weights"]))
+    loss = loss_of(leaves, inputs["shape"], inputs["tokens"], block)
+    loss.backward()
+    p = tree_leaves(leaves)
+    options = adamw_options(inputs["shape"])
+    betas = options.pop("beta1"), options.pop("beta2")
+    optimizer = torch.optim.AdamW(p, betas=betas, **options)
+    moments = (tree_leaves(doubled(inputs[name])) for name in ("means", "squares"))
+    for leaf, m, v in zip(p, *moments):
+        before = {"step": torch.tensor(float(inputs["count"]) - 1), "exp_avg": m, "exp_avg_sq": v}
+        optimizer.state[leaf] = before
+    optimizer.step()
+    state = [optimizer.state[leaf] for leaf in p]
+    wanted = [loss, *p, *(s["exp_avg"] for s in state), *(s["exp_avg_sq"] for s in state)]
+    assert len(wanted) == len(plain)
+    for found, right in zip(plain, wanted):
+        torch.testing.assert_close(found, right.detach(), rtol=1e-5, atol=1e-7)  # angles are float32 on one side
+
+
+def test_the_gradient_and_the_update_of_every_matrix_show_above_the_tolerance(tmp_path: Path) -> None:
+    """A step that left a matrix as it was, or forgot its gradient in the mean, must be refused."""
+    inputs = train_inputs(tmp_path)
+    answer = train_step_8b.reference(**doubled(inputs))[1:]
+    p, m = (tree_leaves(inputs[name]) for name in ("weights", "means"))
+    for old_p, old_m, new_p, new_m in zip(p, m, answer, answer[len(p) :]):
+        if new_p.ndim == 2 and new_p is not answer[0]:  # of the embedding, few rows are met in a batch
+            assert (new_p - old_p).norm() > train_step_8b.tolerance * new_p.norm()
+            assert (new_m - 0.9 * old_m).norm() > 2 * train_step_8b.tolerance * new_m.norm()
+
+
+def test_products_run_twice_under_full_checkpoints_and_once_where_they_are_kept(tmp_path: Path) -> None:
+    """The products of a model are 6 FLOPs a weight and token; the second forward of the blocks is 2 more of theirs."""
+    inputs, counts = train_inputs(tmp_path), []
+    shape, tokens = inputs["shape"], inputs["tokens"][:, 1:].numel()
+    for prepare in (prepare_selective, prepare_eager):
+        step = prepare(**inputs)
+        with FlopCounterMode(display=False) as counter:
+            step()
+        counts.append(counter.get_flop_counts()["Global"][torch.ops.aten.mm])
+    model = 6 * tokens * shape.read_weights
+    last = 2 * tokens * shape.layers * shape.width * shape.hidden  # nobody's backward asks for a block's own output
+    assert counts == [model, model + 2 * tokens * shape.layers * shape.layer_weights - last]
+
+
+def test_turns_of_one_row_serve_every_row() -> None:
+    shape = Shape(1, 24, 6, 2, 37, 53)
+    many = turns(shape, torch.arange(5).expand(3, -1), torch.float32)
+    for one, each in zip(turns(shape, torch.arange(5)[None], torch.float32), many):
+        assert torch.equal(one.expand_as(each), each)
