@@ -181,13 +181,13 @@ ROWS: list[Row] = [
     ),
     (
         "ch04:ddp_overlap",
-        {"rows": 1024, "width": 4096, "layers": 12},
+        {"rows": 2048, "width": 8192, "layers": 6},
         {
-            "flops": 1202590842880,
+            "flops": 4672924418048,
             "dtype": "bf16",
-            "hbm_bytes": 805306368,
-            "nvlink_bytes": 402653184,
-            "items": 1024,
+            "hbm_bytes": 1610612736,
+            "nvlink_bytes": 805306368,
+            "items": 2048,
             "unit": "rows",
         },
     ),
