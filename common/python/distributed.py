@@ -220,8 +220,9 @@ def _follow(leader: Leader) -> None:
 def _await_all(board: Board) -> None:
     """Connect to nothing before all ranks have been forked.
 
-    A fork copies locks as they are. While the store's thread looks up who has connected it holds one of libc's: a rank
-    that was forked then, one in some hundred starts, waited for that lock forever.
+    A fork copies locks as they are. In one of some hundred starts on a busy host a rank waited forever, in its first
+    connection, for a lock inside libc that a thread had held meanwhile: the store's, most likely, which looks up who
+    has connected.
     """
     while not all(board.read(line).pid for line in board.ranks):
         time.sleep(LOOK_S)

@@ -120,7 +120,8 @@ def _charts(run: Run) -> list[Markup]:
         missing = [clean(result.key) for result in pairs if not on_roofline(result, run.peaks)]
         how = (
             f"Peaks: {clean(run.peaks.source)}. Hollow circles: baselines; arrows lead to the variant that speaks for "
-            "the pair; small: further rungs; hollow squares: peers. FLOPs and bytes are the least that a problem needs."
+            "the pair; small: further rungs; hollow squares: peers. FLOPs and bytes are the least that a problem "
+            "needs. A name that finds no room is left out."
         )
         absent = f" Not shown, for want of FLOPs, bytes, a peak or a time: {', '.join(missing)}." if missing else ""
         parts += [tag("h2", "Roofline"), _figure(chart, how + absent)]
