@@ -51,7 +51,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"shape": EIGHT_B, "prompts": 1, "requests": 16, "shared": 2048, "own": 64, "dtype": "bfloat16"},
+        "bench": {"shape": EIGHT_B, "prompts": 1, "requests": 8, "shared": 2048, "own": 64, "dtype": "bfloat16"},
         "cpu": {"shape": SMALL, "prompts": 1, "requests": 12, "shared": 512, "own": 23, "dtype": "float32"},
         "test": {"shape": SMALL, "prompts": 2, "requests": 5, "shared": 150, "own": 13, "dtype": "float32"},
     },

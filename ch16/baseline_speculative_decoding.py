@@ -92,12 +92,15 @@ def prepare(weights: Weights, shapes: tuple[Shape, Shape], draft: Weights, promp
         here = made[None] + (start - 1)
         choose(forward(weights, shape, latest[None], here, continuing(cache, here))[0])
 
-    decode_again = replayable(decode, prompt.device)
+    def prefill() -> None:
+        made.zero_()
+        choose(forward(weights, shape, prompt, positions, prefilling(cache))[0, -1:])
+
+    prefill_again, decode_again = replayable(prefill, prompt.device), replayable(decode, prompt.device)
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        made.zero_()
-        choose(forward(weights, shape, prompt, positions, prefilling(cache))[0, -1:])
+        prefill_again()
         deliver([0])
         for _ in range(new - 1):
             decode_again()

@@ -5,10 +5,12 @@ from collections import Counter
 import numpy
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 from ch16.baseline_prefix_cache import workload as workload
-from common.models.caches import continuing_pages, new_cache, prefilling_pages
-from common.models.decoder import Shape, Weights, forward, greedy
+from common.models.caches import Cache, new_cache, prefilling
+from common.models.decoder import Attend, Shape, Weights, forward, greedy
 from common.python.workload import Metered
 
 BLOCK = 64  # tokens
@@ -23,9 +25,9 @@ def shared_blocks(tokens: numpy.ndarray) -> list[tuple[list[int], int]]:
     numbers: dict[tuple[int, bytes], int] = {}
     chains = []
     for row in tokens:
-        chain = [0]
-        for start in range(0, (len(row) - 1) // BLOCK * BLOCK, BLOCK):
-            name = chain[-1], row[start : start + BLOCK].tobytes()
+        chain, data, size = [0], row.tobytes(), BLOCK * row.itemsize  # one copy of the row: slices of bytes are cheap
+        for block in range((len(row) - 1) // BLOCK):
+            name = chain[-1], data[block * size : (block + 1) * size]
             chain.append(numbers.setdefault(name, len(numbers) + 1))
         chains.append(chain[1:])
     uses = Counter(block for chain in chains for block in chain)
@@ -36,19 +38,27 @@ def shared_blocks(tokens: numpy.ndarray) -> list[tuple[list[int], int]]:
     return list(groups.values())
 
 
+def after(prefix: Cache) -> Attend:
+    """Each row's tokens see all of the prefix, which is one row for all of them, and their own up to themselves."""
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        stores = prefix.keys[layer], prefix.values[layer]
+        keys, values = (
+            torch.cat([store.expand(len(k), -1, -1, -1), own.transpose(1, 2)], 2) for store, own in zip(stores, (k, v))
+        )
+        mask = causal_lower_right(q.shape[1], keys.shape[2])  # a name and no tensor, so that fused kernels can serve
+        return F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, mask, enable_gqa=True).transpose(1, 2)
+
+    return attend
+
+
 def prefill(weights: Weights, shape: Shape, tokens: Tensor, blocks: int) -> Tensor:
     """Last states (batch, width) of requests (batch, length) whose first blocks are the same: these pass once."""
-    (batch, length), start, device = tokens.shape, blocks * BLOCK, tokens.device
-    own = -(-(length - start) // BLOCK)
-    pool = new_cache(shape, blocks + batch * own, BLOCK, weights["head"])
-    pages = torch.arange(blocks + batch * own, device=device)
-    table = torch.cat([pages[:blocks].expand(batch, -1), pages[blocks:].view(batch, own)], 1)
-    positions = torch.arange(length, device=device).expand(batch, -1)
+    start, positions = blocks * BLOCK, torch.arange(tokens.shape[1], device=tokens.device)[None]
+    prefix = new_cache(shape, 1, start, weights["head"])
     if start:
-        attend = prefilling_pages(pool, table[:1], positions[:1, :start])
-        forward(weights, shape, tokens[:1, :start], positions[:1, :start], attend)
-    attend = continuing_pages(pool, table, positions[:, start:])
-    return forward(weights, shape, tokens[:, start:], positions[:, start:], attend)[:, -1]
+        forward(weights, shape, tokens[:1, :start], positions[:, :start], prefilling(prefix))
+    return forward(weights, shape, tokens[:, start:], positions[:, start:], after(prefix))[:, -1]
 
 
 def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
@@ -56,8 +66,11 @@ def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
 
     @torch.inference_mode()
     def step() -> tuple[Tensor, Tensor]:
-        for rows, blocks in shared_blocks(tokens.cpu().numpy()):
-            states[rows] = prefill(weights, shape, tokens[rows], blocks)
+        groups = shared_blocks(tokens.cpu().numpy())
+        order = torch.tensor([row for rows, _ in groups for row in rows]).to(tokens.device, non_blocking=True)
+        parts = tokens[order].split([len(rows) for rows, _ in groups])
+        last = [prefill(weights, shape, part, blocks) for part, (_, blocks) in zip(parts, groups)]
+        states[order] = torch.cat(last)
         return greedy(weights, states), states
 
     def metrics() -> dict[str, float]:

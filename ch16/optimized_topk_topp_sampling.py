@@ -1,4 +1,4 @@
-"""Bisection counts the logits above a threshold in registers until K remain: one read of memory, and no sort."""
+"""The greatest of every 32 logits tell which few groups can hold the row's 50 greatest: one read, and no sort."""
 
 import torch
 import triton
@@ -9,8 +9,9 @@ from ch16.baseline_topk_topp_sampling import K, P
 from ch16.baseline_topk_topp_sampling import workload as workload
 from common.python.workload import Step
 
-TILE = 8192  # logits that a program holds in registers: 32 a thread
-ROOM = 64  # candidates that a tile may pass on: K, and some equals of the last
+GROUP = 32  # logits that one maximum stands for
+TILE = 128  # groups that a program reads: 32 logits a thread
+ROOM = 128  # groups, and then logits, that are passed on: more than K, so that a search may end early
 
 
 @triton.jit
@@ -21,67 +22,85 @@ def ranked(value):
 
 
 @triton.jit
-def kth_largest(rank, K: tl.constexpr):
-    """The greatest threshold that at least K ranks reach; of 2^32 values, 32 halvings find it."""
-    low, high = tl.full((), -2147483648, tl.int64), tl.full((), 2147483647, tl.int64)
-    for _ in range(32):
+def threshold(rank, low, K: tl.constexpr, ROOM: tl.constexpr):
+    """A rank from `low` on that K to ROOM ranks reach, and how many do; where too many are equal, the K-th greatest.
+
+    At least K reach `low`. Integers have 32 bits, so that 32 halvings find the K-th greatest, but few are needed.
+    """
+    low, high = low.to(tl.int64), tl.max(rank, 0).to(tl.int64)
+    count = tl.sum((rank >= low).to(tl.int32), 0)
+    while (count > ROOM) & (low < high):
         middle = low + (high - low + 1) // 2
-        enough = tl.sum((rank >= middle.to(tl.int32)).to(tl.int32)) >= K
-        low, high = tl.where(enough, middle, low), tl.where(enough, high, middle - 1)
-    return low.to(tl.int32)
+        reached = tl.sum((rank >= middle).to(tl.int32), 0)
+        count = tl.where(reached >= K, reached, count)
+        low, high = tl.where(reached >= K, middle, low), tl.where(reached >= K, high, middle - 1)
+    return low.to(tl.int32), count
 
 
 @triton.jit
-def find_candidates(
-    logits, values, tokens, counts, vocabulary, K: tl.constexpr, TILE: tl.constexpr, ROOM: tl.constexpr
-):
-    """The K greatest logits of a row's tile, in no order: none else can be among the row's K greatest."""
-    row, tile = tl.program_id(0), tl.program_id(1)
-    token = tile * TILE + tl.arange(0, TILE)
+def pass_on(rank, entry, low, home, ROOM: tl.constexpr):
+    """Entries whose ranks reach `low` are stored from `home` on, in their order; of equals of `low` the first ROOM."""
+    greater, equal = (rank > low).to(tl.int32), (rank == low).to(tl.int32)
+    counted = tl.cumsum(greater + (equal << 16), 0)  # both in one scan
+    equals, spare = counted >> 16, ROOM - tl.sum(greater, 0)
+    place = (counted & 0xFFFF) + tl.minimum(equals, spare) - 1
+    tl.store(home + place, entry, mask=(rank > low) | ((rank == low) & (equals <= spare)))
+    tl.debug_barrier()  # all threads have stored, before any of them reads
+
+
+@triton.jit
+def find_maxima(logits, maxima, vocabulary, groups, GROUP: tl.constexpr, TILE: tl.constexpr):
+    """The greatest logit of each group of a row's tile."""
+    row, group = tl.program_id(1), tl.program_id(0) * TILE + tl.arange(0, TILE)
+    token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     value = tl.load(logits + row.to(tl.int64) * vocabulary + token, mask=token < vocabulary, other=float("-inf"))
-    rank = ranked(value)
-    found = (rank >= kth_largest(rank, K)) & (value > float("-inf"))
-    place = tl.cumsum(found.to(tl.int32), 0) - 1
-    home = (row * tl.num_programs(1) + tile) * ROOM + place
-    tl.store(values + home, value, mask=found & (place < ROOM))
-    tl.store(tokens + home, token, mask=found & (place < ROOM))
-    tl.store(counts + row * tl.num_programs(1) + tile, tl.minimum(tl.sum(found.to(tl.int32)), ROOM))
+    tl.store(maxima + row * groups + group, tl.max(value, 1), mask=group < groups)
 
 
 @triton.jit
 def choose(
-    values, tokens, counts, noise, out, vocabulary, tiles, P, K: tl.constexpr, TILES: tl.constexpr, ROOM: tl.constexpr
-):
-    """One program for a row: of its candidates top-k and top-p keep some, and of these the greatest with noise wins."""
-    row, lane = tl.program_id(0), tl.arange(0, TILES * ROOM)
-    tile = lane // ROOM
-    held = (tile < tiles) & (lane % ROOM < tl.load(counts + row * tiles + tile, mask=tile < tiles, other=0))
-    value = tl.load(values + row * tiles * ROOM + lane, mask=held, other=float("-inf"))
-    token = tl.load(tokens + row * tiles * ROOM + lane, mask=held, other=0)
-    rank = ranked(value)
-    kept = held & (rank >= kth_largest(rank, K))
-    mass = tl.where(kept, tl.exp(value - tl.max(value)), 0.0)
-    enough = P * tl.sum(mass)
-    low, high = tl.full((), -2147483648, tl.int64), tl.full((), 2147483647, tl.int64)
-    for _ in range(32):  # the least threshold above which less than P lies: all from there on are needed to reach P
-        middle = low + (high - low) // 2
-        little = tl.sum(tl.where(rank > middle.to(tl.int32), mass, 0.0)) < enough
-        low, high = tl.where(little, low, middle + 1), tl.where(little, middle, high)
-    kept &= rank >= low.to(tl.int32)
-    gumbel = tl.load(noise + row.to(tl.int64) * vocabulary + token, mask=kept, other=0.0)
+    logits, noise, maxima, passed, out, vocabulary, groups, P,
+    K: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, ROOM: tl.constexpr,
+):  # fmt: skip
+    """One program for a row: top-k and top-p keep some of its tokens, and of these the greatest with noise wins.
+
+    K groups reach the threshold of the maxima, so K logits do, and none in another group is as great as those.
+    """
+    row, group, slot = tl.program_id(0), tl.arange(0, GROUPS), tl.arange(0, ROOM)
+    logits, noise = logits + row.to(tl.int64) * vocabulary, noise + row.to(tl.int64) * vocabulary
+    home = passed + row * 2 * ROOM
+    rank = ranked(tl.load(maxima + row * groups + group, mask=group < groups, other=float("-inf")))
+    least = tl.min(tl.where((group < groups) | (groups < K), rank, 0x7FFFFFFF), 0)  # of padding only if it is needed
+    low, count = threshold(rank, least, K, ROOM)
+    pass_on(rank, group, low, home, ROOM)
+    lane = tl.arange(0, ROOM * GROUP)
+    group = tl.load(home + lane // GROUP, mask=lane // GROUP < count, other=groups)
+    token = group * GROUP + lane % GROUP
+    rank = ranked(tl.load(logits + token, mask=token < vocabulary, other=float("-inf")))
+    low, count = threshold(rank, low, K, ROOM)
+    pass_on(rank, token, low, home + ROOM, ROOM)
+    token = tl.load(home + ROOM + slot, mask=slot < count, other=vocabulary)
+    value = tl.load(logits + token, mask=token < vocabulary, other=float("-inf"))
+    gumbel = tl.load(noise + token, mask=token < vocabulary, other=0.0)
+    mine, other = value[None, :], value[:, None]  # ROOM x ROOM comparisons: which is likelier, or equal and before
+    likelier = (other > mine) | ((other == mine) & (slot[:, None] < slot[None, :]))
+    kept = tl.sum(likelier.to(tl.int32), 0) < K
+    mass = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
+    before = tl.sum(tl.where(likelier, mass[:, None], 0.0), 0)
+    kept &= before < P * tl.sum(mass, 0)  # each that is needed to reach P
     winner = tl.argmax(tl.where(kept, value + gumbel, float("-inf")), 0)
-    tl.store(out + row, tl.sum(tl.where(lane == winner, token, 0)).to(tl.int64))
+    tl.store(out + row, tl.sum(tl.where(slot == winner, token, 0), 0).to(tl.int64))
 
 
 def prepare(logits: Tensor, noise: Tensor) -> Step:
-    (rows, vocabulary), tiles = logits.shape, triton.cdiv(logits.shape[1], TILE)
-    values, tokens = logits.new_empty(rows, tiles, ROOM), logits.new_empty(rows, tiles, ROOM, dtype=torch.int32)
-    counts, out = tokens.new_empty(rows, tiles), tokens.new_empty(rows, dtype=torch.int64)
+    (rows, vocabulary), groups = logits.shape, triton.cdiv(logits.shape[1], GROUP)
+    maxima, out = logits.new_empty(rows, groups), logits.new_empty(rows, dtype=torch.int64)
+    passed = logits.new_empty(rows, 2, ROOM, dtype=torch.int32)  # groups, and then tokens
+    tiles, sizes = triton.cdiv(groups, TILE), {"K": K, "GROUPS": triton.next_power_of_2(groups), "GROUP": GROUP}
 
     def step() -> Tensor:
-        find_candidates[rows, tiles](logits, values, tokens, counts, vocabulary, K, TILE, ROOM, num_warps=8)
-        sizes = {"K": K, "TILES": triton.next_power_of_2(tiles), "ROOM": ROOM}
-        choose[(rows,)](values, tokens, counts, noise, out, vocabulary, tiles, P, **sizes, num_warps=4)
+        find_maxima[tiles, rows](logits, maxima, vocabulary, groups, GROUP, TILE, num_warps=4)
+        choose[(rows,)](logits, noise, maxima, passed, out, vocabulary, groups, P, **sizes, ROOM=ROOM, num_warps=8)
         return out
 
     return step

@@ -1,11 +1,14 @@
-"""Rows sorted by expert: one launch a projection, whose tiles each find their expert and multiply with its weight."""
+"""Rows sorted by expert: one launch a projection, a queue of tiles, each multiplied with the weight of its expert."""
+
+from collections.abc import Callable
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ch17.baseline_moe_grouped_gemm import swiglu
+from ch17.baseline_moe_grouped_gemm import added, spread
 from ch17.baseline_moe_grouped_gemm import workload as workload
 from common.python.workload import Step
 
@@ -14,43 +17,38 @@ GROUP = 8  # rows of tiles that take turns, so that what one program reads the n
 
 @triton.jit
 def grouped_linear(
-    x,
+    rows,
     weights,
     out,
-    ends,
+    owners,
+    tops,
     experts,
     outputs,
     features,
-    EXPERTS: tl.constexpr,
+    GATED: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     GROUP: tl.constexpr,
 ):
-    """Rows [ends[e - 1], ends[e]) of x times weights[e] [outputs, features]; a tile holds rows of one expert."""
-    # swizzle2d counts along rows of tiles, and so must program_id(0), in whose order programs begin.
-    i, j = tl.swizzle2d(tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), GROUP)
-    each = tl.arange(0, EXPERTS)
-    ends_here = tl.load(ends + each, mask=each < experts, other=0)
-    starts_here = tl.load(ends + each - 1, mask=(each > 0) & (each < experts), other=0)
-    tiles = tl.where(each < experts, tl.cdiv(ends_here - starts_here, M), 0)
-    last = tl.cumsum(tiles, 0)  # tiles up to and with each expert's
-    expert = tl.sum((last <= i).to(tl.int32), axis=0)
-    if expert < EXPERTS:  # else the grid, made for the worst case, has more tiles than there are
-        mine = each == expert
-        start, end = tl.sum(tl.where(mine, starts_here, 0), axis=0), tl.sum(tl.where(mine, ends_here, 0), axis=0)
-        row = start + (i - tl.sum(tl.where(mine, last - tiles, 0), axis=0)) * M + tl.arange(0, M)
-        column = j * N + tl.arange(0, N)
-        left = x + row.to(tl.int64)[:, None] * features
-        right = weights + (expert.to(tl.int64) * outputs + column)[None, :] * features
+    """Tiles of M rows times the owner's weights; GATED, a tile has N / 2 gates, and the N / 2 values that they pass."""
+    PARTS: tl.constexpr = 2 if GATED else 1
+    WIDE: tl.constexpr = N // PARTS
+    # As many programs as SMs take tiles in turn; how many tiles there are, only the GPU knows.
+    tiles_m, tiles_n = tl.load(tops + experts - 1) // M, tl.cdiv(outputs, WIDE)
+    for number in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+        i, j = tl.swizzle2d(number // tiles_n, number % tiles_n, tiles_m, tiles_n, GROUP)
+        expert = tl.load(owners + i)
         total = tl.zeros((M, N), tl.float32)
-        for first in range(0, features, K):
-            at = first + tl.arange(0, K)
-            a = tl.load(left + at[None, :], mask=(row < end)[:, None] & (at < features)[None, :], other=0.0)
-            b = tl.load(right + at[:, None], mask=(at < features)[:, None] & (column < outputs)[None, :], other=0.0)
-            total = tl.dot(a, b, total)
-        place = out + row.to(tl.int64)[:, None] * outputs + column[None, :]
-        tl.store(place, total.to(out.dtype.element_ty), mask=(row < end)[:, None] & (column < outputs)[None, :])
+        for step in range(tl.cdiv(features, K)):
+            a = rows.load([i * M, step * K])  # beyond the edges there are zeros
+            b = weights.load([expert * PARTS, j * WIDE, step * K]).reshape(N, K)
+            total = tl.dot(a, b.T, total)
+        if GATED:
+            gate, up = total.reshape(M, 2, WIDE).permute(0, 2, 1).split()
+            out.store([i * M, j * WIDE], (gate * tl.sigmoid(gate) * up).to(out.dtype))
+        else:
+            out.store([i * M, j * WIDE], total.to(out.dtype))
 
 
 def tile() -> dict[str, int]:
@@ -60,28 +58,53 @@ def tile() -> dict[str, int]:
     return {**shape, "GROUP": GROUP, "num_warps": 8, "num_stages": 3 if roomy else 2}
 
 
-def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Step:
-    tokens, chosen = ids.shape
-    experts, options = len(gate_up), tile()
-    most = tokens * chosen // options["M"] + experts  # tiles of rows, for each expert's last may be part full
-    up_out, down_out = (x.new_empty(tokens * chosen, weight.shape[1]) for weight in (gate_up, down))
-    inverse = torch.empty(tokens * chosen, dtype=torch.int64, device=x.device)
-    places = torch.arange(tokens * chosen, device=x.device)
-    each = torch.arange(experts, device=x.device)
+def arranged(ids: Tensor, first_rows: Tensor, experts: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The place of each choice, the end of each expert's room, a multiple of m, and the owner of each tile's rows."""
+    # Of 16 bits, for a radix sort has as many passes as a key has bytes.
+    ordered, order = ids.flatten().to(torch.int16).sort(stable=True)
+    each = torch.arange(experts, dtype=torch.int16, device=ids.device)
+    ends = torch.searchsorted(ordered, each, right=True, out_int32=True)
+    counts = ends.diff(prepend=ends.new_zeros(1))
+    room = (counts + m - 1) // m * m
+    tops = room.cumsum(0, dtype=torch.int32)
+    places, shift = torch.empty_like(order), tops - room - ends + counts
+    places[order] = torch.arange(len(order), device=ids.device) + shift[ordered.int()]
+    return places, tops, torch.searchsorted(tops, first_rows, right=True, out_int32=True)
 
-    def linear(rows: Tensor, weights: Tensor, out: Tensor, ends: Tensor) -> Tensor:
-        _, outputs, features = weights.shape
-        grid = triton.cdiv(outputs, options["N"]), most
-        block = triton.next_power_of_2(experts)
-        grouped_linear[grid](rows, weights, out, ends, experts, outputs, features, EXPERTS=block, **options)
-        return out
+
+def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Step:
+    experts, width, wide = down.shape
+    options = tile()
+    m, n, k = (options[side] for side in "MNK")
+    room = (ids.numel() // m + experts) * m  # enough for any routing: only an expert's last tile may be part full
+    first_rows = torch.arange(0, room, m, dtype=torch.int32, device=x.device)
+    rows, hidden, answers = (x.new_zeros(room, features) for features in (width, wide, width))
+    out = torch.empty_like(x)
+    # In the interpreter three programs, so that each has several tiles.
+    most = 3 if triton.knobs.runtime.interpret else torch.cuda.get_device_properties().multi_processor_count
+
+    def linear(source: Tensor, weights: Tensor, into: Tensor) -> Callable[[Tensor, Tensor], None]:
+        """Weights [experts, outputs, features]; with gates [2 x experts, outputs, features], a gate before its up."""
+        parts, (_, outputs, features) = len(weights) // experts, weights.shape
+        from_rows = TensorDescriptor.from_tensor(source, [m, k])
+        from_weights = TensorDescriptor.from_tensor(weights, [parts, n // parts, k])
+        to_rows = TensorDescriptor.from_tensor(into, [m, n // parts])
+
+        def multiply(owners: Tensor, tops: Tensor) -> None:
+            grouped_linear[(most,)](
+                from_rows, from_weights, to_rows, owners, tops, experts, outputs, features, parts == 2, **options
+            )
+
+        return multiply
+
+    up_linear = linear(rows, gate_up.view(2 * experts, wide, width), hidden)
+    down_linear = linear(hidden, down, answers)
 
     def step() -> Tensor:
-        ordered, order = ids.flatten().sort(stable=True)
-        ends = torch.searchsorted(ordered, each, right=True, out_int32=True)
-        inverse[order] = places
-        hidden = swiglu(linear(x[order // chosen], gate_up, up_out, ends))
-        answers = linear(hidden, down, down_out, ends)[inverse].view(tokens, chosen, -1)
-        return torch.bmm(shares[:, None], answers).squeeze(1)
+        places, tops, owners = arranged(ids, first_rows, experts, m)
+        spread(x, places, rows)
+        up_linear(owners, tops)
+        down_linear(owners, tops)
+        return added(answers, places, shares, out)
 
     return step

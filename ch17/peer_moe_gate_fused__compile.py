@@ -20,7 +20,8 @@ def routing(logits: Tensor) -> tuple[Tensor, ...]:
 
 
 def prepare(logits: Tensor) -> Step:
-    compiled = torch.compile(routing, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
+    # No max-autotune: it would tune the few kernels that are generated, and top-k and sort, the most of it, are none.
+    compiled = torch.compile(routing, fullgraph=True, dynamic=False)
 
     def step() -> tuple[Tensor, ...]:
         return compiled(logits)

@@ -7,7 +7,12 @@ from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
 def inputs(draw: Draw, heads: int, tokens: int, width: int, dtype: str) -> Inputs:
-    return {name: draw.normal(heads, tokens, width, dtype=getattr(torch, dtype)) for name in ("q", "k", "v")}
+    # Scores of standard deviation 0.5. At 1, the largest of two billion are above 6, where bf16 rounds by up to 0.016:
+    # a key with a weight of 2% or more then moves an output by a tenth of the rms, and in some draws by a fifth.
+    spread = {"q": 0.5, "k": 1.0, "v": 1.0}
+    return {
+        name: draw.normal(heads, tokens, width, std=std, dtype=getattr(torch, dtype)) for name, std in spread.items()
+    }
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -30,7 +35,9 @@ workload = Workload(
         # float16 because Triton's interpreter has no bf16 dot
         "test": {"heads": 3, "tokens": 197, "width": 64, "dtype": "float16"},
     },
-    tolerance=1e-2,  # scores, weights and outputs are each rounded to bf16, by 0.17% on average
+    # Scores, weights and outputs are each rounded to bf16: 0.27% in all, and 2% of the rms in the worst element of a
+    # head, by a simulation at bench size. 10% is allowed.
+    tolerance=1e-2,
 )
 
 

@@ -11,7 +11,7 @@ from common.python.requirements import needs
 from common.python.workload import Metered
 
 requires = needs(sm=89)
-ROWS, COLUMNS = 128, 64  # a tile: whole sectors of 32 bytes on the way in and on both ways out
+ROWS, COLUMNS = 64, 64  # a tile: whole sectors of 32 bytes on the way in and on both ways out
 
 
 @triton.jit

@@ -30,14 +30,28 @@ def magnitudes(x, of_rows, of_columns, rows, columns, ROWS: tl.constexpr, COLUMN
 
 
 @triton.jit
-def cast_tile(x, by_row, by_column, out, out_t, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def scale_of(magnitude, LARGEST: tl.constexpr):
+    """The least power of two with which all up to `magnitude` fits; the floor is for rows of zeros."""
+    least = tl.maximum(tl.math.div_rn(magnitude, LARGEST), 2.0**-100)
+    return ((least.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)  # up to 1.0 x 2^n
+
+
+@triton.jit
+def cast_tile(
+    x, of_rows, of_columns, by_row, by_column, out, out_t, rows, columns,
+    LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     """The tile in fp8, divided by its rows' scales, and its transpose, divided by its columns' scales."""
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=mask, other=0.0).to(tl.float32)
-    wise = tile / tl.load(by_row + row, mask=row < rows, other=1.0)[:, None]
-    tl.store(out + row.to(tl.int64)[:, None] * columns + column[None, :], wise.to(out.dtype.element_ty), mask=mask)
-    wise = (tile / tl.load(by_column + column, mask=column < columns, other=1.0)[None, :]).to(out.dtype.element_ty)
+    scale = scale_of(tl.load(of_rows + row, mask=row < rows, other=1.0), LARGEST)
+    tl.store(by_row + row, scale, mask=(row < rows) & (tl.program_id(0) == 0))
+    wise = (tile / scale[:, None]).to(out.dtype.element_ty)
+    tl.store(out + row.to(tl.int64)[:, None] * columns + column[None, :], wise, mask=mask)
+    scale = scale_of(tl.load(of_columns + column, mask=column < columns, other=1.0), LARGEST)
+    tl.store(by_column + column, scale, mask=(column < columns) & (tl.program_id(1) == 0))
+    wise = (tile / scale[None, :]).to(out.dtype.element_ty)
     tl.store(out_t + column.to(tl.int64)[:, None] * rows + row[None, :], wise.T, mask=mask.T)
 
 
@@ -46,16 +60,14 @@ def casts_of(x: Tensor) -> tuple[Callable[[], None], Codes, Codes]:
     rows, columns = x.shape
     shapes = (rows, columns), (columns, rows)
     out, out_t = (x.new_empty(shape, dtype=torch.float8_e4m3fn) for shape in shapes)
-    scales = x.new_empty(rows + columns, dtype=torch.float32)
-    by_row, by_column = scales.split((rows, columns))
+    largest, scales = x.new_empty(2, rows + columns, dtype=torch.float32)
+    (of_rows, of_columns), (by_row, by_column) = (each.split((rows, columns)) for each in (largest, scales))
     grid = triton.cdiv(columns, SIDES["COLUMNS"]), triton.cdiv(rows, SIDES["ROWS"])
 
     def refresh() -> None:
-        scales.zero_()
-        magnitudes[grid](x, by_row, by_column, rows, columns, **SIDES)
-        # The least power of two with which all fits; the floor is for rows of zeros.
-        scales.div_(LARGEST).clamp_(min=2.0**-100).log2_().ceil_().exp2_()
-        cast_tile[grid](x, by_row, by_column, out, out_t, rows, columns, **SIDES)
+        largest.zero_()
+        magnitudes[grid](x, of_rows, of_columns, rows, columns, **SIDES)
+        cast_tile[grid](x, of_rows, of_columns, by_row, by_column, out, out_t, rows, columns, LARGEST=LARGEST, **SIDES)
 
     return refresh, (out, by_row), (out_t, by_column)
 

@@ -11,7 +11,7 @@ from common.python.workload import Metered
 
 requires = needs(sm=80)
 TILE, MOST_ROWS = 256, 64  # of the kernel: outputs of a tile, and rows of x
-BLOCKS = 2  # on a multiprocessor
+BLOCKS = 3  # on a multiprocessor
 
 
 def packed(codes: Tensor) -> Tensor:

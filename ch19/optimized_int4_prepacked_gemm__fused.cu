@@ -15,8 +15,7 @@ template <int ROWS>
 constexpr int WARP_TILES = ROWS <= 32 ? 4 : 2;  // of 16 outputs: the sums of more would not fit
 template <int ROWS>
 constexpr int THREADS = TILE / 16 / WARP_TILES<ROWS> * 32;
-template <int ROWS>
-constexpr int STAGES = ROWS <= 32 ? 4 : 3;  // what sm_89 and sm_121 have shared memory for
+constexpr int STAGES = 3;                        // 62 KB up to 16 rows: three blocks fit on a multiprocessor of sm_90
 
 template <int ROWS>  // a multiple of 8
 struct Stage {
@@ -36,6 +35,7 @@ struct Problem {
   float4* partial;     // [blocks, 2, sums of a tile]
   int32_t* arrived;    // [tiles], zero between launches
   int rows, outputs, groups;
+  int share, longer;     // steps of a block, and how many blocks, the first ones, have one more
 };
 
 // Where a block is in the steps of all tiles. Counted on, as a division in every step would show.
@@ -191,7 +191,7 @@ __device__ void clear(Sums<ROWS>& sum) {
 
 // The first of all steps that is a block's: each has as many as any other, but for one.
 __device__ int first_step(const Problem& problem, int block) {
-  return ceil_div(problem.outputs, TILE) * problem.groups * block / gridDim.x;
+  return block * problem.share + min(block, problem.longer);
 }
 
 // A tile whose features several blocks share: each leaves its sums, and the last to come adds all up in their order.
@@ -240,7 +240,7 @@ __device__ bool add_up(Sums<ROWS>& sum, const Problem& problem, int tile) {
 }
 
 template <int ROWS>
-__global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 32 ? 2 : 1) linear(const Problem problem) {
+__global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 16 ? 3 : ROWS <= 32 ? 2 : 1) linear(const Problem problem) {
   extern __shared__ __align__(128) uint8_t memory[];
   Stage<ROWS>* const ring = reinterpret_cast<Stage<ROWS>*>(memory);
   const int begin = first_step(problem, blockIdx.x), end = first_step(problem, blockIdx.x + 1);
@@ -250,19 +250,19 @@ __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 32 ? 2 : 1) linear(cons
     if (ahead.step < end) load(ring[filled], problem, ahead);
     end_group();
     ahead.advance(problem.groups);
-    filled = filled + 1 == STAGES<ROWS> ? 0 : filled + 1;
+    filled = filled + 1 == STAGES ? 0 : filled + 1;
   };
-  for (int i = 0; i < STAGES<ROWS> - 1; ++i) load_next();
+  for (int i = 0; i < STAGES - 1; ++i) load_next();
 
   Sums<ROWS> sum;
   clear<ROWS>(sum);
   int stage = 0;
   for (Cursor at(begin, problem.groups); at.step < end; at.advance(problem.groups)) {
-    wait_groups<STAGES<ROWS> - 2>();
+    wait_groups<STAGES - 2>();
     __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
     load_next();
     multiply_group<ROWS>(sum, ring[stage]);
-    stage = stage + 1 == STAGES<ROWS> ? 0 : stage + 1;
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
 
     const bool tile_ends = at.group == problem.groups - 1;
     if (tile_ends || at.step == end - 1) {
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 32 ? 2 : 1) linear(cons
 
 template <int ROWS>
 int launch(const Problem& problem, int blocks, cudaStream_t stream) {
-  constexpr int BYTES = STAGES<ROWS> * sizeof(Stage<ROWS>);
+  constexpr int BYTES = STAGES * sizeof(Stage<ROWS>);
   const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (const cudaError_t error = cudaFuncSetAttribute(linear<ROWS>, opt_in, BYTES)) return error;
   linear<ROWS><<<blocks, THREADS<ROWS>, BYTES, stream>>>(problem);
@@ -290,9 +290,9 @@ extern "C" int int4_linear(const uint8_t* codes, const __nv_bfloat16* scales, co
       max(outputs, rows * GROUP) * (features / GROUP) > INT32_MAX) {
     return cudaErrorInvalidValue;
   }
+  const int steps = ceil_div(outputs, TILE) * (features / GROUP), grid = min(blocks, int64_t(steps));
   const Problem problem{codes, scales, x, out, reinterpret_cast<float4*>(partial),
-                        arrived, int(rows), int(outputs), int(features / GROUP)};
-  const int grid = min(blocks, ceil_div(outputs, TILE) * problem.groups);  // each has a step
+                        arrived, int(rows), int(outputs), int(features / GROUP), steps / grid, steps % grid};
   if (rows <= 8) return launch<8>(problem, grid, stream);
   if (rows <= 16) return launch<16>(problem, grid, stream);
   if (rows <= 32) return launch<32>(problem, grid, stream);

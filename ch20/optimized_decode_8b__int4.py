@@ -1,7 +1,7 @@
 """The matrices stay packed, eight weights to a word, and are widened in registers by the product that reads them once.
 
-All else is as in the headline: compiled, captured and replayed. `packed` lays a group's 128 integers out so that the
-eight in a word share a scale, and each eighth meets a run of activations.
+Inductor writes that product, and a token's step is captured and replayed. `packed` lays a group's 128 integers out so
+that the eight in a word share a scale, and each eighth meets a run of activations.
 """
 
 from collections.abc import Callable

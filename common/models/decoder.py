@@ -147,12 +147,6 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
-def matvec(x: Tensor, matrix: Tensor) -> Tensor:
-    """`F.linear` of one row of x (..., in), spelled out for a compiler: it makes one reduction of this, fused with what
-    stands before and after it. Uncompiled it would write the matrix out again."""
-    return (matrix.float() * x.float().flatten()).sum(-1).to(x.dtype).view(*x.shape[:-1], -1)
-
-
 def greedy(weights: Weights, hidden: Tensor) -> Tensor:
     """The likeliest next token of each hidden state (..., width)."""
     return F.linear(hidden, weights["head"]).argmax(-1)

@@ -22,10 +22,10 @@ def scales_of(matrix: Tensor) -> Tensor:
     """Scales (rows, groups), float32: the largest magnitude over 7, rounded up to five significant bits.
 
     The largest still rounds to 7, so the scales of a matrix that lies on the grid are its own. A group of nothing but
-    zeros has none.
+    zeros has none. What is only a rounding error above five bits is not rounded up: on a GPU torch multiplies by 1/7.
     """
     mantissas, exponents = torch.frexp(grouped(matrix).abs().amax(2).float() / LARGEST)
-    return torch.ldexp((mantissas * 2**SCALE_BITS).ceil() / 2**SCALE_BITS, exponents)
+    return torch.ldexp((mantissas * 2**SCALE_BITS - 2**-12).ceil() / 2**SCALE_BITS, exponents)
 
 
 def codes_of(matrix: Tensor, scales: Tensor) -> Tensor:

@@ -776,9 +776,9 @@ ROWS: list[Row] = [
         "ch16:prefix_cache",
         {
             "shape": {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
-            **{"prompts": 1, "requests": 16, "shared": 2048, "own": 64, "dtype": "bfloat16"},
+            **{"prompts": 1, "requests": 8, "shared": 2048, "own": 64, "dtype": "bfloat16"},
         },
-        {"hbm_bytes": 1134559232, "flops": 2822816923648, "dtype": "bf16", "items": 33792, "unit": "prompt tokens"},
+        {"hbm_bytes": 1134559232, "flops": 2339138174976, "dtype": "bf16", "items": 16896, "unit": "prompt tokens"},
     ),
     # 6 logits of 4 bytes, two ids of 8.
     ("ch16:topk_topp_sampling", {"rows": 2, "vocabulary": 3}, {"hbm_bytes": 40, "items": 2, "unit": "tokens"}),

@@ -19,6 +19,7 @@ from ch14.optimized_graph_breaks__cond import conditional
 from ch17.baseline_moe_gate_fused import CHOSEN
 from ch17.baseline_moe_gate_fused import workload as gate
 from ch17.baseline_moe_grouped_gemm import workload as grouped_gemm
+from ch17.optimized_moe_grouped_gemm import arranged
 from ch19.baseline_fp8_linear_training import workload as fp8_linear
 from ch19.peer_fp8_linear_training__compile import cast, products
 from common.python.verification import compare, leaves, teeth
@@ -116,6 +117,24 @@ def test_the_busiest_of_64_experts_has_two_to_six_times_the_mean(tmp_path: Path)
         size = {**grouped_gemm.sizes["bench"], "width": 8, "wide": 8}
         loads = drawn(grouped_gemm, tmp_path, seed, **size)["ids"].flatten().bincount(minlength=64)
         assert 2 < loads.max() / loads.double().mean() < 6
+
+
+@pytest.mark.parametrize("multiple", [1, 16, 128])
+def test_each_tile_of_rows_has_one_owner_and_each_choice_a_place_of_its_expert(multiple: int) -> None:
+    for tokens, experts, chosen in ((150, 5, 2), (3, 11, 4), (260, 3, 1)):
+        ids = torch.rand(tokens, experts, generator=torch.Generator().manual_seed(0)).topk(chosen).indices
+        ids[ids == 1] = 0  # an expert that nobody chose, and one that is chosen twice
+        first_rows = torch.arange(0, (ids.numel() // multiple + experts) * multiple, multiple, dtype=torch.int32)
+        places, tops, owners = arranged(ids, first_rows, experts, multiple)
+
+        tiles = [-(-int((ids == expert).sum()) // multiple) for expert in range(experts)]
+        owned = [expert for expert, count in enumerate(tiles) for _ in range(count)]
+        assert int(tops[-1]) == len(owned) * multiple
+        assert len(owned) <= len(first_rows)
+        assert owners.tolist()[: len(owned)] == owned
+        assert [owned[place // multiple] for place in places.tolist()] == ids.flatten().tolist()
+        for expert in range(experts):
+            assert (places[ids.flatten() == expert].diff() == 1).all()  # together, and in the order of their tokens
 
 
 def test_no_two_logits_are_near_enough_to_tie(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from ch15.baseline_continuous_batching import prepare as prepare_static
 from ch15.baseline_continuous_batching import serving
 from ch15.baseline_continuous_batching import workload as continuous_batching
 from ch15.baseline_paged_kv import workload as paged_kv
+from ch16.baseline_speculative_decoding import workload as speculative_decoding
 from ch16.baseline_topk_topp_sampling import K, P, sampled
 from ch16.baseline_topk_topp_sampling import workload as topk_topp_sampling
 from ch16.optimized_prefix_cache import BLOCK, shared_blocks
 from ch16.optimized_speculative_decoding import prepare as prepare_speculative
 from common.models.caches import continuing
-from common.models.decoder import Shape, draw_weights
+from common.models.decoder import Shape, draw_weights, forward
 from common.models.lengths import length_mix
 from common.models.references import hidden_states
 from common.python.workload import Draw
@@ -66,6 +67,26 @@ def test_speculation_keeps_the_targets_distribution(tmp_path: Path) -> None:
         noise.copy_(gumbel(generator, 3, count))
         seen[tuple(step()[0].tolist())] += 1
     assert chi_square(seen, expected) < limit(len(expected) - 1)
+
+
+def test_the_draft_leaves_no_gap_in_its_cache_when_all_it_proposed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the target as its own draft all is kept; the planted margin would hide a key that was never stored."""
+    inputs = speculative_decoding.inputs(Draw(torch.device("cpu"), 0, tmp_path), **speculative_decoding.sizes["test"])
+    draft, shape, passed = dict(inputs["weights"]), inputs["shapes"][0], set[int]()
+
+    def noting(weights: object, *given: object) -> Tensor:
+        if weights is draft:
+            positions = given[2].flatten().tolist()
+            assert passed.union(positions) >= set(range(max(positions)))
+            passed.update(positions)
+        return original(weights, *given)
+
+    original = forward
+    monkeypatch.setattr("ch16.optimized_speculative_decoding.forward", noting)
+    prepare_speculative(**{**inputs, "draft": draft, "shapes": (shape, shape)}).step()
+    assert len(passed) > inputs["prompt"].shape[1] + 10
 
 
 def test_filtered_sampling_has_the_filtered_distribution() -> None:

@@ -1,0 +1,60 @@
+"""The sampler without a sort against a stable sort: ties, order, masked tokens and few tokens could mislead it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERPRETED = """
+import torch
+from ch16.optimized_topk_topp_sampling import K, P, prepare
+
+CASES = {
+    "noise": (17011, 1024, 200, 41), "ties": (17011, 1501), "equal": (17011, 70), "greater at the end": (17011,),
+    "ascending": (5003,), "descending": (5003,), "negative": (9001,), "ten of all": (17011,),
+}
+
+
+def check(case, vocabulary):
+    generator = torch.Generator().manual_seed(7)
+    normal, gumbel = torch.randn(3, vocabulary, generator=generator), torch.empty(3, vocabulary)
+    gumbel = -gumbel.exponential_(generator=generator).log()
+    late, masked = torch.zeros_like(normal), torch.full_like(normal, -torch.inf)
+    late[:, -9:] = 3 + normal[:, :9]
+    masked[:, torch.randperm(vocabulary, generator=generator)[:10]] = normal[:, :10]
+    logits = {
+        "noise": 2 * normal,
+        "ties": (2 * normal).round(),
+        "equal": torch.zeros_like(normal),
+        "greater at the end": late,
+        "ascending": torch.arange(vocabulary).float().expand(3, -1) / 100,
+        "descending": -torch.arange(vocabulary).float().expand(3, -1) / 100,
+        "negative": -100 - normal.abs(),
+        "ten of all": masked,
+    }[case].contiguous()
+    wanted = []
+    for row, noise in zip(logits, gumbel):
+        order = row.argsort(descending=True, stable=True)[:K]  # of equals the first
+        shares = row[order].double().softmax(0)
+        before = shares.cumsum(0) - shares
+        noise += 50.0  # whoever keeps one token more chooses that one, most likely
+        noise[order[before < P]] -= 50.0
+        noise[order[(before - P).abs() < 1e-5]] = -100.0  # what rounding would decide is never chosen
+        kept = order[(before < P) & (row[order] > -torch.inf)]
+        wanted.append(kept[(row + noise)[kept].argmax()])
+    assert torch.equal(prepare(logits, gumbel)(), torch.stack(wanted)), (case, vocabulary)
+
+
+for case, sizes in CASES.items():
+    for vocabulary in sizes:
+        check(case, vocabulary)
+"""
+
+
+def test_the_sampler_keeps_what_a_stable_sort_keeps() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env=environment, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
