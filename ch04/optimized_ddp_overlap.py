@@ -15,7 +15,7 @@ def prepare(x: Tensor, weights: list[Tensor]) -> Step:
     under_way: list[dist.Work] = []
 
     def send(parameter: Tensor) -> None:
-        under_way.append(dist.all_reduce(parameter.grad, async_op=True))  # 32 MiB, a bucket by itself
+        under_way.append(dist.all_reduce(parameter.grad, async_op=True))  # 128 MiB, a bucket by itself
 
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(send)

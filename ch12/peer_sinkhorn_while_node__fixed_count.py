@@ -21,11 +21,8 @@ def balance(distances: Tensor, row_mass: Tensor, column_mass: Tensor) -> Tensor:
 
 
 def prepare(distances: Tensor, row_mass: Tensor, column_mass: Tensor) -> Step:
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        balance(distances, row_mass, column_mass)  # cuBLAS makes its workspace here, which a capture would refuse
-    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    balance(distances, row_mass, column_mass)  # libraries load their kernels at first use, which a capture would refuse
     with torch.cuda.graph(graph):
         plan = balance(distances, row_mass, column_mass)
 

@@ -43,10 +43,11 @@ def kernels(pair: str, roles: list[str], folder: Path) -> list[int | None]:
     return [found[role].kernels for role in roles]
 
 
-def test_a_replay_runs_as_many_kernels_as_the_eager_step(tmp_path: Path) -> None:
-    eager, replayed = kernels("train_step_capture", ["baseline", "optimized"], tmp_path)
+@pytest.mark.parametrize(("pair", "least"), [("train_step_capture", 50), ("cg_solver_graph", 2 + 5 * 200)])
+def test_a_replay_runs_as_many_kernels_as_the_eager_step(pair: str, least: int, tmp_path: Path) -> None:
+    eager, replayed = kernels(pair, ["baseline", "optimized"], tmp_path)
     assert eager is not None
-    assert eager >= 50
+    assert eager >= least
     assert replayed == eager
 
 

@@ -165,13 +165,13 @@ ROWS: list[Row] = [
     ),
     (
         "ch04:ddp_overlap",
-        {"rows": 1024, "width": 4096, "layers": 12},
+        {"rows": 2048, "width": 8192, "layers": 6},
         {
-            "flops": 1202590842880,
+            "flops": 4672924418048,
             "dtype": "bf16",
-            "hbm_bytes": 805306368,
-            "nvlink_bytes": 402653184,
-            "items": 1024,
+            "hbm_bytes": 1610612736,
+            "nvlink_bytes": 805306368,
+            "items": 2048,
             "unit": "rows",
         },
     ),
@@ -345,6 +345,10 @@ ROWS: list[Row] = [
     ("ch09:softmax", {"rows": 2, "columns": 3}, {"hbm_bytes": 48}),
     ("ch09:softmax", {"rows": 5, "columns": 4999}, {"hbm_bytes": 199960}),
     ("ch09:softmax", {"rows": 32768, "columns": 8192}, {"hbm_bytes": 2147483648}),
+    # 200 iterations, each with two sums that all later work waits for; b in and x out, 4 bytes each.
+    ("ch12:cg_solver_graph", {"rows": 2, "columns": 3}, {"launches": 400, "hbm_bytes": 48}),
+    ("ch12:cg_solver_graph", {"rows": 97, "columns": 89}, {"launches": 400, "hbm_bytes": 69064}),
+    ("ch12:cg_solver_graph", {"rows": 128, "columns": 128}, {"launches": 400, "hbm_bytes": 131072}),
     # 60 iterations of two scalings, each of which waits for the other; distances in and the plan out.
     ("ch12:sinkhorn_while_node", {"rows": 2, "columns": 3}, {"launches": 120, "hbm_bytes": 48}),
     ("ch12:sinkhorn_while_node", {"rows": 67, "columns": 53}, {"launches": 120, "hbm_bytes": 28408}),
@@ -447,6 +451,38 @@ ROWS: list[Row] = [
     ("ch13:adamw_fused", {"layers": 1, "width": 2}, {"hbm_bytes": 2072, "launches": 1}),
     ("ch13:adamw_fused", {"layers": 2, "width": 19}, {"hbm_bytes": 256424, "launches": 1}),
     ("ch13:adamw_fused", {"layers": 4, "width": 1280}, {"hbm_bytes": 2203873280, "launches": 1}),
+    # 2, 4 and 8 tokens; 32 weights, 6 FLOPs for each and token but 2 for the first 16; all of two bytes.
+    (
+        "ch13:expandable_segments",
+        {"first": 2, "last": 8, "batches": 3, "width": 2, "layers": 1},
+        {"hbm_bytes": 184, "flops": 2240, "dtype": "bf16", "items": 14, "unit": "tokens"},
+    ),
+    (
+        "ch13:expandable_segments",
+        {"first": 5, "last": 61, "batches": 4, "width": 37, "layers": 2},
+        {"hbm_bytes": 95312, "flops": 12529088, "dtype": "bf16", "items": 104, "unit": "tokens"},
+    ),
+    (
+        "ch13:expandable_segments",
+        {"first": 1024, "last": 8192, "batches": 24, "width": 512, "layers": 4},
+        {"hbm_bytes": 119513088, "flops": 4048996532224, "dtype": "bf16", "items": 83944, "unit": "tokens"},
+    ),
+    # 32 weights, 6 FLOPs for each and token but 2 for the first 16; a rank sends 2(n - 1)/n of 4 bytes a weight.
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 1, "width": 2, "tokens": 3},
+        {"nvlink_bytes": 128, "flops": 480, "items": 3, "unit": "tokens"},
+    ),
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 3, "width": 37, "tokens": 11},
+        {"nvlink_bytes": 131424, "flops": 2048024, "items": 11, "unit": "tokens"},
+    ),
+    (
+        "ch13:fsdp_sharding",
+        {"blocks": 8, "width": 1536, "tokens": 2048},
+        {"nvlink_bytes": 603979776, "flops": 1816771166208, "items": 2048, "unit": "tokens"},
+    ),
     # 6 codes of a byte; 3 scales, 2 numbers in and 3 out of two bytes.
     (
         "ch13:int8_weight_only_decode",
@@ -511,6 +547,73 @@ ROWS: list[Row] = [
         "ch14:triton_persistent_matmul",
         {"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
         {"hbm_bytes": 402653184, "flops": 1099511627776, "dtype": "bf16"},
+    ),
+    # One block of 2 x (6 + 15) = 42 weights, a head of 6, and 2 numbers a token in the cache; bf16. Two steps read all
+    # 48 weights, and the second finds 3 tokens of each of 2 sequences; 4 tokens pass the block, 2 the head.
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            **{"batch": 2, "prompt": 3, "new": 2, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 216, "flops": 720, "dtype": "bf16", "items": 4, "unit": "tokens"},
+    ),
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            **{"batch": 3, "prompt": 7, "new": 5, "dtype": "float32"},
+        },
+        {"hbm_bytes": 2730624, "flops": 8503488, "dtype": "bf16", "items": 15, "unit": "tokens"},
+    ),
+    (
+        "ch15:kv_cache",
+        {
+            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"batch": 8, "prompt": 128, "new": 64, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 129759313920, "flops": 2800318676992, "dtype": "bf16", "items": 512, "unit": "tokens"},
+    ),
+    # 10 tokens of 2 x 8 x 128 numbers come, are kept and are read; a query and an answer of 32 x 128; 2 bytes each.
+    (
+        "ch15:paged_kv",
+        {"requests": 1, "longest": 10, "mean": 1e9, "dtype": "bfloat16"},
+        {"hbm_bytes": 139264, "flops": 163840, "dtype": "bf16", "items": 10, "unit": "tokens"},
+    ),
+    (
+        "ch15:paged_kv",
+        {"requests": 5, "longest": 61, "mean": 20.0, "dtype": "float16"},
+        {"hbm_bytes": 1138688, "flops": 1409024, "dtype": "bf16", "items": 86, "unit": "tokens"},
+    ),
+    (
+        "ch15:paged_kv",
+        {"requests": 256, "longest": 2048, "mean": 337.99, "dtype": "bfloat16"},
+        {"hbm_bytes": 1033572352, "flops": 1372504064, "dtype": "bf16", "items": 83771, "unit": "tokens"},
+    ),
+    # The block of above: one request of 2 tokens takes two passes of 48 weights, and the second finds 3 tokens.
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 1, "vocabulary": 3, "width": 2, "heads": 2, "kv_heads": 1, "hidden": 5},
+            **{"requests": 1, "slots": 2, "prompt": 3, "mean": 1e9, "longest": 2, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 204, "flops": 360, "dtype": "bf16", "items": 2, "unit": "tokens"},
+    ),
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131},
+            **{"requests": 7, "slots": 3, "prompt": 5, "mean": 4.0, "longest": 9, "dtype": "float32"},
+        },
+        {"hbm_bytes": 3808640, "flops": 13138368, "dtype": "bf16", "items": 23, "unit": "tokens"},
+    ),
+    (
+        "ch15:continuous_batching",
+        {
+            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"requests": 64, "slots": 16, "prompt": 32, "mean": 58.45, "longest": 128, "dtype": "bfloat16"},
+        },
+        {"hbm_bytes": 388869603328, "flops": 9693399351296, "dtype": "bf16", "items": 3105, "unit": "tokens"},
     ),
 ]
 

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from ch09.baseline_add_rmsnorm import EPSILON as NORM_EPSILON
 from ch09.baseline_add_rmsnorm import workload as add_rmsnorm
 from ch09.baseline_linear_cross_entropy import workload as linear_cross_entropy
+from ch12.baseline_cg_solver_graph import ITERATIONS, TAU
+from ch12.baseline_cg_solver_graph import workload as cg_solver_graph
 from ch12.baseline_sinkhorn_while_node import EPSILON, FEWEST, GAP
 from ch12.baseline_sinkhorn_while_node import workload as sinkhorn_while_node
 from ch12.peer_sinkhorn_while_node__fixed_count import COUNT
@@ -41,6 +43,29 @@ def test_loss_and_gradients_are_those_of_autograd(tmp_path: Path) -> None:
     wanted = loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy.reference(**inputs), wanted)
+
+
+def stencil(x: Tensor) -> Tensor:
+    neighbours = x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1)
+    return x + TAU * (4 * x - neighbours)
+
+
+def test_the_solution_put_into_the_equation_gives_its_right_side(tmp_path: Path) -> None:
+    inputs = drawn(cg_solver_graph, tmp_path)
+    torch.testing.assert_close(stencil(answer(cg_solver_graph, inputs)), inputs["b"])
+
+
+@pytest.mark.parametrize("size", ["bench", "test"])
+def test_as_many_iterations_as_are_made_reach_a_tenth_of_the_tolerance(size: str, tmp_path: Path) -> None:
+    inputs = drawn(cg_solver_graph, tmp_path, size=size)
+    x, r, p = torch.zeros_like(inputs["b"]), inputs["b"], inputs["b"]
+    for _ in range(ITERATIONS):
+        q = stencil(p)
+        alpha = r.square().sum() / (p * q).sum()
+        x, left = x + alpha * p, r - alpha * q
+        p, r = left + left.square().sum() / r.square().sum() * p, left
+    wanted = answer(cg_solver_graph, inputs)
+    assert (x - wanted).norm() / wanted.norm() < 0.1 * cg_solver_graph.tolerance
 
 
 def test_the_plan_moves_the_masses_and_is_a_scaled_kernel(tmp_path: Path) -> None:

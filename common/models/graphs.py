@@ -1,0 +1,34 @@
+"""One step of a loop, replayed: as a CUDA graph on a GPU, and as it is on a CPU, where nothing is launched."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured step. The graph holds addresses only, so `work` is kept, and with it every tensor that it uses."""
+
+    graph: torch.cuda.CUDAGraph
+    work: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+def replayable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """`work` captured. It must read and write the same tensors each time, and is called three times to warm up.
+
+    It warms up on the current stream. Of the 32 streams that torch deals out in turn, a new one can be the capture's:
+    cuBLAS would find there the workspace of the warm-up, which is not the graph's own and may be given to others.
+    """
+    if device.type != "cuda":
+        return work
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode():
+        for _ in range(3):  # libraries load their kernels in the first calls, which a capture would refuse
+            work()
+        with torch.cuda.graph(graph):
+            work()
+    return Replay(graph, work)

@@ -1,0 +1,66 @@
+"""Training of the decoder: its loss, block by block, and a whole step as formulas have it, for a reference."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves, tree_map
+
+from common.models.caches import causal_attention
+from common.models.decoder import EPSILON, Shape, Weights, draw_weights, turns
+from common.models.references import hidden_states
+from common.python.workload import Draw
+
+DECAY, BETA1, BETA2, ADAM_EPSILON = 0.1, 0.9, 0.95, 1e-8
+
+
+def adamw_options(shape: Shape) -> dict[str, float]:
+    """AdamW's numbers. The rate is a quarter of a weight's size: the update must show where bf16 is compared."""
+    rate = 0.25 * shape.width**-0.5
+    return {"lr": rate, "beta1": BETA1, "beta2": BETA2, "weight_decay": DECAY, "eps": ADAM_EPSILON}
+
+
+def draw_state(draw: Draw, shape: Shape, tokens: int, dtype: torch.dtype) -> tuple[Weights, Weights, Weights]:
+    """Weights and AdamW's two moments, of a size at which the gradient of a batch of so many tokens shows in both."""
+    weights = draw_weights(draw, shape, dtype)
+    del weights["successor"]  # training wants a head that is not yet sure of anything
+    weights["head"] = draw.normal(shape.vocabulary, shape.width, std=shape.width**-0.5, dtype=dtype)
+    gradient = (tokens * shape.width) ** -0.5  # of a mean over tokens of unit noise times a slope of unit length
+    means = tree_map(lambda w: draw.normal(*w.shape, std=0.3 * gradient, dtype=dtype), weights)
+    squares = tree_map(lambda w: draw.uniform(*w.shape, low=gradient**2, high=2 * gradient**2, dtype=dtype), weights)
+    return weights, means, squares
+
+
+def loss_of(weights: Weights, shape: Shape, tokens: Tensor, run: Callable[..., Tensor]) -> Tensor:
+    """Mean cross entropy of each next token of tokens (batch, length + 1); `run` is `block`, or calls it in its way."""
+    x = F.embedding(tokens[:, :-1], weights["embedding"])
+    cos, sin = turns(shape, torch.arange(x.shape[1], device=x.device)[None], x.dtype)
+    for layer in weights["layers"]:
+        x = run(layer, shape, x, cos, sin, causal_attention)
+    logits = F.linear(F.rms_norm(x, (shape.width,), weights["norm"], EPSILON), weights["head"]).flatten(0, 1)
+    return F.cross_entropy(logits.to(torch.promote_types(x.dtype, torch.float32)), tokens[:, 1:].flatten())
+
+
+def plain_step(
+    weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape
+) -> tuple[Tensor, ...]:
+    """The loss, then weights and moments after AdamW's update number `count`, through the network of `references`.
+
+    What is given is overwritten. One sequence at a time, since the plain attention keeps every score.
+    """
+    leaves, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
+    p = [leaf.requires_grad_() for leaf in leaves]
+    total, gradients = torch.zeros_like(p[0][0, 0]), [torch.zeros_like(leaf) for leaf in p]
+    for row in tokens:
+        logits = hidden_states(weights, shape, row[:-1]) @ weights["head"].T
+        loss = F.cross_entropy(logits, row[1:]) / len(tokens)
+        torch._foreach_add_(gradients, torch.autograd.grad(loss, p))
+        total = total + loss.detach()
+    rate, unbias1, unbias2 = adamw_options(shape)["lr"], 1 - BETA1 ** int(count), 1 - BETA2 ** int(count)
+    with torch.no_grad():
+        for of_p, of_m, of_v, g in zip(p, m, v, gradients):
+            of_m.mul_(BETA1).add_(g, alpha=1 - BETA1)
+            of_v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
+            of_p.mul_(1 - rate * DECAY).sub_(of_m / unbias1 / ((of_v / unbias2).sqrt() + ADAM_EPSILON), alpha=rate)
+    return total, *(leaf.detach() for leaf in p), *m, *v

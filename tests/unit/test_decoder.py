@@ -1,0 +1,154 @@
+"""The shared decoder against its float64 reference, through every way of keeping keys and values; and its numbers."""
+
+from math import exp
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.models.caches import continuing, continuing_pages, new_cache, prefilling, prefilling_pages, uncached
+from common.models.decoder import SHAPES, Shape, Weights, draw_weights, forward, greedy
+from common.models.lengths import SHAREGPT_ANSWER, length_mix
+from common.models.references import hidden_states, planted
+from common.python.workload import Draw
+
+GROUPED = Shape(layers=3, width=24, heads=6, kv_heads=2, hidden=37, vocabulary=53, rope_base=5e5)
+UNGROUPED = Shape(layers=2, width=24, heads=3, kv_heads=3, hidden=31, vocabulary=53)
+LENGTH = 11
+
+
+def drawn(shape: Shape, folder: Path, seed: int = 0) -> tuple[Weights, Tensor, Tensor, Tensor]:
+    """Weights, tokens (3, LENGTH), their positions and what the reference says of them."""
+    draw = Draw(torch.device("cpu"), seed, folder)
+    weights, tokens = draw_weights(draw, shape, torch.float64), draw.integers(3, LENGTH, high=shape.vocabulary)
+    positions = torch.arange(LENGTH).expand(3, -1)
+    return weights, tokens, positions, torch.stack([hidden_states(weights, shape, row) for row in tokens])
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)  # angles are float32 on one side, float64 on the other
+
+
+@pytest.mark.parametrize("shape", [GROUPED, UNGROUPED])
+def test_a_whole_sequence_passes_as_in_the_reference(shape: Shape, tmp_path: Path) -> None:
+    weights, tokens, positions, wanted = drawn(shape, tmp_path)
+    same(forward(weights, shape, tokens, positions, uncached()), wanted)
+
+
+@pytest.mark.parametrize("shape", [GROUPED, UNGROUPED])
+@pytest.mark.parametrize("extent", [None, LENGTH])
+def test_a_contiguous_cache_continues_a_prompt_by_one_token_and_by_several(
+    shape: Shape, extent: int | None, tmp_path: Path
+) -> None:
+    weights, tokens, positions, wanted = drawn(shape, tmp_path)
+    cache = new_cache(shape, 3, LENGTH + 2, wanted)
+    found = [forward(weights, shape, tokens[:, :4], positions[:, :4], prefilling(cache))]
+    for part in (slice(4, 5), slice(5, 9), slice(9, LENGTH)):
+        attend = continuing(cache, positions[:, part], extent)
+        found.append(forward(weights, shape, tokens[:, part], positions[:, part], attend))
+    same(torch.cat(found, 1), wanted)
+
+
+def test_rows_of_a_cache_are_filled_apart_and_stand_at_different_positions(tmp_path: Path) -> None:
+    weights, tokens, positions, wanted = drawn(GROUPED, tmp_path)
+    cache = new_cache(GROUPED, 3, LENGTH, wanted)
+    starts = torch.tensor([2, 7, 4])
+    for row, start in enumerate(starts.tolist()):
+        rows = torch.tensor([row])
+        forward(weights, GROUPED, tokens[rows, :start], positions[rows, :start], prefilling(cache, rows))
+    following = tokens.gather(1, starts[:, None])
+    found = forward(weights, GROUPED, following, starts[:, None], continuing(cache, starts[:, None]))
+    same(found[:, 0], wanted[torch.arange(3), starts])
+
+
+def test_pages_in_any_order_hold_what_rows_would(tmp_path: Path) -> None:
+    weights, tokens, positions, wanted = drawn(GROUPED, tmp_path)
+    pool = new_cache(GROUPED, 13, 3, wanted)  # 4 pages a row of 11 tokens, one page unused
+    table = torch.randperm(13, generator=torch.Generator().manual_seed(1))[:12].view(3, 4)
+    found = [
+        forward(weights, GROUPED, tokens[:, :5], positions[:, :5], prefilling_pages(pool, table, positions[:, :5]))
+    ]
+    for part in (slice(5, 6), slice(6, LENGTH)):
+        attend = continuing_pages(pool, table, positions[:, part])
+        found.append(forward(weights, GROUPED, tokens[:, part], positions[:, part], attend))
+    same(torch.cat(found, 1), wanted)
+
+
+def test_a_shared_page_is_read_by_both_that_name_it(tmp_path: Path) -> None:
+    weights, tokens, positions, _ = drawn(GROUPED, tmp_path)
+    tokens[1, :6] = tokens[0, :6]
+    pool = new_cache(GROUPED, 6, 3, weights["head"])
+    table = torch.tensor([[4, 1, 0, 2], [4, 1, 5, 3]])
+    forward(weights, GROUPED, tokens[:1, :6], positions[:1, :6], prefilling_pages(pool, table[:1], positions[:1, :6]))
+    rest = slice(6, LENGTH)
+    attend = continuing_pages(pool, table, positions[:2, rest])
+    found = forward(weights, GROUPED, tokens[:2, rest], positions[:2, rest], attend)
+    same(found, torch.stack([hidden_states(weights, GROUPED, row)[rest] for row in tokens[:2]]))
+
+
+def test_the_reference_sees_each_earlier_token_and_no_later_one(tmp_path: Path) -> None:
+    weights, tokens, _, wanted = drawn(GROUPED, tmp_path)
+    changed = tokens[0].clone()
+    changed[5] = (changed[5] + 1) % GROUPED.vocabulary
+    moved = (hidden_states(weights, GROUPED, changed) - wanted[0]).abs().amax(-1)
+    assert (moved[:5] == 0).all()
+    assert (moved[5:] > 1e-6).all()
+
+
+def test_rotary_positions_matter_to_the_reference_only_by_their_distance() -> None:
+    """Two tokens, attention alone: what the second sees of the first depends on how far it is, not on where."""
+    from common.models.references import _rotated, _rotation
+
+    q, k = torch.randn(2, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
+    q, k = q[:1].expand(20, -1), k[:1].expand(20, -1)
+    rotation = _rotation(Shape(1, 8, 1, 1, 8, 8), 20, q)
+    scores = _rotated(q, rotation) @ _rotated(k, rotation).T
+    torch.testing.assert_close(scores[3, 1], scores[19, 17])
+    assert (scores[3, 1] - scores[3, 0]).abs() > 1e-3
+
+
+def test_greedy_decoding_follows_the_planted_chain(tmp_path: Path) -> None:
+    shape = Shape(layers=2, width=96, heads=6, kv_heads=2, hidden=131, vocabulary=97)
+    for seed in range(10):
+        weights, tokens, _, _ = drawn(shape, tmp_path, seed)
+        sequence = tokens[0, :4]
+        for _ in range(5):
+            sequence = torch.cat([sequence, greedy(weights, hidden_states(weights, shape, sequence)[-1:])])
+        chosen, hidden = planted(weights, shape, tokens[0, :4], 5)
+        assert torch.equal(chosen, sequence[4:])
+        torch.testing.assert_close(hidden, hidden_states(weights, shape, sequence[:-1])[3:])
+
+
+def test_a_chain_that_the_weights_do_not_keep_is_refused(tmp_path: Path) -> None:
+    weights, tokens, _, _ = drawn(GROUPED, tmp_path)
+    with pytest.raises(ValueError, match="planted chain"):
+        planted({**weights, "head": weights["head"].roll(1, 0)}, GROUPED, tokens[0], 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "embedded_too"),
+    [("stories15m", 15_187_968), ("stories110m", 109_510_656), ("llama31_8b", 7_504_658_432)],
+)
+def test_published_shapes_have_their_published_numbers_of_weights(name: str, embedded_too: int) -> None:
+    """By hand: stories15m is 6 x (4 x 288^2 + 3 x 288 x 768) + 288 x 32000. The gains of the norms are not counted."""
+    assert SHAPES[name].read_weights == embedded_too
+
+
+def test_a_token_of_the_8b_leaves_128_kib_in_a_bf16_cache() -> None:
+    assert 2 * SHAPES["llama31_8b"].kv_numbers == 131_072
+
+
+def test_the_drawn_tensors_are_as_many_as_the_shape_says(tmp_path: Path) -> None:
+    weights, *_ = drawn(GROUPED, tmp_path)
+    matrices = [leaf for layer in weights["layers"] for leaf in layer.values() if leaf.ndim == 2]
+    assert sum(leaf.numel() for leaf in matrices) + weights["head"].numel() == GROUPED.read_weights
+
+
+def test_a_length_mix_has_its_mean_its_tail_and_its_bounds() -> None:
+    mix = length_mix(4096, SHAREGPT_ANSWER, longest=100_000)
+    assert sum(mix) / len(mix) == pytest.approx(SHAREGPT_ANSWER, rel=0.01)
+    assert mix[2048] == pytest.approx(SHAREGPT_ANSWER * exp(-0.5), rel=0.01)  # the median of a lognormal of sigma 1
+    assert mix == sorted(mix)
+    cut = length_mix(64, 20.0, longest=50)
+    assert (min(cut) >= 1, max(cut)) == (True, 50)

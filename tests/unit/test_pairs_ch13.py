@@ -1,0 +1,90 @@
+"""What chapter 13's pairs about memory promise and a CPU can show: lengths that grow, and what a rank keeps."""
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing import start_processes
+
+from ch13.baseline_expandable_segments import lengths
+from ch13.baseline_expandable_segments import prepare as shortest_first
+from ch13.baseline_expandable_segments import workload as expandable_segments
+from ch13.baseline_fsdp_sharding import prepare as replicated
+from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
+from ch13.optimized_fsdp_sharding import prepare as sharded
+from ch13.peer_expandable_segments__longest_first import prepare as longest_first
+from common.python.workload import Draw, Prepare
+
+CPU = torch.device("cpu")
+
+
+def test_no_text_is_as_short_as_the_one_before_it() -> None:
+    size = expandable_segments.sizes["bench"]
+    grown = lengths(size["first"], size["last"], size["batches"])
+    assert grown == sorted(set(grown))
+    assert (grown[0], grown[-1], len(grown)) == (size["first"], size["last"], size["batches"])
+
+
+def test_the_order_of_the_texts_changes_no_loss_and_no_sum_of_gradients(tmp_path: Path) -> None:
+    drawn = expandable_segments.inputs(Draw(CPU, 0, tmp_path), **expandable_segments.sizes["test"])
+    given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
+    for up, down in zip(shortest_first(**given)(), longest_first(**given)()):
+        torch.testing.assert_close(up, down)
+
+
+def held_bytes() -> int:
+    """Of all tensors of this process that Python knows, storages that several share counted once."""
+    storages = {}
+    for found in gc.get_objects():
+        if type(found) in (Tensor, torch.nn.Parameter):
+            for tensor in (found.detach(), found.grad):
+                if type(tensor) is Tensor and tensor.layout is torch.strided:
+                    storage = tensor.untyped_storage()
+                    storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def join(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
+
+
+def tell_what_a_step_leaves(rank: int, prepare: Prepare, folder: Path) -> None:
+    join(rank, folder)
+    given = fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), blocks=4, width=64, tokens=3)
+    before = held_bytes()
+    step = prepare(**given)
+    step()
+    gc.collect()
+    (folder / f"rank{rank}").write_text(str(held_bytes() - before))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("prepare", "ranks"), [(replicated, 1), (sharded, 2)])
+def test_a_rank_keeps_sixteen_bytes_a_parameter_or_its_share_of_them(
+    prepare: Callable[..., object], ranks: int, tmp_path: Path
+) -> None:
+    start_processes(tell_what_a_step_leaves, (prepare, tmp_path), nprocs=2, start_method="fork")
+    parameters = 4 * 8 * 64**2
+    for rank in range(2):
+        assert int((tmp_path / f"rank{rank}").read_text()) / parameters == pytest.approx(16 / ranks, rel=0.05)
+
+
+def tell_which_weights_are_updated(rank: int, folder: Path) -> None:
+    join(rank, folder)
+    out = sharded(**fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), **fsdp_sharding.sizes["test"]))()
+    of_model = {found._local_tensor.data_ptr() for found in gc.get_objects() if isinstance(found, DTensor)}
+    (folder / f"rank{rank}").write_text(str({weight.data_ptr() for weight in out[len(out) // 2 :]} <= of_model))
+    dist.destroy_process_group()
+
+
+def test_what_is_updated_is_the_models_own_rows_and_no_copy(tmp_path: Path) -> None:
+    start_processes(tell_which_weights_are_updated, (tmp_path,), nprocs=2, start_method="fork")
+    assert [(tmp_path / f"rank{rank}").read_text() for rank in range(2)] == ["True", "True"]
