@@ -6,17 +6,16 @@
 using namespace nvcuda;
 using bf16 = __nv_bfloat16;
 constexpr int WARP = 64;                 // rows and columns of the result, a warp
-constexpr int WARPS_M = 2, WARPS_N = 2;  // of a block
-constexpr int BLOCKS = 2;                // a multiprocessor: one has work while the other is at its barrier
-constexpr int DEPTH = 64;                // of k, in a stage
-constexpr int STAGES = 2;                // 72 KiB, which every GPU since sm_80 gives a block
+constexpr int WARPS_M = 2, WARPS_N = 4;  // of a block, which has a multiprocessor for itself
+constexpr int DEPTH = 32;                // of k, in a stage
+constexpr int STAGES = 3;                // 90 KiB, which every GPU since sm_80 gives a block
 
 constexpr int SIDE = 16, FRAGMENTS = WARP / SIDE;  // the matrix unit's own tile, and how many a warp has each way
 constexpr int STEPS = DEPTH / SIDE;                // products along k in a stage
 static_assert(STEPS % 2 == 0, "two sets of fragments take turns");
 constexpr int TILE_M = WARPS_M * WARP, TILE_N = WARPS_N * WARP, THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int PIECE = 8;             // elements of 16 bytes
-constexpr int ROW = DEPTH + PIECE;   // eight rows of 144 bytes then begin in different banks
+constexpr int ROW = DEPTH + PIECE;   // eight rows of 80 bytes then begin in different banks
 constexpr int SUM_ROW = SIDE + 4;    // floats
 
 struct Shared {
@@ -88,7 +87,7 @@ __device__ void store_sums(float* place, const Sum& sum, bf16* out, int64_t top,
 }
 
 template <bool whole>
-__global__ void __launch_bounds__(THREADS, BLOCKS)
+__global__ void __launch_bounds__(THREADS)
     product(const bf16* __restrict__ a, const bf16* __restrict__ b, bf16* __restrict__ out, int64_t m, int64_t n,
             int64_t k) {
   extern __shared__ __align__(128) uint8_t memory[];
@@ -159,7 +158,7 @@ int launch(const bf16* a, const bf16* b, bf16* out, int64_t m, int64_t n, int64_
   constexpr int BYTES = sizeof(Shared);
   const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, opt_in, BYTES)) return error;
-  const auto carve_out = cudaFuncAttributePreferredSharedMemoryCarveout;  // room for BLOCKS rings; L1 is not used
+  const auto carve_out = cudaFuncAttributePreferredSharedMemoryCarveout;  // room for the ring; L1 is not used
   if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, carve_out, cudaSharedmemCarveoutMaxShared)) {
     return error;
   }

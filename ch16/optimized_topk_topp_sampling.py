@@ -1,4 +1,4 @@
-"""The greatest of every 32 logits tell which few groups can hold the row's 50 greatest: one read, and no sort."""
+"""The greatest of every 64 logits tell which few groups can hold the row's 50 greatest: one read, and no sort."""
 
 import torch
 import triton
@@ -9,9 +9,9 @@ from ch16.baseline_topk_topp_sampling import K, P
 from ch16.baseline_topk_topp_sampling import workload as workload
 from common.python.workload import Step
 
-GROUP = 32  # logits that one maximum stands for
-TILE = 128  # groups that a program reads: 32 logits a thread
-ROOM = 128  # groups, and then logits, that are passed on: more than K, so that a search may end early
+GROUP = 64  # logits that one maximum stands for
+TILE = 64  # groups that a program reads: 32 logits a thread
+ROOM = 64  # groups, and then logits, that are passed on: more than K, so that a search may end early
 
 
 @triton.jit

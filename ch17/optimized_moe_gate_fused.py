@@ -12,7 +12,7 @@ from common.python.workload import Step
 # A program's, a bit of an int32 for each: 128 programs for 4096 tokens, so that nearly every SM of an H200 has one.
 TOKENS = tl.constexpr(32)
 CHUNK = tl.constexpr(128)  # programs whose counts are on their way together
-WARPS = 16  # two tokens each
+WARPS = 8  # four tokens each
 PICKS = tl.constexpr(CHOSEN)
 TAKEN = tl.constexpr(-(1 << 31))  # below the key of any logit, -inf too
 

@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ch18.baseline_flash_forward import workload as workload
 from common.python.workload import Step
 
-QUERIES = 128  # of a tile
+QUERIES = 64  # of a tile
 
 
 @triton.jit
@@ -51,29 +51,24 @@ def attend(q, keys, values, out, tokens, scale, WIDTH: tl.constexpr, QUERIES: tl
     tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
 
 
-def keys_and_stages() -> tuple[int, int]:
-    """Of a tile, and for how many there is room: three of 128 keys, which take 224 KiB, or else two of 64.
-
-    A wgmma over 64 keys reads as many bytes of queries as of keys, and shared memory is no faster than that. With room
-    for two, the copy of the next keys begins only after this tile's last product has begun, and is waited for.
-    """
-    if knobs.runtime.interpret:
-        return 64, 1
-    room = torch.cuda.get_device_properties().shared_memory_per_block_optin
-    return (128, 3) if room >= 225 << 10 else (64, 2)
+def keys_and_warps() -> tuple[int, int]:
+    """Of a tile. On Hopper a block is one warpgroup, and several share a multiprocessor: one multiplies while another
+    finds its weights. Where products leave their sums in registers of fewer threads, a tile has fewer keys."""
+    major = 0 if knobs.runtime.interpret else torch.cuda.get_device_capability()[0]
+    return {9: (128, 4), 10: (128, 8)}.get(major, (64, 4))
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     heads, tokens, width = q.shape
     out = torch.empty_like(q)
     # What TMA copies: boxes of all columns of some rows. A box may reach into the next head; those scores are masked.
-    keys, stages = keys_and_stages()
+    keys, warps = keys_and_warps()
     rows = (QUERIES, keys, keys)
     boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width]) for x, n in zip((q, k, v), rows)]
     grid, scale = (triton.cdiv(tokens, QUERIES), heads), width**-0.5 * math.log2(math.e)
 
     def step() -> Tensor:
-        attend[grid](*boxes, out, tokens, scale, width, QUERIES, keys, num_warps=8, num_stages=stages)
+        attend[grid](*boxes, out, tokens, scale, width, QUERIES, keys, num_warps=warps, num_stages=1)
         return out
 
     return step
