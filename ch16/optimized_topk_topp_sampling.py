@@ -70,7 +70,8 @@ def choose(
     logits, noise = logits + row.to(tl.int64) * vocabulary, noise + row.to(tl.int64) * vocabulary
     home = passed + row * 2 * ROOM
     rank = ranked(tl.load(maxima + row * groups + group, mask=group < groups, other=float("-inf")))
-    least = tl.min(tl.where((group < groups) | (groups < K), rank, 0x7FFFFFFF), 0)  # of padding only if it is needed
+    least = tl.min(tl.where(group < groups, rank, 0x7FFFFFFF), 0)
+    least = tl.where(groups < K, -0x7FFFFFFF, least)  # K logits may not reach the least of so few maxima
     low, count = threshold(rank, least, K, ROOM)
     pass_on(rank, group, low, home, ROOM)
     lane = tl.arange(0, ROOM * GROUP)

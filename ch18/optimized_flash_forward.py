@@ -12,8 +12,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ch18.baseline_flash_forward import workload as workload
 from common.python.workload import Step
 
-QUERIES = 64  # of a tile
-
 
 @triton.jit
 def take_keys(q, keys, values, at, left, sums, total, peak, scale, KEYS: tl.constexpr, PART: tl.constexpr):
@@ -51,24 +49,27 @@ def attend(q, keys, values, out, tokens, scale, WIDTH: tl.constexpr, QUERIES: tl
     tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
 
 
-def keys_and_warps() -> tuple[int, int]:
-    """Of a tile. On Hopper a block is one warpgroup, and several share a multiprocessor: one multiplies while another
-    finds its weights. Where products leave their sums in registers of fewer threads, a tile has fewer keys."""
+def tile() -> tuple[int, int, int, int]:
+    """Queries and keys of a tile, warps, and how many tiles of keys there is room for.
+
+    On Hopper a block is one warpgroup, and several share a multiprocessor: one multiplies while another finds its
+    weights. Where shared memory is small and sums stay in registers, tiles have fewer keys and sums more warps.
+    """
     major = 0 if knobs.runtime.interpret else torch.cuda.get_device_capability()[0]
-    return {9: (128, 4), 10: (128, 8)}.get(major, (64, 4))
+    return {9: (64, 128, 4, 1), 10: (128, 128, 8, 3)}.get(major, (128, 64, 8, 2))
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     heads, tokens, width = q.shape
     out = torch.empty_like(q)
     # What TMA copies: boxes of all columns of some rows. A box may reach into the next head; those scores are masked.
-    keys, warps = keys_and_warps()
-    rows = (QUERIES, keys, keys)
+    queries, keys, warps, stages = tile()
+    rows = (queries, keys, keys)
     boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width]) for x, n in zip((q, k, v), rows)]
-    grid, scale = (triton.cdiv(tokens, QUERIES), heads), width**-0.5 * math.log2(math.e)
+    grid, scale = (triton.cdiv(tokens, queries), heads), width**-0.5 * math.log2(math.e)
 
     def step() -> Tensor:
-        attend[grid](*boxes, out, tokens, scale, width, QUERIES, keys, num_warps=warps, num_stages=1)
+        attend[grid](*boxes, out, tokens, scale, width, queries, keys, num_warps=warps, num_stages=stages)
         return out
 
     return step

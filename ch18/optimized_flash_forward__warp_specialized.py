@@ -68,11 +68,6 @@ def attend(
     tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
 
 
-def scratch(size: int, alignment: int, stream: int | None) -> Tensor:
-    """Where a kernel puts what it describes by itself: q."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     heads, tokens, width = q.shape
     out = torch.empty_like(q)
@@ -81,6 +76,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [KEYS, width]) for x in (k, v)]
     shape = width, QUERIES, KEYS, whole
     grid, scale = (triton.cdiv(tokens, QUERIES), heads), width**-0.5 * math.log2(math.e)
+
+    def scratch(size: int, alignment: int, stream: int | None) -> Tensor:
+        """Where a kernel puts what it describes by itself: q."""
+        return torch.empty(size, dtype=torch.int8, device=q.device)
 
     def step() -> Tensor:
         triton.set_allocator(scratch)

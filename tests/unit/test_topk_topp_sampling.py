@@ -11,7 +11,7 @@ import torch
 from ch16.optimized_topk_topp_sampling import K, P, prepare
 
 CASES = {
-    "noise": (17011, 1024, 200, 41), "ties": (17011, 1501), "equal": (17011, 70), "greater at the end": (17011,),
+    "noise": (17011, 1024, 200, 128, 41), "ties": (17011, 1501), "equal": (17011, 70), "greater at the end": (17011,),
     "ascending": (5003,), "descending": (5003,), "negative": (9001,), "ten of all": (17011,),
 }
 
