@@ -1,8 +1,6 @@
 """A loop over experts: find the expert's tokens, wait for their number, gather, three products, add the rows back."""
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -63,41 +61,6 @@ workload = Workload(
     tolerance=0.01,  # bf16 rounds hidden states, products, shares and sums: 0.5% together
     frozen=("gate_up", "down"),
 )
-
-
-# The way to the experts and back, the same for all variants that have an expert's rows together.
-@triton.jit
-def spread_rows(x, places, rows, width, CHOSEN: tl.constexpr, WIDTH: tl.constexpr):
-    """A token's row, read once, to each of its places."""
-    token, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
-    row = tl.load(x + token * width + column, mask=column < width)
-    for slot in tl.static_range(CHOSEN):
-        place = tl.load(places + token * CHOSEN + slot).to(tl.int64)
-        tl.store(rows + place * width + column, row, mask=column < width)
-
-
-@triton.jit
-def add_rows(rows, places, shares, out, width, CHOSEN: tl.constexpr, WIDTH: tl.constexpr):
-    """The rows at a token's places, added by their shares."""
-    token, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
-    total = tl.zeros((WIDTH,), tl.float32)
-    for slot in tl.static_range(CHOSEN):
-        place = tl.load(places + token * CHOSEN + slot).to(tl.int64)
-        row = tl.load(rows + place * width + column, mask=column < width, other=0.0)
-        total += tl.load(shares + token * CHOSEN + slot).to(tl.float32) * row.to(tl.float32)
-    tl.store(out + token * width + column, total.to(out.dtype.element_ty), mask=column < width)
-
-
-def spread(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
-    tokens, width = x.shape
-    spread_rows[(tokens,)](x, places, rows, width, len(places) // tokens, triton.next_power_of_2(width))
-    return rows
-
-
-def added(rows: Tensor, places: Tensor, shares: Tensor, out: Tensor) -> Tensor:
-    (tokens, chosen), width = shares.shape, out.shape[1]
-    add_rows[(tokens,)](rows, places, shares, out, width, chosen, triton.next_power_of_2(width))
-    return out
 
 
 def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Step:

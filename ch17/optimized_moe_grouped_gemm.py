@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ch17.baseline_moe_grouped_gemm import added, spread
 from ch17.baseline_moe_grouped_gemm import workload as workload
+from common.models.expert_rows import added, spread
 from common.python.workload import Step
 
 GROUP = 8  # rows of tiles that take turns, so that what one program reads the next finds in the L2 cache

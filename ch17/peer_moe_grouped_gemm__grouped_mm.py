@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch17.baseline_moe_grouped_gemm import added, spread
 from ch17.baseline_moe_grouped_gemm import workload as workload
+from common.models.expert_rows import added, spread
 from common.python.requirements import needs
 from common.python.workload import Step
 

@@ -36,7 +36,7 @@ WORKERS = {
     *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks", "triton_targets"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
-MODEL_LINES = 600  # of all of common/models together
+MODEL_LINES = 700  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
@@ -361,7 +361,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (models_stand_on_the_contract, {"common/python/cuda.py": "def f():\n    import common.models.a"}, "cuda.py:2"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
-    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 201 for m in "abc"}, "603 lines together"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 234 for m in "abc"}, "702 lines together"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
