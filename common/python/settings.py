@@ -49,6 +49,7 @@ class Settings:
         """What a worker of this pair is told."""
         return {
             "seed": self.seed,
+            "gpu": self.device != "cpu",
             "reproducible": self.reproducible,
             "ranks": self.launch.ranks_here(pair.gpus),
             "launch": asdict(self.launch),

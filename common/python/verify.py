@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.python.assignment import missing
@@ -55,6 +55,12 @@ class Place:
             if reasons := unmet(Requirements(modules=modules), self.machine):
                 return "; ".join(reasons)
         return None
+
+    def of(self, pair: Pair) -> "Place":
+        """Ranks that outnumber the GPUs are proven on CPUs, as where there is none."""
+        if ONE_HOST.ranks_here(pair.gpus) <= len(self.machine.gpus):
+            return self
+        return replace(self, device=CPU, machine=replace(self.machine, gpus=[]))
 
     @property
     def jobs(self) -> int:
@@ -152,7 +158,7 @@ def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Itera
 
 def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
     """Import what can be imported here and prove what can run: at `test` size, on a GPU at `bench` size too."""
-    imports, proofs = Check("imports"), Check("proofs")
+    imports, proofs, place = Check("imports"), Check("proofs"), place.of(pair)
     able: list[Variant] = []
     imported: list[Variant] = []
     for variant in pair.variants:

@@ -208,6 +208,8 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
+    if not settings.get("gpu", True):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of ranks that are proven on CPUs, since the GPUs are too few
 
     import gc
     import importlib

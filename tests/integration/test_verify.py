@@ -26,7 +26,7 @@ from common.python.builds import Compiled
 from common.python.checks import Check, Problem
 from common.python.cuda import find_nvcc
 from common.python.discovery import find_pairs
-from common.python.machine import Gpu, machine
+from common.python.machine import Gpu, Machine, machine
 from common.python.results import PairResult
 from common.python.verify import Place, execute_pair, said_by_compiler
 from common.python.verify_report import Listener
@@ -332,6 +332,23 @@ def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
     assert proven(tree, "ch01:whole", "NVIDIA H200") == (0, ["bench"], 1)
 
 
+def test_ranks_that_outnumber_the_gpus_are_proven_on_cpus(tree: Tree) -> None:
+    body = """
+        import torch.distributed as dist
+
+        def prepare(a):
+            def step():
+                out = a.clone()
+                dist.all_reduce(out)
+                return out
+
+            return step
+    """
+    tree.pair("ch01:sum", reference="lambda rank, a: sum(a)", fields="gpus=2", baseline=body, optimized=body)
+    one = replace(machine(), gpus=[Gpu("NVIDIA H200", "GPU-1", 90, 139.8)])
+    assert proven(tree, "ch01:sum", "NVIDIA H200", one) == (2, [], 0)
+
+
 def test_each_size_may_have_its_own_dtype(tree: Tree) -> None:
     sizes = '{"bench": {"n": 8192, "dtype": "float32"}, "test": {"n": 67, "dtype": "float64"}}'
     tree.pair("ch01:narrow", sizes=sizes, inputs='{"a": draw.normal(n, dtype=getattr(torch, dtype))}', optimized=HONEST)
@@ -340,10 +357,11 @@ def test_each_size_may_have_its_own_dtype(tree: Tree) -> None:
     assert proven(tree, "ch01:narrow", "NVIDIA H200") == (2, [], 0)
 
 
-def proven(tree: Tree, key: str, device: str) -> tuple[int, list[str], int]:
+def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tuple[int, list[str], int]:
     """How many variants are proven, at which size one is wrong, and how many are not done."""
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
-    place = Place(tree.root, tree.root / device, machine(), device, {key: pair}, {v.module for v in pair.variants})
+    sound = {variant.module for variant in pair.variants}
+    place = Place(tree.root, tree.root / device, host or machine(), device, {key: pair}, sound)
     _, proofs = execute_pair(pair, place, lambda doing: None)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()

@@ -21,10 +21,10 @@ def hire(tree: Tree) -> Iterator[Hire]:
     """A worker that has loaded `ch01:x` with this body of the optimized rung; the baseline is honest."""
     workers: list[Worker] = []
 
-    def start(body: str = HONEST) -> Worker:
+    def start(body: str = HONEST, fresh: bool = False, **told: Any) -> Worker:
         tree.pair("ch01:x", optimized=body)
-        settings = {"seed": 0, "reproducible": False}
-        workers.append(Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", settings))
+        settings = {"seed": 0, "reproducible": False, **told}
+        workers.append(Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", settings, fresh))
         load(workers[0])
         return workers[0]
 
@@ -68,6 +68,19 @@ def test_it_answers_in_plain_values(hire: Hire) -> None:
     proofs = worker.call("prove", LIMIT_S, names=["optimized_x"], when="before timing", trials=2, dtypes=[])
     assert [proof["reason"] for proof in proofs["optimized_x"]] == [None, None]
     assert worker.pid != os.getpid()
+
+
+@pytest.mark.parametrize(("told", "seen"), [({"gpu": False}, ""), ({"gpu": True}, "7"), ({}, "7")])
+def test_a_worker_that_is_to_use_the_cpu_sees_no_gpu(
+    hire: Hire, monkeypatch: pytest.MonkeyPatch, told: dict[str, bool], seen: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # which a fresh interpreter inherits
+    asks = f"""
+    import os
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == {seen!r}
+    """
+    worker = hire(asks + HONEST, fresh=True, **told)
+    assert load(worker)["failures"] == {}
 
 
 @pytest.mark.parametrize(
