@@ -1,4 +1,4 @@
-"""Each operator of each token is launched by itself: hundreds of kernels, and most are over sooner than launched."""
+"""Each operator of each token is launched by itself: over a thousand kernels, and most end sooner than launched."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ from common.models.training import adamw_options, draw_state, loss_of, plain_ste
 from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
-requires = needs(memory_gib=100)  # seven variants with weights and moments of their own, and the float64 reference
+requires = needs(memory_gib=100)  # six variants and the control with weights and moments each, and a reference
 MODELS = {
     # 2 of the 8B's 32 blocks, of full width, and of its vocabulary an equal share.
     "llama31_8b_sixteenth": replace(SHAPES["llama31_8b"], layers=2, vocabulary=8064),

@@ -1,4 +1,4 @@
-"""The same kernels, captured once and replayed for every token: the host launches one graph instead of hundreds."""
+"""The same kernels, captured once and replayed for every token: the host launches one graph instead of a thousand."""
 
 from torch import Tensor
 

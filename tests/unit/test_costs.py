@@ -144,22 +144,6 @@ ROWS: list[Row] = [
         {"n": 100663296},
         {"pcie_bytes": 402653184, "hbm_bytes": 402653184, "host_bytes": 402653184},
     ),
-    # two frames of 4, one apart: 5 samples and 2 numbers out for each of 8 clips; 4 x 4 filters and 4 x 1 bands.
-    (
-        "ch03:worker_thread_budget",
-        {"clips": 1, "frames": 2, "length": 4, "bands": 1},
-        {"host_bytes": 304, "items": 8, "unit": "clips"},
-    ),
-    (
-        "ch03:worker_thread_budget",
-        {"clips": 2, "frames": 5, "length": 37, "bands": 3},
-        {"host_bytes": 11552, "items": 16, "unit": "clips"},
-    ),
-    (
-        "ch03:worker_thread_budget",
-        {"clips": 8, "frames": 64, "length": 1024, "bands": 80},
-        {"host_bytes": 10223616, "items": 64, "unit": "clips"},
-    ),
     # 4 x (4 + 2) floats in 8 gradients; two ranks send all of theirs.
     ("ch04:bucketed_allreduce", {"layers": 1, "width": 2}, {"nvlink_bytes": 96, "items": 8, "unit": "gradients"}),
     ("ch04:bucketed_allreduce", {"layers": 3, "width": 37}, {"nvlink_bytes": 67488, "items": 24, "unit": "gradients"}),
@@ -283,13 +267,6 @@ ROWS: list[Row] = [
         "ch05:small_file_shards",
         {"shards": 4, "per_shard": 128, "record": 32768},
         {"disk_bytes": 16777216, "items": 512, "unit": "samples"},
-    ),
-    ("ch05:direct_read", {"n": 10}, {"disk_bytes": 10, "pcie_bytes": 10, "hbm_bytes": 10}),
-    ("ch05:direct_read", {"n": 3149827}, {"disk_bytes": 3149827, "pcie_bytes": 3149827, "hbm_bytes": 3149827}),
-    (
-        "ch05:direct_read",
-        {"n": 67108864},
-        {"disk_bytes": 67108864, "pcie_bytes": 67108864, "hbm_bytes": 67108864},
     ),
     # 6 tokens of 4 numbers: 8 FLOPs for the layer and 2 for the head; 8 bytes a token are read and cross PCIe.
     (

@@ -16,9 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 GPU = "NVIDIA H200"
 PICTURE = Path("docs/results/h200/roofline.svg")
 PAIRS = (
-    *("ch01:pinned_copy", "ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
+    *("ch01:pinned_copy", "ch02:tensor_core_gemm", "ch03:huge_page_gather", "ch04:tp_gemm_overlap"),
+    *("ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
     *("ch08:histogram_privatized", "ch09:softmax", "ch09:linear_cross_entropy", "ch10:gemm_wgmma"),
-    *("ch12:sinkhorn_while_node", "ch13:adamw_fused"),
+    *("ch11:copy_compute_pipeline", "ch12:sinkhorn_while_node", "ch13:adamw_fused", "ch14:triton_persistent_matmul"),
+    *("ch15:paged_kv", "ch16:topk_topp_sampling", "ch17:moe_grouped_gemm", "ch18:flash_forward"),
+    *("ch19:fp8_linear_training", "ch20:decode_8b"),
 )
 
 
