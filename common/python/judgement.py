@@ -3,7 +3,7 @@
 from statistics import median
 
 from common.python.hints import hint
-from common.python.performance_targets import Peaks, impossible, limit, rates
+from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
 from common.python.statistics import compare, control_ok, escaped_us, memory_verdict, spread, verdict
@@ -24,7 +24,7 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(result.cost, peaks) if result.cost else None
     for row in result.variants:
-        _describe(row, result, peaks)
+        _describe(row, result)
     _compare_all(result)
     for row in result.variants:
         row.verdict = _verdict(row, result, peaks)
@@ -65,7 +65,7 @@ def beyond_wall(block: Block, wall_s: float) -> str | None:
     return f"the worker told of {told_s:.3g} s of samples in a block that took {wall_s:.3g} s by the parent's clock"
 
 
-def _describe(row: VariantResult, result: PairResult, peaks: Peaks | None) -> None:
+def _describe(row: VariantResult, result: PairResult) -> None:
     device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
     row.device = spread(device) if device else None
     row.wall = spread(wall) if wall else None
@@ -75,7 +75,7 @@ def _describe(row: VariantResult, result: PairResult, peaks: Peaks | None) -> No
     if row.status not in ("failed", "unsupported"):
         row.status = "measured"
     if result.cost:
-        row.rates = rates(result.cost, main.median, peaks)
+        row.rates = rates(result.cost, main.median, datasheet_peaks(result.device or ""))
     if result.limit:
         row.percent_of_limit = 100 * result.limit.us / main.median
 

@@ -74,11 +74,12 @@ def limit(cost: Cost, peaks: Peaks | None) -> Limit | None:
     )
 
 
-def rates(cost: Cost, us: float, peaks: Peaks | None = None) -> dict[str, float]:
+def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]:
     """What a step of `us` microseconds achieved, in the field's units: `GB/s`, `PCIe GB/s`, `TFLOP/s`, `tokens/s`.
 
-    Where items are tokens, `MFU` is the model FLOPs utilisation: the declared FLOPs over what the peak of their dtype
-    would do in that time, from 0 to 1.
+    Where items are tokens, `MFU` is the model FLOPs utilisation: the declared FLOPs over what the GPU would do in that
+    time by its datasheet, `sheet`, from 0 to 1. It is defined by the theoretical peak (PaLM, arXiv:2204.02311,
+    appendix B); the share of what this machine was measured to do is the % of limit.
     """
     seconds = us * 1e-6
     achieved = {}
@@ -89,8 +90,8 @@ def rates(cost: Cost, us: float, peaks: Peaks | None = None) -> dict[str, float]
             achieved["TOP/s" if resource == "int8" else "TFLOP/s"] = amount / seconds / 1e12
     if cost.items:
         achieved[f"{cost.unit or 'items'}/s"] = cost.items / seconds
-    if cost.unit == "tokens" and cost.flops and peaks is not None and cost.dtype in peaks.values:
-        achieved["MFU"] = cost.flops / seconds / peaks.values[cost.dtype]
+    if cost.unit == "tokens" and cost.flops and sheet is not None and cost.dtype in sheet.values:
+        achieved["MFU"] = cost.flops / seconds / sheet.values[cost.dtype]
     return achieved
 
 

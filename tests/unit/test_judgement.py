@@ -253,13 +253,15 @@ def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
     assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
 
 
-def test_what_counts_tokens_has_its_utilisation_of_the_peaks_it_is_judged_by() -> None:
-    peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})
-    cost = Cost(flops=16e9, dtype="bf16", items=100, unit="tokens")  # 20 us at that peak
-    judged = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost), peaks)
+def test_what_counts_tokens_has_its_utilisation_of_the_datasheets_rate() -> None:
+    peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})  # what was measured makes the limit alone
+    cost = Cost(flops=989.4e12 * 20e-6, dtype="bf16", items=100, unit="tokens")  # 20 us by the datasheet of an H200
+    judged = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA H200"), peaks)
     assert row(judged, BASE).rates["MFU"] == pytest.approx(0.2)
     assert row(judged).rates["MFU"] == pytest.approx(0.5)
-    assert "MFU" not in row(judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost), None)).rates
+    assert row(judged).percent_of_limit == pytest.approx(100 * 989.4 / 800 * 0.5)
+    unknown = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA Nameless"), peaks)
+    assert "MFU" not in row(unknown).rates
 
 
 def peaks_of(**peak_bytes: float) -> PairResult:
