@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 
 from ch20.baseline_decode_8b import decode_block, generation
 from ch20.baseline_decode_8b import workload as workload
@@ -15,7 +16,7 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(memory_gib=60)
-ROWS = tl.constexpr(8)  # of a program
+ROWS = 64 if knobs.runtime.interpret else 8  # of a program: the interpreter takes as long over a small one
 COLUMNS = tl.constexpr(512)  # of a tile: 8 KB of bf16, and four numbers of x a thread, whose copies L1 may keep
 STAGES = tl.constexpr(4)  # tiles on their way or in use: a program that had one only would wait for memory each time
 WARPS = 4
@@ -23,7 +24,7 @@ TOKENS = tl.constexpr(16)  # of the cache, that attention takes at a time
 
 
 @triton.jit
-def multiply(matrix, x, gain, residual, out, outputs, columns, epsilon, GATED: tl.constexpr):
+def multiply(matrix, x, gain, residual, out, outputs, columns, epsilon, ROWS: tl.constexpr, GATED: tl.constexpr):
     """matrix @ x, of a normed x where there is a gain; a gated output takes a row of gate and one of up."""
     PAIRED: tl.constexpr = 2 if GATED else 1
     index = tl.arange(0, ROWS)
@@ -92,8 +93,8 @@ def product(
 ) -> Tensor:
     rows, columns = matrix.shape
     out = x.new_empty(*x.shape[:-1], rows // 2 if gated else rows)
-    grid = (triton.cdiv(rows, ROWS.value),)
-    multiply[grid](matrix, x, gain, residual, out, out.shape[-1], columns, EPSILON, gated, num_warps=WARPS)
+    grid = (triton.cdiv(rows, ROWS),)
+    multiply[grid](matrix, x, gain, residual, out, out.shape[-1], columns, EPSILON, ROWS, gated, num_warps=WARPS)
     return out
 
 
