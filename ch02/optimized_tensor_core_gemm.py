@@ -1,4 +1,4 @@
-"""WMMA fragments: a warp's one instruction makes the products that took hundreds of FMAs, on the matrix unit."""
+"""mma.sync: one instruction of a warp makes 2,048 products on the matrix unit, where an FMA makes 32."""
 
 from torch import Tensor
 

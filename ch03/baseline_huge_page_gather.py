@@ -19,7 +19,7 @@ workload = Workload(
     # longer ones memory's bandwidth would be the limit, not where each begins.
     sizes={
         "bench": {"rows": 1 << 25, "width": 8, "picks": 1 << 20},
-        "cpu": {"rows": 1 << 22, "width": 8, "picks": 1 << 18},
+        "cpu": {"rows": 1 << 21, "width": 8, "picks": 1 << 17},
         "test": {"rows": 997, "width": 33, "picks": 211},
     },
     tolerance=0.0,  # a gather is exact

@@ -33,7 +33,7 @@ workload = Workload(
     ),
     sizes={
         "bench": {"shards": 4, "per_shard": 128, "record": 32768},
-        "cpu": {"shards": 4, "per_shard": 128, "record": 32768},
+        "cpu": {"shards": 4, "per_shard": 32, "record": 32768},
         "test": {"shards": 3, "per_shard": 7, "record": 501},
     },
     tolerance=0.0,  # reading is exact

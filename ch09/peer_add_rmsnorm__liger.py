@@ -1,6 +1,6 @@
 """Liger's Triton kernel for the residual add and the norm of a decoder layer, a drop-in for training code."""
 
-from liger_kernel.transformers.functional import liger_fused_add_rms_norm
+from liger_kernel.ops import LigerFusedAddRMSNormFunction
 from torch import Tensor
 
 from ch09.baseline_add_rmsnorm import EPSILON
@@ -13,6 +13,6 @@ requires = needs(modules=["liger_kernel"], gpus=1)
 
 def prepare(x: Tensor, residual: Tensor, gain: Tensor) -> Step:
     def step() -> tuple[Tensor, ...]:
-        return liger_fused_add_rms_norm(x, residual, gain, EPSILON)
+        return LigerFusedAddRMSNormFunction.apply(x, residual, gain, EPSILON)
 
     return step

@@ -43,7 +43,7 @@ workload = Workload(
     # 48 tensors of 79 M parameters; with gradients and moments 1.3 GB, so no cache holds them
     sizes={
         "bench": {"layers": 4, "width": 1280},
-        "cpu": {"layers": 12, "width": 256},
+        "cpu": {"layers": 4, "width": 192},
         "test": {"layers": 2, "width": 19},
     },
     tolerance=1e-6,

@@ -52,7 +52,7 @@ workload = Workload(
     cost=cost,
     sizes={
         "bench": {"shape": EIGHT_B, "prompts": 1, "requests": 8, "shared": 2048, "own": 64, "dtype": "bfloat16"},
-        "cpu": {"shape": SMALL, "prompts": 1, "requests": 12, "shared": 512, "own": 23, "dtype": "float32"},
+        "cpu": {"shape": SMALL, "prompts": 1, "requests": 8, "shared": 256, "own": 23, "dtype": "float32"},
         "test": {"shape": SMALL, "prompts": 2, "requests": 5, "shared": 150, "own": 13, "dtype": "float32"},
     },
     tolerance=2e-2,  # of bf16 through all blocks

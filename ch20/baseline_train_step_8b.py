@@ -20,7 +20,7 @@ requires = needs(memory_gib=100)  # six variants and the control with weights an
 MODELS = {
     # 2 of the 8B's 32 blocks, of full width, and of its vocabulary an equal share.
     "llama31_8b_sixteenth": replace(SHAPES["llama31_8b"], layers=2, vocabulary=8064),
-    "small": Shape(layers=2, width=256, heads=4, kv_heads=2, hidden=688, vocabulary=1024),
+    "small": Shape(layers=2, width=128, heads=4, kv_heads=2, hidden=344, vocabulary=512),
     "odd": Shape(layers=2, width=396, heads=6, kv_heads=2, hidden=131, vocabulary=97),
 }
 

@@ -28,7 +28,7 @@ def add_rows(rows, places, shares, out, width, CHOSEN: tl.constexpr, WIDTH: tl.c
 
 
 def spread(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
-    """Rows [choices, width], each token's at the places of its choices; `x` [tokens, width], `places` [choices]."""
+    """`rows` with each token's at the places of its choices; `x` [tokens, width], `places` [choices]."""
     tokens, width = x.shape
     spread_rows[(tokens,)](x, places, rows, width, len(places) // tokens, triton.next_power_of_2(width))
     return rows

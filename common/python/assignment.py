@@ -54,6 +54,11 @@ def assign(
     return timed, sorted(checked, key=pair.variants.index), rows
 
 
+def chosen_size(asked: str | None, gpu: bool) -> str:
+    """The size to time at: what was asked for, or what suits the device."""
+    return asked or ("bench" if gpu else "cpu")
+
+
 def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE_HOST) -> list[str]:
     """Why a variant cannot run here, a phrase each; empty if it can."""
     return list(dict.fromkeys(unmet(variant.required, machine) + launch.unmet(pair, machine)))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from common.python.clock import CpuClock, GpuClock, pace_us, restore
+from common.python.compile_caches import keep_no_choices, share_kernels
 from common.python.memory_history import write_snapshot
 from common.python.preparation import Preparation, Prepared, VariantError, free, settle
 from common.python.process_settings import put_back, settings
@@ -36,6 +37,7 @@ class Bench:
         ranks: Ranks = ALONE,
     ) -> None:
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
+        share_kernels()
         self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
@@ -68,6 +70,15 @@ class Bench:
             return {"device": "cpu", "cuda_build": torch.version.cuda, "torch": torch.__version__}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
+
+    def rehearse(self) -> None:
+        """Make the GPU's context and load the harness's own kernels, while no pair waits for it."""
+        if self.device.type == "cuda":
+            from common.python.rehearsal import rehearse  # few workers that are not in reserve rehearse
+
+            self.at("workload", "rehearsal")
+            rehearse(self.device, self.scratch)
+            self.at("workload", "reserve")
 
     def peak_plan(self) -> dict[str, Any]:
         """The peaks that can be asked for."""
@@ -187,6 +198,16 @@ class Bench:
             "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
         }
+
+    def fill_caches(self, baseline: str, name: str, module: str, size: str, chooses: bool, threads: int) -> bool:
+        """Compile what the variant compiles at `test` size and at this one, for other processes to find on disk.
+        `chooses`: it times kernels against each other while it compiles. Whether all of it worked.
+        """
+        keep_no_choices(self.scratch / "graphs" if chooses else None, threads)
+        if self.load(baseline, {name: module}, size)["failures"]:
+            return False
+        sizes = [each for each in dict.fromkeys(["test", size]) if each in self.workload.sizes]
+        return not any(self.prepare([name], each, [])["failures"] for each in sizes)
 
     def _note_compiled(self, key: tuple[Prepare, str], compiled: dict[str, float]) -> None:
         """What is compiled of it after the first time is compiled again, which no later round should have to."""

@@ -35,6 +35,7 @@ __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_
 TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[2]
+CHAPTER = r"ch\d\d"  # packages of pairs
 Show = Callable[[Compiled], None]
 
 
@@ -184,7 +185,7 @@ def _triton(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int
             missing.append(index)
     for index, answer in _recorded({index: tasks[index] for index in missing}, root, jobs):
         compiled = _judged(tasks[index], root, answer)
-        if compiled.status == "compiled":
+        if compiled.status != "failed":
             _keep(places[index], compiled)
         yield index, compiled
 
@@ -247,15 +248,15 @@ def _place(task: Task, root: Path, made_of: dict[Path, list[Path]]) -> Path:
     digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
     for start in (task.path, LIBRARY / "common" / "python" / "triton_targets.py"):
         if start not in made_of:
-            made_of[start] = _imports(start, root)
+            made_of[start] = imports_of(start, root)
         for file in made_of[start]:
             digest.update(file.read_bytes())
     name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
     return build_folder(cuda.ROOT) / "triton" / name
 
 
-def _imports(start: Path, root: Path) -> list[Path]:
-    """A file, and the files of this project that it imports, and those that they import."""
+def imports_of(start: Path, root: Path, packages: str = f"common|{CHAPTER}") -> list[Path]:
+    """A file, and the files of these packages (a regular expression) that it imports, and those that they import."""
     found, pending = {start}, [start]
     while pending:
         for node in ast.walk(ast.parse(pending.pop().read_bytes())):
@@ -265,7 +266,7 @@ def _imports(start: Path, root: Path) -> list[Path]:
             for name in names:
                 base = LIBRARY if name.startswith("common.") else root
                 file = base / f"{name.replace('.', '/')}.py"
-                if re.match(r"(common|ch\d\d)\.", name) and file.is_file() and file not in found:
+                if re.match(rf"({packages})\.", name) and file.is_file() and file not in found:
                     found.add(file)
                     pending.append(file)
     return sorted(found)

@@ -49,6 +49,10 @@ class Crew:
         """Ask the worker that holds the baseline."""
         return self._call(self._workers[0][0], command)
 
+    def apart(self, names: list[str]) -> list[list[str]]:
+        """Who can be proven on one reference: all, but where the others have to be told the baseline's dtypes."""
+        return [names] if len(self._workers) == 1 and not self.turns else [names[:1], names[1:]]
+
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
         """Have every worker run it for its share of `names`; what they answer is merged. Proofs run side by side."""
         merged: dict[str, Any] = {}

@@ -10,8 +10,7 @@ PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at
 
 def follow(pair: Pair, result: PairResult, settings: Settings) -> PairResult:
     """Take part until the leading host has ended the pair; it has the result, and this host's row says so."""
-    log = settings.folder / "logs" / "worker0.log"
-    worker = Worker(settings.root, settings.scratch / "worker0", log, settings.for_worker(pair, 0))
+    worker = settings.hire(pair)
     try:
         worker.call("watch", PATIENCE * settings.time_limit_s)
         result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"

@@ -43,7 +43,7 @@ def collect(
         targets=list(targets),
         machine=host or machine(),
         topology=topology,
-        versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, "nvcc": nvcc},
+        versions={**versions(), "nvcc": nvcc},
         git_commit=commit,
         git_dirty=dirty,
         sources={_relative(path): digest(path) or "" for path in sources},
@@ -87,6 +87,11 @@ def _git(root: Path, *arguments: str) -> str | None:
         ["git", "--no-optional-locks", "-C", str(root), *arguments], capture_output=True, text=True, check=False
     )
     return None if done.returncode else done.stdout.strip()
+
+
+def versions() -> dict[str, str | None]:
+    """Those of Python and of the packages that results depend on; None for what is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 def _version(package: str) -> str | None:

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from common.python import peak_store
 from common.python.lock import Claim, unclaimed
+from common.python.opening import open_machine
 from common.python.peak_store import Survey
 from common.python.peak_survey import curve_text, datasheet_share, figure, survey
 from common.python.performance_targets import datasheet_peaks
-from common.python.runner import open_machine
 from common.python.text import clean, wide_console
 from common.python.worker import WorkerError
 

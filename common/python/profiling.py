@@ -6,7 +6,8 @@ All variants share one profile, since starting and reading one takes a fifth of 
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,21 @@ def why(
                 settle(device)
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
-    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
-    seen = {name: _read(events, name, device) for name in peaks}
+    with _no_collections():
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
+        seen = {name: _read(events, name, device) for name in peaks}
     busy_us = {name: ranks.least(seen[name].busy_us) for name in peaks}
     return {n: seen[n].model_copy(update={"peak_bytes": peaks[n], "busy_us": busy_us[n]}) for n in peaks}
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python would look for garbage again and again while it reads: 3.6 s for a trace of 100,000 operators, not 1.2."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _peak_bytes(variant: Prepared) -> float | None:

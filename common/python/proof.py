@@ -7,7 +7,8 @@ float64 reference; then it spoils one element and calls once more, since a step 
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -29,6 +30,49 @@ STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen
 Call = Callable[[Step], Output]
 
 
+@dataclass
+class Trial:
+    """Fresh inputs that several variants are tried on in turn, and the right answer to them. Build with `begin`."""
+
+    prep: Preparation
+    when: str
+    pristine: Inputs
+    expected: list[Tensor]
+
+    def of(self, name: str, call: Call, linger: bool = False) -> Proof:
+        """Try one variant; `call` makes its first call, `linger` waits for a late write."""
+        prep = self.prep
+        error, reason = _try(prep, prep.variants[name], self.pristine, self.expected, call, linger)
+        reason = reason or prep.left_changed("the step")
+        reason = prep.ranks.agree(_changed(prep, self.pristine) or reason)
+        error = error if error is not None and math.isfinite(error) else None
+        proof = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
+        return Proof.model_validate(proof)
+
+
+def begin(prep: Preparation, names: list[str], when: str) -> Trial:
+    """Poison what these variants left, overwrite the inputs, compute the reference once for all of them."""
+    for name in names:
+        poison(prep.variants[name].output)
+    prep.refill()
+    pristine = prep.pristine()
+    expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
+    return Trial(prep, when, pristine, expected)
+
+
+def spoilt(prep: Preparation) -> str | None:
+    """What steps did, while they were timed, to what all share. The proofs tell whose, if it does so again."""
+    timed = "a step, while timed,"
+    overwrote, left = prep.overwrote(timed), prep.left_changed(timed)
+    return prep.ranks.agree(overwrote or left)
+
+
+def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
+    """Raise VariantError for the workload where something was `spoilt` and no proof has told by whom."""
+    if meanwhile and not any(found[-1].reason for found in proofs.values() if found):
+        raise VariantError("workload", Rejected(meanwhile))
+
+
 def prove(
     prep: Preparation,
     names: list[str],
@@ -42,30 +86,18 @@ def prove(
     Raises VariantError when the workload's own inputs or reference raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    timed = "a step, while timed,"  # the proofs tell whose, if it does so again
-    spoilt, left = prep.overwrote(timed), prep.left_changed(timed)
-    meanwhile = prep.ranks.agree(spoilt or left)
+    meanwhile = spoilt(prep)
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
         if not living:
             break
-        for name in living:
-            poison(prep.variants[name].output)
         at("workload", "reference")
-        prep.refill()
-        pristine = prep.pristine()
-        expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
+        begun = begin(prep, living, when)
         for name in living:
             at(name, f"proof {when}")
-            error, reason = _try(prep, prep.variants[name], pristine, expected, call, linger)
-            reason = reason or prep.left_changed("the step")
-            reason = prep.ranks.agree(_changed(prep, pristine) or reason)
-            error = error if error is not None and math.isfinite(error) else None
-            proof = {"size": prep.size_name, "when": when, "error": error, "reason": reason}
-            proofs[name].append(Proof.model_validate(proof))
-    if meanwhile and not any(found[-1].reason for found in proofs.values()):
-        raise VariantError("workload", Rejected(meanwhile))
+            proofs[name].append(begun.of(name, call, linger))
+    blame(meanwhile, proofs)
     return proofs
 
 

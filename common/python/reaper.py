@@ -10,12 +10,15 @@ import ctypes
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 HEARD = {signal.SIGTERM, signal.SIGCHLD}
+STANDING = (["T"], ["t"], ["Z"], ["X"])  # states of proc(5): stopped, traced, dead
+STAND_S = 1.0  # in a system call it may take longer
 
 
 def split(release: Callable[[], None]) -> None:
@@ -85,10 +88,35 @@ def children(parent: int) -> list[int]:
 
 def parent_of(pid: int) -> int | None:
     """The number of a process's parent; None if there is no such process."""
+    found = _stat(pid)
+    return int(found[1]) if found else None
+
+
+def stop(pid: int) -> None:
+    """Have a process stand still, and see it do so: the kernel stops it when it would run next. 0 is none."""
+    deadline = time.monotonic() + STAND_S
+    _signal(pid, signal.SIGSTOP)
+    while _stat(pid)[:1] not in ([], *STANDING) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def resume(pid: int) -> None:
+    """Have it go on."""
+    _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if pid:
+            os.kill(pid, number)
+
+
+def _stat(pid: int) -> list[str]:
+    """What proc(5) says of a process after its name, from its state on; nothing if there is none."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
+        return []
 
 
 def _leave(status: int) -> NoReturn:

@@ -4,40 +4,42 @@ import json
 import math
 import os
 import random
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from common.python import journal, lock, manifest, resume
-from common.python.assignment import assign, compile_ahead, idle
+from common.python.ahead import Ahead
+from common.python.assignment import assign, chosen_size, compile_ahead, idle
 from common.python.cuda import nvcc_version
-from common.python.discovery import Pair, choose
+from common.python.discovery import Pair, Variant, choose
 from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
 from common.python.launch import ONE_HOST, Launch
 from common.python.machine import Machine
-from common.python.machine import machine as host
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
+from common.python.opening import open_machine
 from common.python.peak_survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
+from common.python.reserve import NOBODY, Reserve
 from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
+from common.python.schedule import BUDGET_S
 from common.python.session import Session
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
 from common.python.topology import topology_of
-from common.python.worker import COMPILERS, Worker, WorkerError, warm_up_forkserver
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
-START_LIMIT_S = 120.0
 CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
 CLOSING_SHARE = 0.25  # at most
 REPORT_S = 0.04  # and for each pair in the report
@@ -62,7 +64,7 @@ class Options:
     fail_fast: bool = False
     resume: Path | None = None
     seed: int | None = None
-    budget_s: float = 3.0
+    budget_s: float = BUDGET_S
     lock_clocks: str | None = None
     launch: Launch = ONE_HOST
 
@@ -85,22 +87,22 @@ class Suite:
     deadline: float = math.inf  # a monotonic time
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
+    scratch: Path = field(init=False)  # for temporary files, while it runs
+    reserve: Reserve = NOBODY  # the worker of the next pair
 
     def run(self) -> Summary:
         """Run what is missing. Raises OSError, naming the file, where a result cannot be written."""
         started, stopped = time.monotonic(), None
-        try:
-            for pair in self.pairs:
-                if self.done(pair):
-                    continue
-                stopped = self._stopped()
-                if stopped is not None:
-                    break
-                self._keep(self._run_pair(pair), pair)
-        except SuiteTimeUp as error:
-            stopped = str(error)
-        except KeyboardInterrupt:
-            stopped = INTERRUPTED
+        with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+            self.scratch = Path(scratch)
+            try:
+                stopped = self._run_pairs([pair for pair in self.pairs if not self.done(pair)])
+            except SuiteTimeUp as error:
+                stopped = str(error)
+            except KeyboardInterrupt:
+                stopped = INTERRUPTED
+            finally:
+                self.reserve.close()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         summary = Summary(
             manifest=self.manifest,
@@ -121,6 +123,14 @@ class Suite:
         self.manifest = self.manifest.model_copy(update={"clocks": told})
         write(self.folder / "manifest.json", self.manifest.model_dump_json(indent=1))
 
+    def _run_pairs(self, pairs: Sequence[Pair]) -> str | None:
+        """One after the other; why the rest was not run, if any is left."""
+        for index, pair in enumerate(pairs):
+            if (stopped := self._stopped()) is not None:
+                return stopped
+            self._keep(self._run_pair(pair, pairs[index + 1 :]), pair)
+        return None
+
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""
         if self.asked_to_stop():
@@ -138,41 +148,65 @@ class Suite:
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    def _run_pair(self, pair: Pair) -> PairResult:
+    def _run_pair(self, pair: Pair, later: Sequence[Pair]) -> PairResult:
+        """Run it, and meanwhile have the worker of the first of the `later` ones get ready."""
+        result, timed, checked = self._opened(pair)
+        self.show("start", result)
+        if not timed and not checked:
+            return result
+        ahead, self.reserve = self.reserve, self._reserve(later)
+        if ahead.pair != pair.key:  # files may have gone or come since then
+            ahead.close()
+        settings = replace(self._settings(pair), ahead=ahead, reserve=self.reserve)
+        try:
+            if self.options.launch.follows:
+                return follow(pair, result, settings)
+            return profile(Session(pair, Roster(result, timed, checked), settings, result).run(), pair, settings)
+        finally:
+            ahead.close()
+            shutil.rmtree(settings.scratch, ignore_errors=True)
+
+    def _opened(self, pair: Pair) -> tuple[PairResult, list[Variant], list[Variant]]:
+        """Its row, whom to time and whom to prove only: nobody where the row is all that there is to it."""
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
         result.best_pace_us = min((done.best_pace_us for done in self.results if done.best_pace_us), default=None)
         timed, checked, result.variants = assign(pair, self.machine, self._gpu(), self.options.launch)
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
-            return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"})
-        self.show("start", result)
-        if not timed and not checked:
-            return idle(result)
-        limit_s = PAIR_LIMIT_S * self.options.timeout_multiplier
-        with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-            settings = Settings(
-                root=self.options.root,
-                folder=self._folder_of(pair),
-                scratch=Path(scratch),
-                size=self.options.size or ("bench" if self._gpu() else "cpu"),
-                seed=self.seed,
-                device=self.device,
-                budget_s=self.options.budget_s,
-                time_limit_s=limit_s,
-                suite_deadline=self._last_moment(),
-                iterations=self.options.iterations,
-                warmup=self.options.warmup,
-                reproducible=self.options.reproducible,
-                cold_start=self.options.cold_start,
-                profile=self.options.profile,
-                peaks=self.peaks,
-                monitor=Monitor.open(self.uuid) if self.uuid else None,
-                further_monitors=self._further_monitors(pair),
-                launch=self.options.launch,
-                progress=self.show,
-            )
-            if self.options.launch.follows:
-                return follow(pair, result, settings)
-            return profile(Session(pair, Roster(result, timed, checked), settings, result).run(), pair, settings)
+            return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
+        return result if timed or checked else idle(result), timed, checked
+
+    def _reserve(self, later: Sequence[Pair]) -> Reserve:
+        """A worker for the next of these that has any to do, if that is one process, forked from the forkserver."""
+        pair = next((pair for pair in later if any(self._opened(pair)[1:])), None)
+        if pair is None or pair.isolated or pair.gpus > 1 or self.options.cold_start or self.options.launch.follows:
+            return NOBODY
+        settings = self._settings(pair)
+        if settings.monitor is not None and not settings.monitor.shared():
+            return NOBODY
+        return Reserve(pair.key, partial(settings.hire, pair))
+
+    def _settings(self, pair: Pair) -> Settings:
+        return Settings(
+            root=self.options.root,
+            folder=self._folder_of(pair),
+            scratch=self.scratch / f"{pair.chapter}_{pair.name}",
+            size=chosen_size(self.options.size, self._gpu()),
+            seed=self.seed,
+            device=self.device,
+            budget_s=self.options.budget_s,
+            time_limit_s=PAIR_LIMIT_S * self.options.timeout_multiplier,
+            suite_deadline=self._last_moment(),
+            iterations=self.options.iterations,
+            warmup=self.options.warmup,
+            reproducible=self.options.reproducible,
+            cold_start=self.options.cold_start,
+            profile=self.options.profile,
+            peaks=self.peaks,
+            monitor=Monitor.open(self.uuid) if self.uuid else None,
+            further_monitors=self._further_monitors(pair),
+            launch=self.options.launch,
+            progress=self.show,
+        )
 
     def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:
         gpus = self.machine.gpus[1 : self.options.launch.ranks_here(pair.gpus)]
@@ -242,26 +276,10 @@ def open_suite(
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_ahead(missing, machine, found["device"] != "cpu", options.launch, say)
+        if not options.cold_start:
+            place, limit_s = (options.root, machine, options.size), PAIR_LIMIT_S * options.timeout_multiplier
+            Ahead(*place, seed, options.reproducible, limit_s, deadline).compile(missing, options.launch, say)
     return suite
-
-
-def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
-    """This machine as a worker can use it, and its device as torch sees it; its workers are to hold these pairs.
-
-    Raises RuntimeError if no worker starts.
-    """
-    machine = host()
-    if not machine.gpus:
-        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
-    warm_up_forkserver(*([COMPILERS] if machine.gpus and any(map(compiles, pairs)) else []))
-    found = describe(root, folder)
-    return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
-
-
-def compiles(pair: Pair) -> bool:
-    """Whether a file of it mentions torch.compile."""
-    return any(b"torch.compile" in v.path.read_bytes() for v in pair.variants if v.problem is None)
 
 
 def asked(options: Options) -> dict[str, str | int | float | bool | None]:
@@ -269,20 +287,6 @@ def asked(options: Options) -> dict[str, str | int | float | bool | None]:
     flat = asdict(options) | asdict(options.launch)
     plain = {key: str(value) if isinstance(value, Path) else value for key, value in flat.items()}
     return {key: value for key, value in plain.items() if key not in ("targets", "root", "launch")}
-
-
-def describe(root: Path, folder: Path) -> dict[str, Any]:
-    """The device as torch sees it, asked of a worker, since the parent does not import torch."""
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-        settings = {"seed": 0, "reproducible": False}
-        worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
-        try:
-            found: dict[str, Any] = worker.call("describe", START_LIMIT_S)
-        except WorkerError as error:
-            raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
-        finally:
-            worker.kill()
-    return found
 
 
 def failed(result: PairResult) -> bool:

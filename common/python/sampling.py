@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from common.python.clock import Clock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation
-from common.python.proof import prove
+from common.python.proof import Trial, begin, blame, spoilt
 from common.python.results import WHILE, ClockName, Proof, Sample
+from common.python.statistics import trend
 from common.python.workload import Output, Step
 
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
 STEADY = 0.01
+FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
 MOST_STEPS = 64
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
@@ -47,7 +49,7 @@ class Sampler:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
-        """Run the variants in turn until two windows agree within 1% or the limit passes; give the steps per sample.
+        """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
 
         `passes`, where it is given, fixes how often each variant runs instead.
         """
@@ -55,11 +57,14 @@ class Sampler:
         first = {}
         for name in names:
             at(name, "warm-up")
-            first[name] = [self._wall(prep, name, 1).wall_us or 0.0]
+            reading = self._wall(prep, name, 1)
+            first[name] = [(reading.device_us if self.on_device() else reading.wall_us) or 0.0]
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})
-        earlier: dict[str, float] = {}
+        if prep.ranks.either(time.perf_counter() - started > limit_s):
+            return self._steps(prep, first)
+        earlier: dict[str, list[float]] = {}
         while True:
             times: dict[str, list[float]] = {name: [] for name in names}
             for _ in range(WINDOW):
@@ -68,11 +73,10 @@ class Sampler:
                     times[name].append(self._headline_us(prep, name))
                 if prep.ranks.either(time.perf_counter() - started > limit_s):
                     return self._steps(prep, times)
-            medians = {name: statistics.median(values) for name, values in times.items()}
-            steady = bool(earlier) and all(abs(medians[n] / earlier[n] - 1) < STEADY for n in names if earlier[n])
+            steady = bool(earlier) and all(settled(earlier[name], times[name]) for name in names)
             if not prep.ranks.either(not steady):
                 return self._steps(prep, times)
-            earlier = medians
+            earlier = times
 
     def _steps(self, prep: Preparation, times: dict[str, list[float]]) -> int:
         shortest = min(statistics.median(values) for values in times.values() if values)
@@ -99,10 +103,11 @@ class Sampler:
         return pending
 
     def block(self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At) -> BlockTaken:
-        """Take samples in this order; those at the indices `probes` are proven too."""
+        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[tuple[str, Pending | Reading]] = []
         proofs: dict[str, list[Proof]] = {}
-        proof_s = 0.0
+        proof_s, meanwhile = 0.0, None
+        trial: Trial | None = None
         for index, name in enumerate(order):
             at(name, "timing")
             timed = self._device if self.on_device() else self._wall
@@ -123,8 +128,12 @@ class Sampler:
                 return outputs[0]
 
             started = time.perf_counter()
-            proofs.setdefault(name, []).extend(prove(prep, [name], WHILE, call=call)[name])
+            if trial is None:  # of all: until its turn, none of them is called
+                meanwhile = spoilt(prep)
+                trial = begin(prep, [order[probe] for probe in probes], WHILE)
+            proofs[name] = [trial.of(name, call)]
             proof_s += time.perf_counter() - started
+        blame(meanwhile, proofs)
         readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in taken]
         late = sum(isinstance(item, Pending) and item.late for _, item in taken)
         alone = dict.fromkeys(order) if self.on_device() else []
@@ -142,6 +151,13 @@ class Sampler:
             assert isinstance(self.clock, GpuClock)
             return statistics.median(self.clock.device(empty, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+
+
+def settled(earlier: list[float], later: list[float]) -> bool:
+    """Whether the medians of two windows agree within 1%, or no trend over both stands out from their noise."""
+    before = statistics.median(earlier)
+    agree = abs(statistics.median(later) - before) <= STEADY * before
+    return agree or FALLING < trend([*earlier, *later]) < RISING
 
 
 def _sample(name: str, reading: Reading, count: int) -> Sample:

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 
+BUDGET_S = 2.0  # of sampling, by default
+QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
 CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
-OVERHEAD = 3.0  # preparing, warming up and sampling together may take this many sampling budgets
+OVERHEAD = 2.0  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS = 32  # in a round
 
 
@@ -29,10 +31,15 @@ def blocks_in_round(budget_s: float, block_s: float) -> int:
     return max(1, min(MOST_BLOCKS, int(budget_s / ROUNDS / max(block_s, 1e-6))))
 
 
-def out_of_time(seconds: Mapping[str, float], budget_s: float, cold_s: float = 0.0) -> bool:
-    """Whether sampling has used up its budget, or has used three of them with all that it took to prepare it.
+def beside_s(seconds: Mapping[str, float]) -> float:
+    """What has been spent on the phases that every round has beside its samples."""
+    return sum(seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "proof"))
 
-    What was prepared before the second round, for `cold_s`, does not count: it compiles, and rounds after it do not.
+
+def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:
+    """Whether sampling has used up its budget, or what goes beside it in every round twice as much.
+
+    What was spent there until the first round had ended, `opened_s`, does not count: variants compile in it, are
+    proven at two sizes and warm up, and no further round is quicker for having fewer of them.
     """
-    spent_s = sum(seconds[phase] for phase in ("prepare", "warm-up", "samples")) - cold_s
-    return seconds["samples"] >= budget_s or spent_s >= OVERHEAD * budget_s
+    return seconds["samples"] >= budget_s or beside_s(seconds) - opened_s >= OVERHEAD * budget_s

@@ -19,6 +19,7 @@ from common.python.schedule import (
     MOST_ROUNDS,
     PRECISE,
     ROUNDS,
+    beside_s,
     blocks_in_round,
     fixed_plan,
     out_of_time,
@@ -30,9 +31,9 @@ from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM_S, LATER_WARM_S = 3.0, 0.25
+FIRST_WARM, LATER_WARM_S = 1.5, 0.1  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
-PROBES = 2  # samples of each variant that are proven while they are timed
+PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
 @dataclass
@@ -46,9 +47,9 @@ class Session:
     crew: Crew | None = None
     dtypes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    probes: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    probes: list[tuple[int, float]] = field(default_factory=list)  # the round, and where in it
     count: int = 1  # steps in a sample
-    cold_s: float = 0.0  # spent on preparing before the second round
+    opened_s: float = 0.0  # spent beside sampling until the first round had ended
     plan: list[int] | None = None  # blocks of each round, where their number was asked for
     slow: set[str] = field(default_factory=set)
     rng: random.Random = field(default_factory=random.Random)
@@ -75,6 +76,7 @@ class Session:
                 raise SuiteTimeUp(f"{TIME_UP} while {error.who} was at work") from error
             self.roster.blame(error.who, error.reason)
         finally:
+            self.settings.reserve.go_on()
             if self.crew is not None:
                 started = time.monotonic()
                 self.crew.dismiss()
@@ -105,10 +107,8 @@ class Session:
             before = done
 
     def _hire(self, index: int, fresh: bool) -> Worker:
-        log = self.settings.folder / "logs" / f"worker{index}.log"
-        settings = self.settings.for_worker(self.pair, index)
         fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
-        return Worker(self.settings.root, self.settings.scratch / f"worker{index}", log, settings, fresh)
+        return self.settings.ahead.take(self.deadline) or self.settings.hire(self.pair, index, fresh)
 
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
@@ -137,10 +137,7 @@ class Session:
             return
         plan = self.plan
         rounds = len(plan) if plan else FEWEST_ROUNDS
-        self.probes = {
-            name: [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
-            for name in _proven(self.roster.active())
-        }
+        self.probes = [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
         self.dtypes, index, closing = [], 0, 0
         while index < (len(plan) if plan else MOST_ROUNDS):
             everybody = plan is not None or closing > 0 or not self.slow
@@ -151,6 +148,7 @@ class Session:
             if closing == 1 or (plan is None and not self.slow and self._enough(index)):
                 break
             closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
+        self.settings.reserve.go_on()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", self.roster.active(), traces=traces).items():
@@ -164,18 +162,18 @@ class Session:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            self.cold_s = self.result.seconds["prepare"]
-            baseline, others = self.roster.active()[:1], self.roster.active()[1:]
-            self._prove(baseline, BEFORE, TRIALS)
-            self.dtypes = self._crew.first("dtypes")
-            self._prove(_proven(others), BEFORE, TRIALS)
+            names = _proven(self.roster.active())
+            for share in self._crew.apart(names):
+                self._prove(share, BEFORE, TRIALS)
+                self.dtypes = self.dtypes or self._crew.first("dtypes")
+            self.settings.reserve.halt()
         if self.roster.nothing_left():
             return False
         names = self._partakers(everybody)
         with self._phase("warm-up"):
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
-            limit_s = FIRST_WARM_S if index == 0 else LATER_WARM_S
+            limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else LATER_WARM_S
             count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
         with self._phase("samples"):
@@ -186,26 +184,23 @@ class Session:
                 if blocks is None and done == 1:
                     total = blocks_in_round(self.settings.budget_s, took)
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
+        if index == 0:
+            self.opened_s = beside_s(self.result.seconds)
         return not self.roster.nothing_left()
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
         names = [name for name in names if name in self.roster.active()]
         order = self.rng.sample(names, len(names))
         order += reversed(order)
-        probes = []
-        for name in names:
-            due = [p for p in self.probes.get(name, []) if p[0] == index and int(p[1] * total) <= done]
-            if due:
-                self.probes[name] = [p for p in self.probes[name] if p not in due]
-                probes.append(order.index(name))
+        due = [probe for probe in self.probes if probe[0] == index and int(probe[1] * total) <= done]
+        self.probes = [probe for probe in self.probes if probe not in due]
+        probes = [order.index(name) for name in _proven(names)] if due else []
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]
-        monitors = [monitor for monitor in (self.settings.monitor, *self.settings.further_monitors) if monitor]
-        own = self._crew.pids() if monitors else set()
-        gpus = [monitor.read(own) for monitor in monitors]
+        gpus = self.settings.read_gpus(self._crew.pids)
         telemetry = worst(gpus) if gpus else None
         self.result.blocks.append(
             Block(
@@ -228,7 +223,7 @@ class Session:
 
     def _enough(self, rounds: int) -> bool:
         """Eight rounds and a narrow interval, or as many (at least three) as the time budgets allow."""
-        late = out_of_time(self.result.seconds, self.settings.budget_s, self.cold_s)
+        late = out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
         if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
             return False
         leave_out(self.result)
@@ -262,6 +257,8 @@ class Session:
 
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
         answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)
+        if answer["out_of_memory"] and self.settings.reserve.close():  # whose context was in there too
+            return self._prepared(names, size)
         if answer["out_of_memory"] and len(names) > 1 and not self._crew.turns:
             self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")
             self.crew = self._crew.in_turn()

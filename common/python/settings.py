@@ -9,8 +9,11 @@ from typing import Any
 from common.python.discovery import Pair
 from common.python.launch import ONE_HOST, Launch
 from common.python.performance_targets import Peaks
-from common.python.results import PairResult
+from common.python.reserve import NOBODY, Reserve
+from common.python.results import PairResult, Telemetry
+from common.python.schedule import BUDGET_S
 from common.python.telemetry import Monitor
+from common.python.worker import Worker
 
 TIME_UP = "the suite's time was up"
 Progress = Callable[[str, PairResult], None]
@@ -30,7 +33,7 @@ class Settings:
     size: str
     seed: int
     device: str
-    budget_s: float = 3.0
+    budget_s: float = BUDGET_S
     time_limit_s: float = 120.0
     suite_deadline: float = math.inf  # a monotonic time, at which the suite ends whatever its pairs do
     iterations: int | None = None
@@ -44,6 +47,19 @@ class Settings:
     launch: Launch = ONE_HOST
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
+    ahead: Reserve = NOBODY  # this pair's worker, if it was started ahead
+    reserve: Reserve = NOBODY  # the next pair's, which must not be at work while anything is timed
+
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
+        """Start a worker of this pair."""
+        log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
+        return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
+
+    def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
+        """What NVML sees now on each GPU of the pair; `own` gives the processes of its session."""
+        monitors = [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
+        pids = own() | self.reserve.pids() if monitors else set()
+        return [monitor.read(pids) for monitor in monitors]
 
     def for_worker(self, pair: Pair, index: int) -> dict[str, Any]:
         """What a worker of this pair is told."""

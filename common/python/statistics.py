@@ -132,6 +132,13 @@ def spread(times_us: Sequence[float]) -> Spread:
     )
 
 
+def trend(values: Sequence[float]) -> float:
+    """Mann and Kendall's statistic, below zero for what falls: about N(0, 1) where the order of values says nothing."""
+    n = len(values)
+    signs = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
+    return signs / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+
+
 def half_width(ratio: Interval) -> float:
     """Half the interval's width, relative to its ratio: what sampling goes on to shrink."""
     return (ratio.high - ratio.low) / (2 * ratio.ratio)

@@ -46,6 +46,10 @@ class Monitor:
         except pynvml.NVMLError:
             return None
 
+    def shared(self) -> bool:
+        """Whether several processes may have a context; a cluster may set its GPUs to one process each."""
+        return ask(self._nvml, "nvmlDeviceGetComputeMode", self._handle) in (None, self._nvml.NVML_COMPUTEMODE_DEFAULT)
+
     def read(self, own: Set[int] | None = None) -> Telemetry:
         """The state now; `own` are the processes that belong to the session (default: this one)."""
         nvml, gpu = self._nvml, self._handle

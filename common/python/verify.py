@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.python.ahead import jobs
 from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
@@ -19,15 +20,16 @@ from common.python.discovery import Pair, Variant, find_pairs, read_targets, sel
 from common.python.launch import ONE_HOST
 from common.python.lock import CPU, Claim, unclaimed
 from common.python.machine import Machine
+from common.python.opening import open_machine
 from common.python.requirements import Requirements, unmet
 from common.python.results import PairResult
 from common.python.roster import Roster, new_row
-from common.python.runner import PAIR_LIMIT_S, open_machine
+from common.python.runner import PAIR_LIMIT_S
 from common.python.session import Session
 from common.python.settings import Settings
+from common.python.verified import Notes, keep
 from common.python.verify_report import SILENCE, Listener, Report, Say
 
-GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
 ENDED = "another problem of its pair came first"
 RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
@@ -44,6 +46,7 @@ class Place:
     device: str  # the GPU's name, or "cpu"
     whole: dict[str, Pair]
     sound: set[str]
+    notes: Notes | None = None  # on what was proven before, where that counts
 
     def unready(self, pair: Pair, variant: Variant) -> str | None:
         """Why a variant cannot be imported here, if it cannot."""
@@ -56,6 +59,16 @@ class Place:
                 return "; ".join(reasons)
         return None
 
+    def note(self, pair: Pair) -> Path | None:
+        """Where it is noted if the pair, as it is, has been proven here; None where nothing is noted."""
+        if self.notes is None:
+            return None
+        lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
+        try:
+            return self.notes.of(pair, lacks)
+        except (OSError, SyntaxError):  # which executing it will tell of
+            return None
+
     def of(self, pair: Pair) -> "Place":
         """Ranks that outnumber the GPUs are proven on CPUs, as where there is none."""
         if ONE_HOST.ranks_here(pair.gpus) <= len(self.machine.gpus):
@@ -64,10 +77,8 @@ class Place:
 
     @property
     def jobs(self) -> int:
-        """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
-        if self.device == CPU:
-            return self.machine.cores
-        return max(1, min(self.machine.cores // 2, int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+        """Pairs at a time."""
+        return self.machine.cores if self.device == CPU else jobs(self.machine)
 
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
@@ -90,8 +101,9 @@ def verify(
     execute: bool = True,
     listener: Listener = SILENCE,
     claim: Claim = unclaimed,
+    again: bool = False,
 ) -> Report:
-    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU.
+    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU, `again` reads no notes.
 
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
@@ -103,6 +115,7 @@ def verify(
     checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
     for check in checks:
         listener.tell(check)
+    place = None
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         if execute and pairs:
             # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
@@ -112,7 +125,8 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            place = Place(root, Path(scratch), machine, found["device"], whole, sound)
+            notes = None if again or found["device"] != CPU else Notes(root)
+            place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
             with _executing(pairs, place, listener) as executed:
                 compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
                 checks += executed()
@@ -120,7 +134,8 @@ def verify(
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
             compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
-    return Report([*checks, compilation], len(pairs), time.monotonic() - started)
+    noted = place.notes.used if place and place.notes else 0
+    return Report([*checks, compilation], len(pairs), time.monotonic() - started, noted)
 
 
 @contextmanager
@@ -129,7 +144,12 @@ def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Itera
 
     def execute(pair: Pair, alone: bool = place.device == CPU) -> tuple[Check, ...]:
         """Nothing for a pair that ran out of memory beside others: they may have had it."""
+        note = place.note(pair)
+        if place.notes and note and (noted := place.notes.read(note)):
+            return noted
         checks = execute_pair(pair, place, listener.doing)
+        if note:
+            keep(note, checks)
         if not alone and any("out of memory" in problem.message for check in checks for problem in check.problems):
             return ()
         return tuple(map(listener.tell, checks))

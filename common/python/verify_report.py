@@ -33,6 +33,7 @@ class Report:
     checks: list[Check]
     pairs: int
     seconds: float
+    noted: int = 0  # pairs that were proven by an earlier sweep, and are as they were
 
     @property
     def problems(self) -> list[Problem]:
@@ -66,5 +67,7 @@ def print_report(report: Report) -> None:
     for check in report.checks:
         for reason, count in (+check.not_done).most_common():
             print(f"not done: {count} {check.name}: {reason}")
+    if report.noted:
+        print(f"{report.noted} pairs are as they were when they were last proven here: --again proves them once more")
     each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
     print(f"{report.pairs} pairs in {report.seconds:.1f} s{each}")

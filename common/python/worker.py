@@ -20,7 +20,7 @@ from typing import Any
 
 from common.python.channel import Channel, Forged
 from common.python.interrupt import sheltered
-from common.python.reaper import children, parent_of, split
+from common.python.reaper import children, parent_of, resume, split, stop
 from common.python.state_board import Board, how_ended
 
 PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
@@ -172,6 +172,18 @@ class Worker:
             worker._process.terminate()
         for worker in workers:
             worker.kill()
+
+    def halt(self) -> bool:
+        """Stop the process until `go_on`. False if it has not said yet which one it is."""
+        stop(self.pid)
+        return self.pid > 0
+
+    def go_on(self) -> None:
+        resume(self.pid)
+
+    def give_up(self) -> None:
+        """Have its reaper end it, for whom another thread waits: that one hears that it died, and does the rest."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""

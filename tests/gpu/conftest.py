@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """The peaks of this GPU, measured once for all tests, or those of the artifacts folder in BENCHMARK_PEAKS."""
+    from common.python.opening import open_machine
     from common.python.peak_survey import survey
-    from common.python.runner import open_machine
 
     folder = tmp_path_factory.mktemp("peaks")
     here, found = open_machine(ROOT, folder)

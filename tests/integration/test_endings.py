@@ -103,6 +103,25 @@ def three(tree: Tree) -> None:
         tree.pair(key)
 
 
+# Stopped before the first pair.
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_run_that_is_stopped_while_pairs_compile_ahead_leaves_no_process(
+    sent: signal.Signals, code: int, here: Tree, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    for key in PAIRS[:2]:  # the file names torch.compile, and never comes back
+        noted = f"pathlib.Path({str(note)!r}).touch()"
+        here.pair(key, optimized=f"import pathlib, time  # torch.compile\n{noted}\ntime.sleep(99)")
+    run = start(here)
+    until(note.exists)
+    run.send_signal(sent)
+    exit_code, _, err = finish(run)
+    assert exit_code == code, err
+    gone(tmp_path)
+
+
 # Killed.
 
 
@@ -154,6 +173,29 @@ def test_a_hung_worker_its_child_and_the_lock_go_with_a_killed_parent(here: Tree
     assert json.loads(lock_file(None).read_bytes())["pid"] == run.pid
     with hold(None, print, wait_s=0.0):
         assert json.loads(lock_file(None).read_bytes())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
+def test_the_worker_in_reserve_goes_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
+    note = tmp_path / "note"
+    here.pair("ch01:a", optimized=NOTED.format(note=str(note), seconds=600))
+    here.pair("ch01:b")
+    started = time.monotonic()
+    run = start(here, *(["--suite-timeout", "15"] if how == "time up" else []))
+    until(note.exists)
+    until(lambda: list(here.artifacts.glob("*Z/ch01_b/logs/worker0.log")))
+    assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
+    if how == "kill -9":
+        run.kill()
+    elif how == "Ctrl-C":
+        os.killpg(run.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.killpg(run.pid, signal.SIGINT)
+    code, _, _ = finish(run)
+    assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+    assert how != "time up" or time.monotonic() - started < 15 + late_s()
+    gone(tmp_path)
+    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
 
 # Going on.

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from small_tree import WRONG, Tree
+
+from tools.testing.safety_cost import Cost, a_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,8 +30,14 @@ def test_it_tells_the_time_in_the_harness_and_in_one_process(tree: Tree) -> None
     harness_s, alone_s, more_s = map(float, told.groups())
     assert alone_s > 0
     assert abs(harness_s - alone_s - more_s) < 0.02
-    assert middle == f"safety costs {more_s:.2f} s a pair, the median of 1; at most 0.4 s are allowed"
+    assert middle == f"safety costs {more_s:.2f} s a pair, the median of 1 suites; at most 0.4 s are allowed"
     assert done.returncode == (more_s > 0.4)
+
+
+def test_the_figure_is_a_mean_over_each_suite_the_first_pair_included() -> None:
+    suites = [(1, 1.0, 0.1), (1, 0.5, 0.4), (2, 9.0, 1.0), (2, 2.0, 2.0), (3, 0.5, 0.5), (3, 0.7, 0.5)]
+    costs = [Cost("ch01:x", repeat, harness_s, alone_s) for repeat, harness_s, alone_s in suites]
+    assert a_pair(costs) == pytest.approx(0.5)
 
 
 def test_a_pair_that_cannot_be_measured_is_told_in_one_line(tree: Tree) -> None:

@@ -522,3 +522,18 @@ def test_without_reproducible_every_run_draws_other_inputs(tree: Tree) -> None:
     tree.pair("ch01:x")
     assert tree.open("ch01", seed=None).seed != tree.open("ch01", seed=None).seed
     assert Path(tree.folder / "manifest.json").exists()
+
+
+def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    noted = f"lambda a: (open({str(asked)!r}, 'a').write(f'{{len(a)}} '), a * 2)[1]"
+    tree.pair("ch01:a", reference=noted, optimized=HONEST, padded=HONEST, wide=HONEST)
+    assert tree.run("ch01:a", iterations=6).pairs[0].status == "measured"
+    sizes = asked.read_text().split()
+    before, after, during = 3, 3, 2  # trials; rounds; blocks of which a sample of each is proven, maybe the same one
+    assert sizes.count("4096") in (before + after + during, before + after + during - 1)
+    result = tree.result("ch01:a")
+    for variant in result.variants:
+        whens = [proof.when for proof in variant.proofs if proof.size == "cpu"]
+        assert (whens.count("before timing"), whens.count("after timing")) == (before, after)
+        assert 1 <= whens.count("while timing") <= during

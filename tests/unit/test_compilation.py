@@ -231,7 +231,7 @@ def test_another_file_version_or_setting_is_another_result(pair: Path, monkeypat
 
 
 def test_a_file_is_made_of_what_it_imports_and_what_that_imports(pair: Path) -> None:
-    names = {path.name for path in compilation._imports(pair / "ch01" / "optimized_x.py", pair)}
+    names = {path.name for path in compilation.imports_of(pair / "ch01" / "optimized_x.py", pair)}
     assert {"optimized_x.py", "baseline_x.py", "requirements.py", "workload.py", "results.py", "machine.py"} <= names
     assert not {"peer_x__other.py", "compilation.py", "report.py"} & names
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python import runner
+from common.python import opening
 from common.python.discovery import Pair, read_variant
 from common.python.machine import Gpu, Machine
 from common.python.worker import COMPILERS, PRELOAD
@@ -51,16 +51,16 @@ def test_they_are_readied_where_pairs_compile_on_a_gpu(
     pair = Pair("ch14", "x", [read_variant(plain), read_variant(other)])
     asked_for: list[list[str]] = []
     gpu = Gpu("a GPU", "GPU-1", 90, 141.0)
-    monkeypatch.setattr(runner, "host", lambda: Machine("here", "Linux", "a CPU", 2, 8.0, 1, [gpu] * gpus))
-    monkeypatch.setattr(runner, "warm_up_forkserver", lambda *modules: asked_for.append(list(modules)))
-    monkeypatch.setattr(runner, "describe", lambda *_: {"device": "cpu"})
+    monkeypatch.setattr(opening, "host", lambda: Machine("here", "Linux", "a CPU", 2, 8.0, 1, [gpu] * gpus))
+    monkeypatch.setattr(opening, "warm_up_forkserver", lambda *modules: asked_for.append(list(modules)))
+    monkeypatch.setattr(opening, "describe", lambda *_: {"device": "cpu"})
     monkeypatch.setenv("TRITON_INTERPRET", "")
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "3")
-    runner.open_machine(tmp_path, tmp_path, [pair])
+    opening.open_machine(tmp_path, tmp_path, [pair])
     assert asked_for == [further]
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "3"  # what the user has set stays
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS")
-    runner.open_machine(tmp_path, tmp_path)
+    opening.open_machine(tmp_path, tmp_path)
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
     assert asked_for == [further, []]
 
@@ -68,4 +68,4 @@ def test_they_are_readied_where_pairs_compile_on_a_gpu(
 def test_a_file_that_cannot_be_read_compiles_nothing(tmp_path: Path) -> None:
     gone = replace(read_variant(tmp_path / "baseline_x.py"), name="baseline_x")
     assert gone.problem is not None
-    assert not runner.compiles(Pair("ch14", "x", [gone]))
+    assert not opening.compiles(Pair("ch14", "x", [gone]))

@@ -1,17 +1,110 @@
-"""Chapter 3's settings, asked of the kernel: pages of the table, and chunks of the staging ring."""
+"""Chapter 3's settings, asked of the kernel: threads and cores of the worker processes, and pages of the table."""
 
+import gc
 import importlib
+import json
 import mmap
+import multiprocessing
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import torch
 
 from ch03.baseline_huge_page_gather import gather, on_pages
+from common.python.machine import usable_cores
+from common.python.workload import Draw, Step
 
 MIB = 2**20
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+PARALLEL = {"clips": 1, "frames": 64, "length": 1024, "bands": 3}  # work enough for every thread to be started
+
+
+@pytest.fixture
+def no_worker_stays() -> Iterator[None]:
+    yield
+    for worker in multiprocessing.active_children():
+        worker.kill()
+        worker.join()
+
+
+def prepared(name: str, scratch: Path) -> tuple[Step, list[BaseProcess]]:
+    """The step of a variant, called once, and its worker processes."""
+    module = importlib.import_module(f"ch03.{name}")
+    step = module.prepare(**module.workload.inputs(Draw(torch.device("cpu"), 1, scratch), **PARALLEL))
+    step()
+    return step, multiprocessing.active_children()
+
+
+def threads(worker: BaseProcess) -> list[int]:
+    return [int(entry.name) for entry in Path(f"/proc/{worker.pid}/task").iterdir()]
+
+
+def tell_threads(names: list[str], scratch: Path) -> None:
+    """Print how many threads the workers of each variant have, and torch here."""
+    found = {}
+    for name in names:
+        step, workers = prepared(name, scratch)
+        found[name] = [len(threads(worker)) for worker in workers]
+        del step
+        for worker in workers:
+            worker.kill()
+            worker.join()
+    print(json.dumps([found, torch.get_num_threads()]))
+
+
+def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path) -> None:
+    """Asked of a process of its own: what other tests have started or set here would be counted."""
+    share = max(usable_cores() // 8, 1)
+    wanted: dict[str, int | None] = {
+        "baseline_worker_thread_budget": None,
+        "optimized_worker_thread_budget": share,
+        "optimized_worker_thread_budget__openmp_bind": share,
+        "peer_worker_thread_budget__one_thread": 1,
+    }
+    here = Path(__file__)
+    code = f"from pathlib import Path; import {here.stem} as t; t.tell_threads({list(wanted)}, Path({str(tmp_path)!r}))"
+    paths = {"PYTHONPATH": f"{here.parent}:{here.parents[2]}"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | paths)
+    assert told.returncode == 0, told.stderr
+    found, own = json.loads(told.stdout.splitlines()[-1])
+    for name, each in wanted.items():  # the first thread waits for the others
+        assert found[name] == 8 * [1 + (own if each is None else each)], name
+
+
+@pytest.mark.usefixtures("no_worker_stays")
+def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
+    step, workers = prepared("optimized_worker_thread_budget__openmp_bind", tmp_path)
+    here = os.sched_getaffinity(0)
+    share = max(usable_cores() // 8, 1)
+    places = []
+    for worker in sorted(workers, key=lambda each: each.pid or 0):
+        masks = {frozenset(os.sched_getaffinity(thread)) for thread in threads(worker) if thread != worker.pid}
+        assert len(masks) == 1
+        places.append(masks.pop())
+    assert all(len(place) == share and place <= here for place in places)
+    assert set().union(*places[: len(here) // share]) == here or len(here) > 8 * share
+    del step
+
+
+@pytest.mark.usefixtures("no_worker_stays")
+def test_a_dead_worker_ends_the_step_with_an_error_and_none_outlives_the_step(tmp_path: Path) -> None:
+    step, workers = prepared("baseline_worker_thread_budget", tmp_path)
+    os.kill(workers[3].pid or 0, signal.SIGKILL)
+    workers[3].join()
+    with pytest.raises((EOFError, OSError)):
+        step()
+    del step
+    gc.collect()
+    for worker in workers:
+        worker.join(5.0)
+    assert [worker.exitcode is not None for worker in workers] == 8 * [True]
 
 
 def huge_bytes(address: int) -> int:

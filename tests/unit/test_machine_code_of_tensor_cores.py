@@ -22,18 +22,34 @@ def test_the_baseline_makes_each_product_with_an_fma_of_a_lane() -> None:
 
 @pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
 def test_fragments_are_loaded_whole_and_multiplied_on_the_matrix_unit(kernel: str) -> None:
-    # Two steps of a stage: 4 x 4 products of 16 x 16 x 16, two instructions each, of 4 + 4 fragments. Those of the
-    # first step are loaded ahead of the loop.
-    assert count(OPTIMIZED, kernel, "HMMA.16816.F32.BF16") == 2 * 4 * 4 * 2
+    # Two steps of a stage: 4 x 8 products of 16 x 8 x 16, of 4 + 4 loads. Those of the first step stand ahead of the
+    # loop too.
+    assert count(OPTIMIZED, kernel, "HMMA.16816.F32.BF16") == 2 * 4 * 8
     assert count(OPTIMIZED, kernel, "LDSM.16.M88.4") == (1 + 2) * (4 + 4)
     assert count(OPTIMIZED, kernel, "LD.E") == count(OPTIMIZED, kernel, "FFMA") == 0
 
 
 @pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
 def test_tiles_are_copied_asynchronously_past_the_registers(kernel: str) -> None:
-    # Of a stage a thread copies 2 + 4 pieces of 16 bytes: three stages ahead of the loop, one in it.
-    assert count(OPTIMIZED, kernel, "LDGSTS.E.BYPASS.LTC128B.128") == (3 + 1) * (2 + 4)
+    # In a step a thread copies 1 + 2 pieces of 16 bytes: of each of three stages ahead of the loop, and twice in it.
+    assert count(OPTIMIZED, kernel, "LDGSTS.E.BYPASS.LTC128B.128") == (3 + 2) * (1 + 2)
     assert count(OPTIMIZED, kernel, "LDG.E.128") == 0
+
+
+@pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
+def test_copies_of_the_loop_stand_behind_the_loads_of_their_step(kernel: str) -> None:
+    letters = {"LDSM": "L", "LDGSTS": "C", "HMMA": "H"}
+    order = "".join(letters.get(one.split(".")[0], "") for one in opcodes(OPTIMIZED, kernel))
+    loop = order[order.index("H") :].replace("H", "")
+    assert loop == 2 * ("L" * (4 + 4) + "C" * (1 + 2))
+
+
+@pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])
+def test_sums_go_straight_from_registers_to_memory(kernel: str) -> None:
+    # 4 x 8 products with 4 sums in each lane, which leave in eights where the sizes are whole.
+    store, times = ("STG.E.128", 16) if kernel == "productILb1E" else ("STG.E.U16", 128)
+    assert count(OPTIMIZED, kernel, store) == times
+    assert count(OPTIMIZED, kernel, "STS") == 0
 
 
 @pytest.mark.parametrize("kernel", ["productILb1E", "productILb0E"])

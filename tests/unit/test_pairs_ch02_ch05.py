@@ -1,7 +1,10 @@
-"""What these pairs promise and a CPU can show: fresh files reach workers, and none is left."""
+"""What these pairs promise and a CPU can show: fresh files reach workers, none is left, reads pass the cache."""
 
+import errno
 import gc
+import importlib
 import os
+import random
 import subprocess
 import sys
 import time
@@ -18,16 +21,26 @@ from ch02.optimized_depth_first_mlp__tiles import TILE
 from ch02.optimized_depth_first_mlp__tiles import prepare as tile_by_tile
 from ch05.baseline_dataloader_workers import WORDS, Texts, scores
 from ch05.baseline_dataloader_workers import workload as dataloader_workers
+from ch05.baseline_direct_read import open_direct
+from ch05.baseline_direct_read import workload as direct_read
 from ch05.optimized_dataloader_workers import prepare as with_workers
+from common.python.preparation import Preparation
 from common.python.reaper import children
-from common.python.workload import Draw, Workload
+from common.python.workload import Draw, Prepare, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
+READERS = ["baseline_direct_read", *(f"optimized_direct_read__{rung}" for rung in ("threads", "o_direct"))]
+MAPPING = "peer_direct_read__mmap"
 
 
 def drawn(workload: Workload, folder: Path, seed: int = 0, **size: Any) -> dict[str, Any]:
     return workload.inputs(Draw(CPU, seed, folder), **(size or workload.sizes["test"]))
+
+
+def prepared(module: str) -> Prepare:
+    found: Prepare = importlib.import_module(f"ch05.{module}").prepare
+    return found
 
 
 def test_rows_are_gathered_in_the_order_of_the_ids_and_each_once(tmp_path: Path) -> None:
@@ -109,3 +122,72 @@ def test_the_workers_end_with_the_step_that_they_work_for(tmp_path: Path) -> Non
     while children(os.getpid()) != before and time.monotonic() < until:
         time.sleep(0.01)
     assert children(os.getpid()) == before
+
+
+def in_page_cache(path: Path) -> bool:
+    """Whether the file's first page is; to be asked once, as an answer of no has the kernel fetch it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.preadv(descriptor, [bytearray(4096)], 0, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def evict(workload: Workload, path: Path) -> None:
+    """Drop the file from the page cache with the harness's own function."""
+    os.sync()
+    preparation = Preparation(workload, {}, "test", CPU, path.parent, random.Random(0), files=[path])
+    preparation.evict_files()
+
+
+@pytest.mark.parametrize(("reader", "cached"), list(zip([*READERS, MAPPING], (True, True, False, True))))
+def test_only_a_direct_read_leaves_the_page_cache_as_it_was(reader: str, cached: bool, tmp_path: Path) -> None:
+    inputs = drawn(direct_read, tmp_path)
+    os.close(opened_or_skipped(inputs["path"]))
+    step = prepared(reader)(**inputs)
+    evict(direct_read, inputs["path"])
+    out = step()
+    assert in_page_cache(inputs["path"]) == cached
+    assert torch.equal(out, direct_read.reference(**inputs))
+
+
+def opened_or_skipped(path: Path) -> int:
+    try:
+        return open_direct(path)
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("missing", [1, 4099, 1 << 20])
+def test_a_file_that_is_too_short_is_an_error_and_no_old_bytes(reader: str, missing: int, tmp_path: Path) -> None:
+    inputs = drawn(direct_read, tmp_path)
+    os.close(opened_or_skipped(inputs["path"]))
+    step = prepared(reader)(**inputs)
+    step()
+    os.truncate(inputs["path"], len(inputs["device"]) - missing)
+    with pytest.raises(EOFError, match="expected"):
+        step()
+
+
+def test_a_mapping_of_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
+    inputs = drawn(direct_read, tmp_path)
+    step = prepared(MAPPING)(**inputs)
+    os.truncate(inputs["path"], len(inputs["device"]) - 1)
+    with pytest.raises(RuntimeError):
+        step()
+
+
+def test_a_filesystem_without_direct_reads_is_named() -> None:
+    with pytest.raises(OSError, match="/proc/self refuses O_DIRECT: point TMPDIR to a disk") as caught:
+        open_direct(Path("/proc/self/stat"))
+    assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize("reader", [*READERS, MAPPING])
+@pytest.mark.parametrize("n", [1, 4096, 1 << 20, (1 << 20) + 1, 9 << 20])
+def test_every_length_is_read_whole(reader: str, n: int, tmp_path: Path) -> None:
+    inputs = drawn(direct_read, tmp_path, n=n)
+    assert torch.equal(prepared(reader)(**inputs)(), direct_read.reference(**inputs))

@@ -1,6 +1,7 @@
 """What chapter 13's pairs about memory promise and a CPU can show: lengths that grow, and what a rank keeps."""
 
 import gc
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from ch13.baseline_fsdp_sharding import prepare as replicated
 from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
 from ch13.optimized_fsdp_sharding import prepare as sharded
 from ch13.peer_expandable_segments__longest_first import prepare as longest_first
+from common.python.verification import compare
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
@@ -36,6 +38,16 @@ def test_the_order_of_the_texts_changes_no_loss_and_no_sum_of_gradients(tmp_path
     given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
     for up, down in zip(shortest_first(**given)(), longest_first(**given)()):
         torch.testing.assert_close(up, down)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_losses_of_texts_are_so_far_apart_that_any_two_exchanged_are_refused(seed: int, tmp_path: Path) -> None:
+    drawn = expandable_segments.inputs(Draw(CPU, seed, tmp_path), **expandable_segments.sizes["test"])
+    right = shortest_first(**{key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()})()[0]
+    for a, b in itertools.combinations(range(len(right)), 2):
+        wrong = right.clone()
+        wrong[[a, b]] = right[[b, a]]
+        assert compare([wrong], [right], [right.dtype], expandable_segments.tolerance).reason
 
 
 def held_bytes() -> int:

@@ -18,22 +18,23 @@ LAYERS = {
     "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
     "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
-    "mechanism": "discovery worker channel crew bench preparation compile_facts compilers process_settings proof "
-    "verification sampling launch ranks distributed profiling telemetry peaks peak_sampling peaks_memory peaks_matrix "
-    "peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock compilation triton_targets "
-    "memory_history profiled_step",
-    "story": "runner session settings assignment resume schedule roster judgement expectations benchmark_comparison "
-    "report markdown display listing overview sources markup report_html report_plots plot_labels report_sources junit "
-    "publish checks verify_report link_plots verify doctor peak_display build_report tool_profiles expectation_runs "
-    "expectation_check expectation_table run_comparison following",
+    "mechanism": "discovery worker channel crew bench preparation compile_facts compile_caches compilers "
+    "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
+    "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
+    "compilation triton_targets memory_history profiled_step reserve rehearsal",
+    "story": "runner session settings assignment ahead resume schedule roster judgement expectations "
+    "benchmark_comparison report markdown display listing overview sources markup report_html report_plots plot_labels "
+    "report_sources junit publish checks verify_report link_plots verify doctor peak_display build_report "
+    "tool_profiles expectation_runs expectation_check expectation_table run_comparison following opening verified",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
 # What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
 WORKERS = {
-    *("workload", "clock", "bench", "preparation", "compile_facts", "compilers", "process_settings", "proof"),
-    *("verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history", "profiled_step"),
-    *("peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks", "triton_targets"),
+    *("workload", "clock", "bench", "preparation", "compile_facts", "compile_caches", "compilers", "process_settings"),
+    *("proof", "verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history"),
+    *("profiled_step", "peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks"),
+    *("triton_targets", "rehearsal"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
 MODEL_LINES = 700  # of all of common/models together

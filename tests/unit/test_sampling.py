@@ -1,5 +1,6 @@
 """Warm-up ends when the times have settled, blocks keep their order, and probed samples are proven while they count."""
 
+import math
 import random
 import time
 import weakref
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from common.python import sampling
 from common.python.clock import CpuClock, GpuClock, Pending, Reading
-from common.python.preparation import Preparation
+from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
-from common.python.sampling import MOST_STEPS, SLACK_US, WINDOW, Sampler
+from common.python.sampling import MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
@@ -183,16 +184,63 @@ class OtherRanks(Ranks):
 
 def test_warm_up_goes_on_while_another_rank_is_not_steady(warm: Warm) -> None:
     in_window = [False] * WINDOW  # whether the time is up
-    others = OtherRanks(said=[*in_window, False, *in_window, True, *in_window, False])
+    others = OtherRanks(said=[False, *in_window, False, *in_window, True, *in_window, False])
     assert warm(lambda name, nth: 200.0, ranks=others) == (1, 1 + 3 * WINDOW)
 
 
 def test_warm_up_ends_when_the_time_of_another_rank_is_up(warm: Warm) -> None:
-    assert warm(lambda name, nth: 200.0, ranks=OtherRanks(said=[False, False, False, True])) == (1, 1 + 4)
+    assert warm(lambda name, nth: 200.0, ranks=OtherRanks(said=[False] * 4 + [True])) == (1, 1 + 4)
+    assert warm(lambda name, nth: 200.0, ranks=OtherRanks(said=[True])) == (1, 1)
 
 
 def test_without_time_to_warm_up_every_variant_runs_all_the_same(warm: Warm) -> None:
-    assert warm(lambda name, nth: 12.0, limit_s=0.0) == (5, 2)
+    assert warm(lambda name, nth: 12.0, limit_s=0.0) == (5, 1)
+
+
+def test_steps_that_outlast_the_limit_run_once(warm: Warm) -> None:
+    assert warm(lambda name, nth: 130_000.0, limit_s=0.25) == (1, 1)
+    assert warm(lambda name, nth: 120_000.0, limit_s=0.25) == (1, 2)
+
+
+def windows_and_excess(seed: int, noise: float, decay: float | None, variants: int = 1) -> tuple[int, float]:
+    """Windows until times settle that wander by `noise`, and the cold start that is left in the middle of the last.
+
+    The first step takes twice the time, and the excess falls to 1/e of it over `decay` steps of each variant.
+    """
+    rng = random.Random(seed)
+
+    def excess(nth: float) -> float:
+        return math.exp(-nth / decay) if decay else 0.0
+
+    earlier: list[list[float]] = []
+    for window in range(1, 100):
+        nths = range((window - 1) * WINDOW, window * WINDOW)
+        later = [[200.0 * (1 + excess(n)) * math.exp(rng.gauss(0, noise)) for n in nths] for _ in range(variants)]
+        if earlier and all(map(settled, earlier, later)):
+            break
+        earlier = later
+    return window, excess(nths[WINDOW // 2])
+
+
+@pytest.mark.parametrize(("variants", "mean", "most"), [(1, 2.5, 4), (3, 3.2, 6), (5, 4.5, 9)])
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.02, 0.05, 0.2])
+def test_noise_is_seen_to_be_noise_after_a_few_windows(variants: int, mean: float, most: int, noise: float) -> None:
+    windows = sorted(windows_and_excess(seed, noise, None, variants)[0] for seed in range(300))
+    assert sum(windows) / 300 < mean  # agreement within 1% alone took 6 windows of one variant at 5%
+    assert windows[int(0.97 * 300)] <= most
+
+
+@pytest.mark.parametrize("decay", [2, 3, 5, 8, 10])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.02, 0.05])
+def test_a_cold_start_is_waited_for_until_what_is_left_is_within_the_noise(decay: float, noise: float) -> None:
+    left = sorted(windows_and_excess(seed, noise, decay)[1] for seed in range(300))
+    assert sum(left) / 300 < 0.016 + 1.2 * noise
+    assert left[int(0.95 * 300)] < 0.025 + 2.5 * noise
+
+
+def test_times_that_rise_clearly_have_not_settled() -> None:
+    assert not settled([200.0 + 3 * n for n in range(WINDOW)], [220.0 + 3 * n for n in range(WINDOW)])
+    assert settled([0.0] * WINDOW, [0.0] * WINDOW)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +346,32 @@ def test_probed_samples_are_proven_and_stay_in_their_place(headline: Any, tmp_pa
     assert clock.settled == 2, "what was enqueued must be done before the inputs are refilled"
 
 
+def test_the_probes_of_a_block_share_one_reference_and_what_is_stale_shows_in_each(tmp_path: Path) -> None:
+    asked: list[Tensor] = []
+
+    def reference(x: Tensor) -> Tensor:
+        asked.append(x)
+        return x + 1
+
+    def stale(x: Tensor) -> Step:
+        first = x + 1
+        return lambda: clock.script.called.append("b") or first  # type: ignore[func-returns-value]
+
+    clock = ScriptedCpu(lambda name, nth: 10.0)
+    prep = prepare(tmp_path, workload(reference=reference), **named(clock.script, "a", "c"), b=stale)
+    _, _, _, proofs = block(clock, prep, "abccba", probes=(0, 1, 2))
+    assert len(asked) == 1
+    assert [proofs[name][0].reason is None for name in "abc"] == [True, False, True]
+
+
+def test_what_a_timed_step_did_to_frozen_inputs_is_told_of_even_if_it_is_not_done_again(tmp_path: Path) -> None:
+    clock = ScriptedCpu(lambda name, nth: 10.0)
+    prep = prepare(tmp_path, workload(frozen=["x"]), **named(clock.script, "a", "b"))
+    prep.inputs["x"].add_(1)
+    with pytest.raises(VariantError, match="a step, while timed, overwrote the input 'x', which is frozen"):
+        block(clock, prep, "abba", probes=(0, 1))
+
+
 def test_a_variant_that_is_right_only_when_it_is_not_timed_is_caught(tmp_path: Path) -> None:
     clock = ScriptedCpu(lambda name, nth: 10.0)
 
@@ -372,7 +446,7 @@ def test_whoever_is_at_work_is_said_before_the_work(tmp_path: Path) -> None:
     prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
     sampler.warm(prep, ["a", "b"], 0.0, lambda *work: said.append(work))
     sampler.block(prep, ["a", "b", "b", "a"], 1, [], lambda *work: said.append(work))
-    assert said == [(name, "warm-up") for name in "abab"] + [(name, "timing") for name in "abba"]
+    assert said == [(name, "warm-up") for name in "ab"] + [(name, "timing") for name in "abba"]
 
 
 def test_files_are_evicted_before_every_wall_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from common.python.statistics import (
     round_log_times,
     spread,
     t_quantile,
+    trend,
     verdict,
     welch,
 )
@@ -351,3 +352,12 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []
+
+
+def test_a_trend_counts_pairs_in_order_and_is_normal_where_there_is_none() -> None:
+    assert trend([3.0, 2.0, 1.0]) == pytest.approx(-3 / math.sqrt(3 * 2 * 11 / 18))
+    assert trend([1.0, 3.0, 2.0, 2.0]) == pytest.approx((3 - 2) / math.sqrt(4 * 3 * 13 / 18))
+    random = np.random.default_rng(5)
+    found = [trend(random.normal(size=10).tolist()) for _ in range(2000)]
+    assert abs(float(np.mean(found))) < 0.1
+    assert float(np.std(found)) == pytest.approx(1.0, abs=0.05)

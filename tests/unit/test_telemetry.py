@@ -16,7 +16,7 @@ class FakeNvml(SimpleNamespace):
     """As much of pynvml as a monitor meets; `refuse` makes the named functions raise."""
 
     NVMLError = Refused
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_COMPUTEMODE_DEFAULT = 1, 2, 0, 0
 
     def refuse(self, *names: str) -> None:
         def raises(*arguments: object) -> None:
@@ -58,6 +58,18 @@ def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str)
         throttle=["sw_power_cap"],
         other_processes=1,
     )
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0, True), (3, False)], ids=["default", "exclusive process"])
+def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
+    nvml: FakeNvml, mode: int, shared: bool
+) -> None:
+    nvml.nvmlDeviceGetComputeMode = lambda gpu: mode
+    monitor = Monitor.open("12ab")
+    assert monitor is not None
+    assert monitor.shared() == shared
+    nvml.refuse("nvmlDeviceGetComputeMode")
+    assert monitor.shared()
 
 
 def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> None:

@@ -178,7 +178,7 @@ def test_comparing_in_chunks_gives_what_comparing_at_once_gives(monkeypatch: pyt
     off = answer + 1e-5 * noise(10, 10, seed=1)
     whole = compare([off], [answer], [answer.dtype], TOLERANCE)
     for chunk in (1, 7, 99, 100):
-        monkeypatch.setattr(verification, "CHUNK", chunk)
+        monkeypatch.setitem(verification.CHUNK, "cpu", chunk)
         assert compare([off], [answer], [answer.dtype], TOLERANCE).error == pytest.approx(whole.error)
 
 
@@ -187,7 +187,7 @@ def test_comparing_in_chunks_gives_what_comparing_at_once_gives(monkeypatch: pyt
 def test_a_wrong_element_is_found_in_every_chunk(
     place: int, wrong: float, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "CHUNK", 7)
+    monkeypatch.setitem(verification.CHUNK, "cpu", 7)
     answer = torch.ones(1000, dtype=torch.float64)
     output = answer.clone()
     output[place] += wrong
@@ -287,18 +287,28 @@ def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
 
 def test_every_corruption_is_tried_on_every_output(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs, stale = [noise(65, 33), noise(97)], [noise(65, 33, seed=1), noise(97, seed=1)]
-    dtypes = [torch.float32, torch.float32]
-    right = [leaf.float() for leaf in outputs]
 
-    def accept(output: list[Tensor], *_: object) -> verification.Comparison:
-        tried.append([not torch.equal(leaf, other) for leaf, other in zip(output, right)])
+    def accept(output: list[Tensor], reference: list[Tensor], *_: object) -> verification.Comparison:
+        compared = [next(index for index, leaf in enumerate(outputs) if leaf is ref) for ref in reference]
+        right = [outputs[index].float() for index in compared]
+        tried.append([(index, torch.equal(*leaves)) for index, *leaves in zip(compared, output, right)])
         return verification.Comparison(0.0, None)
 
-    tried: list[list[bool]] = []
+    tried: list[list[tuple[int, bool]]] = []
     monkeypatch.setattr(verification, "compare", accept)
-    accepted = teeth(outputs, stale, dtypes, 0.02)
+    accepted = teeth(outputs, stale, [torch.float32, torch.float32], 0.02)
     assert accepted == ["stale output"] + [f"{name} (output {index})" for index in (0, 1) for name in CORRUPTIONS]
-    assert tried == [[False, False], [True, True]] + [[True, False]] * 6 + [[False, True]] * 6
+    whole = [[(0, True), (1, True)], [(0, False), (1, False)]]
+    assert tried == whole + [[(0, False)]] * 6 + [[(1, False)]] * 6  # what was left right is not compared again
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_one_output_that_could_be_corrupted_is_named_wherever_it_stands(index: int) -> None:
+    alike = 1 + 0.001 * noise(7)  # seven losses within a tenth of a percent of each other
+    outputs, stale = [noise(65, 33), noise(97)], [noise(65, 33, seed=1), noise(97, seed=1)]
+    outputs.insert(index, alike)
+    stale.insert(index, alike + 1)
+    assert teeth(outputs, stale, [torch.float32] * 3, 0.02) == [f"rows permuted (output {index})"]
 
 
 def test_each_corruption_does_what_its_name_says() -> None:
@@ -339,6 +349,14 @@ def test_a_stale_output_is_accepted_only_where_the_inputs_do_not_matter() -> Non
 
 def test_a_corruption_that_changes_nothing_is_passed_over() -> None:
     assert teeth([torch.zeros(65, 33, dtype=torch.float64)], [noise(65, 33)], [torch.float32], 0.02) == []
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_so_is_one_that_changes_nothing_of_the_one_output_that_it_is_tried_on(index: int) -> None:
+    outputs, stale = [noise(65, 33)], [noise(65, 33, seed=1)]
+    outputs.insert(index, torch.ones(9, 5, dtype=torch.float64))  # rows that are equal
+    stale.insert(index, noise(9, 5))
+    assert teeth(outputs, stale, [torch.float32] * 2, 0.02) == []
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-4), (torch.float32, 1e-9), (torch.float16, 2e-4)])

@@ -68,7 +68,8 @@ def run(
     size: o.SizeOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
-    budget: o.BudgetOption = 3.0,
+    budget: o.BudgetOption = o.BUDGET_S,
+    quick: o.QuickOption = False,
     timeout_multiplier: o.PatienceOption = 1.0,
     suite_timeout: o.SuiteTimeoutOption = None,
     reproducible: o.ReproducibleOption = False,
@@ -89,8 +90,7 @@ def run(
     """A suite, before the user's eyes."""
     from common.python.runner import Options
 
-    if iterations is None and warmup is not None:
-        iterations = 20
+    iterations = 20 if iterations is None and warmup is not None else iterations
     options = Options(
         targets=[*(words or []), *(targets or [])],
         root=root,
@@ -106,7 +106,7 @@ def run(
         fail_fast=fail_fast,
         resume=resume,
         seed=seed,
-        budget_s=budget,
+        budget_s=budget * (o.QUICK if quick else 1),
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
@@ -150,6 +150,7 @@ def verify(
     targets: o.Targets = None,
     build: Annotated[bool, typer.Option("--build/--no-build", help="Compile for each kind of GPU.")] = True,
     execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import pairs and prove them right.")] = True,
+    again: Annotated[bool, typer.Option("--again", help="Prove on a CPU what has not changed, too.")] = False,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -165,8 +166,8 @@ def verify(
 
     try:
         with ExitStack() as stack, follow() as listener:
-            claim = claims(stack, wait)
-            report = sweep(root, [*(words or []), *(targets or [])] or ["all"], build, execute, listener, claim)
+            asked = [*(words or []), *(targets or [])] or ["all"]
+            report = sweep(root, asked, build, execute, listener, claims(stack, wait), again)
     except TargetError as error:
         raise usage(str(error)) from error
     except OSError as error:
@@ -276,10 +277,9 @@ def selftest(
 
     Seven experiments, such as a pair whose sides are the same, and whether each promise about them is kept.
     """
-    from tools.selftest.command import publish_runs
-    from tools.selftest.command import selftest as measure_itself
+    from tools.selftest import command as its
 
-    code = publish_runs(publish, root) if publish else measure_itself(root, artifacts_dir, only, full, seed, wait)
+    code = its.publish_runs(publish, root) if publish else its.selftest(root, artifacts_dir, only, full, seed, wait)
     raise typer.Exit(code)
 
 

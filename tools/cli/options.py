@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from common.python.schedule import BUDGET_S as BUDGET_S
+from common.python.schedule import QUICK as QUICK
 from tools.cli.completion import complete_target
 
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
@@ -35,6 +37,7 @@ WarmupOption = Annotated[
     int | None, typer.Option(min=0, help="Untimed calls before those; by default 5. Without --iterations it means 20.")
 ]
 BudgetOption = Annotated[float, typer.Option(min=0.1, help="At most this many seconds of timing for a pair.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="A first look: a fifth of that, and wider intervals.")]
 PatienceOption = Annotated[
     float, typer.Option(min=0.01, help="Give a pair this many times its usual time before it is ended.")
 ]

@@ -12,9 +12,9 @@ from typing import Any
 from common.python import lock, manifest
 from common.python.cuda import nvcc_version
 from common.python.journal import write
+from common.python.opening import open_machine
 from common.python.peak_survey import peaks_for_run
 from common.python.results import Manifest, Model
-from common.python.runner import open_machine
 from common.python.settings import SuiteTimeUp
 from tools.selftest import aa, cheats, drift, rivals, suites, truth
 from tools.selftest.forms import Form

@@ -12,11 +12,12 @@ from common.python.discovery import Pair, find_pairs
 from common.python.judgement import headline_row
 from common.python.results import Interval, PairResult, Summary
 from common.python.runner import Options, open_suite
+from common.python.schedule import BUDGET_S, QUICK
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Pass, Promise, Standing, Suites
 from tools.selftest.sessions import Bench, compiled
 
-DEFAULT_S, QUICK_S = 3.0, 0.6  # sampling budgets of a default run and of a quick one
+DEFAULT_S, QUICK_S = BUDGET_S, QUICK * BUDGET_S  # sampling budgets of a default run and of a quick one
 MOST_OVERHEAD_S, MOST_DEFAULT_S, MOST_QUICK_S = 1.0, 6.0, 2.0  # a pair
 OPENING, WRITING = "opening the suite", "writing"
 WORK = ("proof", "samples")  # what a pair is run for; all else is overhead

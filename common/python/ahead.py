@@ -1,0 +1,145 @@
+"""What torch.compile and Triton compile is compiled before the first pair, side by side, as .cu files are.
+
+Cold compilations, one after the other in every pair, took more of a suite than anything else. Short-lived workers
+prepare these variants once at both sizes; what they compiled stays in the caches of Inductor and Triton on disk, and
+the pair's own worker finds it there. How they fare is nobody's result: what fails or hangs is told of by its own pair.
+
+What went well is noted, so that no later suite does it again. Whoever empties the caches of Inductor and Triton alone
+leaves these notes: pairs then compile in their own time, until `cleanup.py` or a change of the file removes them.
+"""
+
+import contextlib
+import hashlib
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.python.assignment import assign, chosen_size
+from common.python.cuda import ROOT
+from common.python.discovery import Pair, Variant
+from common.python.installation import build_folder
+from common.python.launch import Launch
+from common.python.machine import Machine
+from common.python.manifest import versions
+from common.python.worker import Worker, WorkerError
+
+GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
+SMALL_GIB = 12.0  # for one variant of it without; it may be refused more, since it only prepares
+SHARE = 0.25  # of the time that the suite has left, at most
+COMPILES, CHOOSES = b"torch.compile", b"max-autotune"
+COMPILING = re.compile(r"\b(torch\.compile|[Cc]ompile[sd]?|Inductor|Dynamo)\b")
+
+
+@dataclass
+class Ahead:
+    """Workers at work for pairs that have not begun. Times in seconds; `deadline`, a monotonic one, is the suite's."""
+
+    root: Path
+    machine: Machine  # without GPUs where the device is the CPU
+    size: str | None  # if one was asked for
+    seed: int
+    reproducible: bool
+    limit_s: float  # for one variant
+    deadline: float = math.inf
+    workers: list[Worker] = field(default_factory=list)
+    notes: Path = field(default_factory=lambda: build_folder(ROOT) / "ahead")
+
+    def compile(self, pairs: Sequence[Pair], launch: Launch, say: Callable[[str], None]) -> None:
+        """Prepare all that compiles, in a share of the suite's time; `say` hears how many, and how long it took.
+
+        Of a single pair nothing is: what could be side by side would hardly outweigh the workers.
+        """
+        started = time.monotonic()
+        by_pair = [(pair, self._of(pair, launch)) for pair in pairs]
+        if launch.follows or sum(bool(found) for _, found in by_pair) < 2:
+            return
+        work = [
+            (pair, variant) for pair, found in by_pair for variant in found if not self._note(pair, variant).exists()
+        ]
+        if not work:
+            return
+        large = [one for one in work if one[1].required.memory_gib > GPU_SHARE_GIB]
+        small = [one for one in work if one not in large]
+        until = started + SHARE * (self.deadline - started)
+        with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+            done = self._side_by_side(small, jobs(self.machine, SMALL_GIB), Path(scratch), until)
+            done += self._side_by_side(large, 1, Path(scratch), until)
+        say(f"prepared {done} variants that compile, ahead of their pairs, in {time.monotonic() - started:.0f} s")
+
+    def _of(self, pair: Pair, launch: Launch) -> list[Variant]:
+        timed, _, _ = assign(pair, self.machine, bool(self.machine.gpus), launch)
+        return [] if pair.gpus > 1 or teaches_compiling(pair) else [variant for variant in timed if compiles(variant)]
+
+    def _side_by_side(self, work: Sequence[tuple[Pair, Variant]], count: int, scratch: Path, until: float) -> int:
+        threads = max(1, self.machine.cores // count)
+        with ThreadPoolExecutor(count) as pool:
+            parts = [pool.submit(self._prepare, pair, variant, scratch, until, threads) for pair, variant in work]
+            try:
+                return sum(part.result() for part in parts)
+            except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
+                pool.shutdown(wait=False, cancel_futures=True)
+                while not all(part.done() for part in parts):
+                    for worker in list(self.workers):
+                        worker.give_up()
+                    time.sleep(0.1)
+                raise
+
+    def _note(self, pair: Pair, variant: Variant) -> Path:
+        """The file that says that this variant, with these libraries, has been compiled for this device."""
+        device = self.machine.gpus[0].name if self.machine.gpus else "cpu"
+        files = [one.path.read_bytes() for one in (pair.baseline, variant) if one is not None]
+        size = chosen_size(self.size, bool(self.machine.gpus))
+        about = (str(self.root), variant.name, files, versions(), device, size)
+        return self.notes / hashlib.sha256(repr(about).encode()).hexdigest()
+
+    def _prepare(self, pair: Pair, variant: Variant, scratch: Path, until: float, threads: int) -> bool:
+        """Whether it could be prepared at both sizes in its time, with so many threads of Inductor's."""
+        deadline = min(time.monotonic() + self.limit_s, until)
+        if time.monotonic() >= deadline or pair.baseline is None:
+            return False
+        settings = {"seed": self.seed, "reproducible": self.reproducible}
+        place = scratch / f"{pair.chapter}_{variant.name}"
+        worker = Worker(self.root, place, place.with_suffix(".log"), settings)
+        self.workers.append(worker)
+        size = chosen_size(self.size, bool(self.machine.gpus))
+        asked = {"baseline": pair.baseline.module, "name": variant.name, "module": variant.module, "size": size}
+        how = {"chooses": CHOOSES in variant.path.read_bytes(), "threads": threads}
+        try:
+            done = bool(worker.call("fill_caches", deadline - time.monotonic(), **asked, **how))
+            if done:
+                note = self._note(pair, variant)
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.touch()
+            return done
+        except (WorkerError, OSError):
+            return False
+        finally:
+            with contextlib.suppress(ValueError):
+                self.workers.remove(worker)
+            worker.kill()
+
+
+def jobs(machine: Machine, share_gib: float = GPU_SHARE_GIB) -> int:
+    """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
+    if not machine.gpus:
+        return machine.cores
+    return max(1, min(machine.cores // 2, int(machine.gpus[0].memory_gib / share_gib)))
+
+
+def compiles(variant: Variant) -> bool:
+    """Whether a file is compiled when it is prepared: by torch.compile, or a kernel by Triton."""
+    return "Triton" in variant.kinds or COMPILES in variant.path.read_bytes()
+
+
+def teaches_compiling(pair: Pair) -> bool:
+    """Whether the sentence of its baseline, or of what speaks for it, is about a compiler.
+
+    Then the time of a first compilation is part of what it shows, and is to be seen where nothing was compiled ahead.
+    """
+    speak = (f"baseline_{pair.name}", f"optimized_{pair.name}")
+    return any(COMPILING.search(variant.sentence) for variant in pair.variants if variant.name in speak)

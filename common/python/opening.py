@@ -1,0 +1,48 @@
+"""The machine as workers will find it: their server is started, and one of them tells which device torch sees."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from common.python.discovery import Pair
+from common.python.machine import Machine
+from common.python.machine import machine as host
+from common.python.worker import COMPILERS, Worker, WorkerError, warm_up_forkserver
+
+START_LIMIT_S = 120.0
+
+
+def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
+    """This machine as a worker can use it, and its device as torch sees it; its workers are to hold these pairs.
+
+    Raises RuntimeError if no worker starts.
+    """
+    machine = host()
+    if not machine.gpus:
+        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
+    warm_up_forkserver(*([COMPILERS] if machine.gpus and any(map(compiles, pairs)) else []))
+    found = describe(root, folder)
+    return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
+
+
+def compiles(pair: Pair) -> bool:
+    """Whether a file of it mentions torch.compile."""
+    return any(b"torch.compile" in v.path.read_bytes() for v in pair.variants if v.problem is None)
+
+
+def describe(root: Path, folder: Path) -> dict[str, Any]:
+    """The device as torch sees it, asked of a worker, since the parent does not import torch."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        settings = {"seed": 0, "reproducible": False}
+        worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
+        try:
+            found: dict[str, Any] = worker.call("describe", START_LIMIT_S)
+        except WorkerError as error:
+            raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
+        finally:
+            worker.kill()
+    return found

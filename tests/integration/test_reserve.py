@@ -1,0 +1,295 @@
+"""The next pair's worker is ready when its pair's turn comes, or another one is started, and nobody feels either."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from small_tree import HONEST, Tree, doing, late_s
+
+from common.python import reserve
+from common.python.reserve import NOBODY, Reserve
+from common.python.results import PairResult, Summary
+from common.python.runner import Suite
+from common.python.settings import Settings
+from common.python.worker import Worker
+from tools.testing.safety_cost import noted
+
+FULL = """
+tries = []
+
+def prepare(a):
+    if a.numel() > 1000:
+        tries.append(a)
+        if len(tries) <= {refused}:
+            raise torch.OutOfMemoryError("no room beside another process")
+    return lambda: a * 2
+"""
+
+
+@dataclass
+class Watched:
+    """A suite over a tree, and what happened in it, in order: phases of pairs, hires, reserves that came to rest."""
+
+    tree: Tree
+    events: list[tuple[str, str]] = field(default_factory=list)
+    workers: dict[str, list[Worker]] = field(default_factory=dict)
+    on: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)  # at the first such event
+    suite: Suite = field(init=False)
+
+    def run(self, *targets: str, **options: Any) -> Summary:
+        self.suite = self.tree.open(*targets, show=self.show, **options)
+        return self.suite.run()
+
+    def show(self, phase: str, result: PairResult) -> None:
+        self.note(phase, result.key)
+
+    def note(self, event: str, pair: str) -> None:
+        self.events.append((event, pair))
+        if act := self.on.pop((event, pair), None):
+            act()
+
+    def hires(self, pair: str) -> int:
+        return self.events.count(("hired", pair))
+
+    def signal(self, number: int) -> None:
+        """Send it to the worker in reserve."""
+        os.kill(self.workers[self.suite.reserve.pair][0].pid, number)
+
+
+@pytest.fixture
+def watched(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """Everything about it is real; a test that is done has left no worker."""
+    seen = Watched(tree)
+    hire, halt = Settings.hire, Reserve.halt
+
+    def note_hire(settings: Settings, pair: Any, *how: Any) -> Worker:
+        seen.note("hired", pair.key)
+        worker = hire(settings, pair, *how)
+        seen.workers.setdefault(pair.key, []).append(worker)
+        return worker
+
+    def note_halted(ahead: Reserve) -> None:
+        halt(ahead)
+        if ahead.pair:
+            seen.note("at rest", ahead.pair)
+
+    monkeypatch.setattr(Settings, "hire", note_hire)
+    monkeypatch.setattr(Reserve, "halt", note_halted)
+    yield seen
+    assert not any(worker._process.is_alive() for workers in seen.workers.values() for worker in workers)
+
+
+def test_the_next_pairs_worker_is_started_at_once_waited_for_before_timing_and_used(watched: Watched) -> None:
+    noting = doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))")
+    for key in ("ch01:a", "ch01:b", "ch01:c"):
+        watched.tree.pair(key, optimized=noting)
+    seen: dict[str, int] = {}
+    watched.on["warm-up", "ch01:a"] = lambda: seen.update(b=watched.workers["ch01:b"][0].pid)
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 3
+    for pair, following in (("ch01:a", "ch01:b"), ("ch01:b", "ch01:c")):
+        began, prepared, timed = (watched.events.index((event, pair)) for event in ("start", "prepare", "warm-up"))
+        assert began < watched.events.index(("hired", following)) < prepared
+        assert watched.events.index(("at rest", following)) < timed
+    assert [watched.hires(pair.key) for pair in done.pairs] == [1, 1, 1]
+    assert int((watched.tree.root / "ch01" / "optimized_b.py.pid").read_text()) == seen["b"]
+
+
+def test_pairs_that_have_nothing_to_run_are_passed_over(watched: Watched) -> None:
+    for key in ("ch01:a", "ch01:b", "ch01:c"):
+        watched.tree.pair(key)
+    for stem in ("baseline_b", "optimized_b"):
+        (watched.tree.root / "ch01" / f"{stem}.py").write_text("def broken(:\n")
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured", "failed", "measured"]
+    assert watched.events.index(("hired", "ch01:c")) < watched.events.index(("warm-up", "ch01:a"))
+    assert [watched.hires(pair.key) for pair in done.pairs] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "no answer within 2 s")],
+    ids=["dies", "hangs"],
+)
+def test_a_reserve_that_is_gone_or_silent_when_its_turn_comes_is_replaced(
+    watched: Watched, number: int, told: str
+) -> None:
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b")
+    watched.on["done", "ch01:a"] = lambda: watched.signal(number)
+    done = watched.run("ch1")
+    assert_replaced(watched, done, told)
+
+
+def assert_replaced(watched: Watched, done: Summary, told: str) -> None:
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert (watched.hires("ch01:a"), watched.hires("ch01:b")) == (1, 2)
+    log = watched.tree.result("ch01:b").log
+    assert "the worker that was started ahead of its pair was given up: " in log
+    assert told in log
+
+
+def test_a_reserve_that_cannot_rehearse_is_replaced(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserve, "REHEARSE", "teeth")  # of nothing that was prepared
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b")
+    done = watched.run("ch1")
+    assert_replaced(watched, done, "AssertionError")
+    assert watched.events.index(("at rest", "ch01:b")) < watched.events.index(("warm-up", "ch01:a"))
+
+
+def test_a_reserve_that_is_not_ready_in_time_is_given_up(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserve, "READY_S", 0.0)  # no fork is as fast
+    watched.tree.pair("ch01:a")
+    suite = watched.tree.open("ch1")
+    suite.scratch = watched.tree.root / "scratch"
+    ahead = suite._reserve(suite.pairs)
+    [worker] = watched.workers["ch01:a"]
+    ahead.settle()
+    assert ahead.take() is None
+    assert "given up: no answer within" in worker.log.read_text()
+
+
+def test_a_reserve_whose_pair_is_gone_serves_no_other(watched: Watched) -> None:
+    for key in ("ch01:a", "ch01:b", "ch01:c"):
+        watched.tree.pair(key)
+    watched.on["warm-up", "ch01:a"] = (watched.tree.root / "ch01" / "baseline_b.py").unlink
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured", "failed", "measured"]
+    assert (watched.hires("ch01:b"), watched.hires("ch01:c")) == (1, 1)
+
+
+def test_a_reserve_that_cannot_start_is_none(tree: Tree) -> None:
+    def hire() -> Worker:
+        raise OSError("no process more")
+
+    nobody = Reserve("ch01:a", hire)
+    nobody.settle()
+    assert nobody.take() is None
+    assert nobody.pids() == set()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        doing("import os; os._exit(5)"),
+        doing("import time; time.sleep(600)"),
+        "\n1 / 0\n" + HONEST,
+        doing("import os, signal; os.kill(os.getppid(), signal.SIGKILL)"),
+    ],
+    ids=["exits", "hangs", "import", "kills its reaper"],
+)
+def test_the_pair_after_a_fault_has_its_worker_all_the_same(watched: Watched, fault: str) -> None:
+    watched.tree.pair("ch01:a", optimized=fault)
+    watched.tree.pair("ch01:b")
+    done = watched.run("ch1", timeout_multiplier=0.03)
+    assert [pair.status for pair in done.pairs] == ["failed", "measured"]
+    assert (watched.hires("ch01:a"), watched.hires("ch01:b")) == (1, 1)
+
+
+@pytest.mark.parametrize(("refused", "turns"), [(1, False), (2, True)], ids=["fits by itself", "does not fit"])
+def test_a_pair_that_fills_the_memory_has_it_to_itself(watched: Watched, refused: int, turns: bool) -> None:
+    """The reserve, which holds a context, is given back, and only then do variants that do not fit run in turns."""
+    watched.tree.pair("ch01:a", padded=FULL.format(refused=refused), optimized=HONEST)
+    watched.tree.pair("ch01:b")
+    held: list[Worker | None] = []
+    watched.on["warm-up", "ch01:a"] = lambda: held.append(watched.suite.reserve._worker)
+    done = watched.run("ch1")
+    assert held == [None]
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert any("do not fit in memory together" in note for note in watched.tree.result("ch01:a").notes) == turns
+    assert watched.hires("ch01:b") == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [("isolated=True,", {}), ("gpus=2,", {}), ("", {"cold_start": True})],
+    ids=["isolated", "ranks", "cold start"],
+)
+def test_what_is_not_one_forked_process_has_no_reserve(tree: Tree, fields: str, options: dict[str, Any]) -> None:
+    tree.pair("ch01:a", fields=fields)
+    suite = tree.open("ch1", **options)
+    suite.scratch = tree.root / "scratch"
+    assert suite._reserve(suite.pairs) is NOBODY
+
+
+def test_a_gpu_of_one_process_has_no_reserve(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exclusive:
+        def shared(self) -> bool:
+            return False
+
+    monkeypatch.setattr("common.python.runner.Monitor.open", lambda uuid: Exclusive())
+    tree.pair("ch01:a")
+    suite = tree.open("ch1")
+    suite.scratch, suite.uuid = tree.root / "scratch", "12ab"
+    assert suite._reserve(suite.pairs) is NOBODY
+
+
+def test_a_worker_in_reserve_is_no_foreign_process_on_the_gpu(tree: Tree) -> None:
+    class Gauge:
+        def read(self, own: set[int]) -> set[int]:
+            return own
+
+    class Held(Reserve):
+        def pids(self) -> set[int]:
+            return {7}
+
+    settings = Settings(tree.root, tree.root, tree.root, "cpu", 0, "cpu", monitor=cast("Any", Gauge()), reserve=Held())
+    assert settings.read_gpus(lambda: {5}) == [{5, 7}]  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize("how", ["fail-fast", "Ctrl-C", "time up"])
+def test_a_suite_that_ends_early_ends_its_reserve(watched: Watched, tmp_path: Path, how: str) -> None:
+    watched.tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)") if how == "time up" else HONEST)
+    watched.tree.pair("ch01:b")
+    options: dict[str, Any] = {"suite_timeout": 6} if how == "time up" else {"fail_fast": how == "fail-fast"}
+    if how == "Ctrl-C":
+        watched.on["samples", "ch01:a"] = interrupt
+    if how == "fail-fast":
+        watched.on["samples", "ch01:a"] = lambda: setattr(watched.suite, "failed", True)
+    started = time.monotonic()
+    done = watched.run("ch1", **options)
+    assert time.monotonic() - started < 6 + late_s()
+    assert "ch01:b" in done.not_run
+    assert watched.hires("ch01:b") == 1
+    assert not watched.workers["ch01:b"][0]._process.is_alive()
+    assert not watched.suite.scratch.exists()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_a_reserve_is_asked_is_no_work_of_its_pair(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b")
+    suite = tree.open("ch1")
+    suite.folder = tree.root / "again"
+    for _, _, commands in noted(suite):
+        asked = [command for command, _ in commands]
+        assert asked[0] == "load"
+        assert asked.count("load") == 1
+        assert not {reserve.REHEARSE, reserve.ANSWER} & set(asked)
+
+
+def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(watched: Watched) -> None:
+    for key in ("ch01:a", "ch01:b"):
+        watched.tree.pair(key)
+    seen: dict[str, str] = {}
+
+    def look(name: str) -> None:
+        [worker] = watched.workers["ch01:b"]
+        seen[name] = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    watched.on["samples", "ch01:a"] = lambda: look("timed")
+    watched.on["why", "ch01:a"] = lambda: look("after")
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert seen["timed"] == "T"
+    assert seen["after"] != "T"
+    assert watched.hires("ch01:b") == 1

@@ -1,0 +1,125 @@
+"""What was proven on a CPU is proven again only when something that it depends on has changed."""
+
+from pathlib import Path
+
+import pytest
+from small_tree import WRONG, Tree
+from typer.testing import CliRunner
+
+from common.python import verified, verify
+from common.python.checks import Check
+from common.python.discovery import Pair
+from tools.cli.benchmark_cli import app
+
+NOTED = "1 pairs are as they were when they were last proven here: --again proves them once more"
+
+
+@pytest.fixture
+def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A tree with one sound pair and a helper that it imports; the keys of the pairs that were executed."""
+    tree.pair("ch01:x")
+    (tree.root / "ch01" / "helper.py").write_text("FACTOR = 2\n")
+    optimized = tree.root / "ch01" / "optimized_x.py"
+    optimized.write_text(optimized.read_text().replace("import torch\n", "import torch\nimport ch01.helper\n", 1))
+    executed: list[str] = []
+    real = verify.execute_pair
+
+    def execute(pair: Pair, *how: object) -> tuple[Check, Check]:
+        executed.append(pair.key)
+        return real(pair, *how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verify, "execute_pair", execute)
+    monkeypatch.setattr(verified, "build_folder", lambda root: tmp_path / "build")
+    return executed
+
+
+def sweep(tree: Tree, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["verify", "--no-build", "--root", str(tree.root), *words])
+    return done.exit_code, done.stdout
+
+
+def counts(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(("imports", "proofs"))]
+
+
+def test_what_has_not_changed_is_counted_from_its_note_and_said(tree: Tree, proven: list[str]) -> None:
+    (code, first), again = sweep(tree), sweep(tree)
+    assert (code, again[0], proven) == (0, 0, ["ch01:x"])
+    assert counts(first) == counts(again[1])
+    assert NOTED not in first
+    assert NOTED in again[1]
+
+
+def test_again_proves_once_more(tree: Tree, proven: list[str]) -> None:
+    sweep(tree)
+    code, text = sweep(tree, "--again")
+    assert (code, proven) == (0, ["ch01:x"] * 2)
+    assert NOTED not in text
+
+
+@pytest.mark.parametrize("file", ["optimized_x.py", "baseline_x.py", "helper.py"])
+def test_a_change_of_a_file_or_of_what_it_imports_is_proven(tree: Tree, proven: list[str], file: str) -> None:
+    sweep(tree)
+    path = tree.root / "ch01" / file
+    path.write_text(path.read_text() + "\nx = 1\n")
+    assert sweep(tree)[0] == 0
+    assert proven == ["ch01:x"] * 2
+
+
+def test_another_library_is_proven(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(tree)
+    monkeypatch.setattr(verified, "versions", lambda: {"torch": "another"})
+    sweep(tree)
+    assert proven == ["ch01:x"] * 2
+
+
+def test_a_change_of_the_harness_is_proven(
+    tree: Tree, proven: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "library"
+    (library / "common").mkdir(parents=True)
+    monkeypatch.setattr(verified, "ROOT", library)
+    sweep(tree)
+    (library / "common" / "proof.cuh").write_text("// another\n")
+    sweep(tree)
+    assert proven == ["ch01:x"] * 2
+
+
+def test_a_pair_with_a_problem_has_no_note(tree: Tree, proven: list[str]) -> None:
+    tree.pair("ch01:x", optimized=WRONG)
+    (code, first), again = sweep(tree), sweep(tree)
+    assert (code, again[0]) == (1, 1)
+    assert "optimized_x.py" in first
+    assert "optimized_x.py" in again[1]
+    assert proven == ["ch01:x"] * 2
+
+
+def test_what_could_not_run_then_and_can_now_is_proven(
+    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as lacking:
+        lacking.setattr(verify, "missing", lambda pair, variant, machine: ["needs the module x"])
+        sweep(tree)
+    code, text = sweep(tree)
+    assert (code, proven) == (0, ["ch01:x"] * 2)
+    assert "needs the module x" not in text
+
+
+def test_half_a_note_is_none(tree: Tree, proven: list[str], tmp_path: Path) -> None:
+    sweep(tree)
+    [note] = (tmp_path / "build" / "verified").iterdir()
+    note.write_text(note.read_text()[:-9])
+    assert sweep(tree)[0] == 0
+    assert proven == ["ch01:x"] * 2
+
+
+def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = verify.open_machine
+    monkeypatch.setattr(
+        verify, "open_machine", lambda *how: (opened(*how)[0], {"device": "NVIDIA H200", "uuid": "GPU-1"})
+    )
+    monkeypatch.setattr(verify, "jobs", lambda machine: 1)
+    monkeypatch.setattr(verify.Place, "of", lambda place, pair: verify.replace(place, device="cpu"))
+    for _ in range(2):
+        assert NOTED not in sweep(tree)[1]
+    assert proven == ["ch01:x"] * 2
