@@ -38,8 +38,8 @@ workload = Workload(
     sizes={
         # The head of a 7B Llama 2. One matrix of logits has 262 M elements: 0.5 GB in bf16, 1 GB in fp32.
         "bench": {"tokens": 8192, "width": 4096, "vocabulary": 32000, "dtype": "bfloat16"},
-        # float16 because Triton's interpreter has no bf16 dot; more tokens than words, so that hardly a word is never a
-        # target: the weight's gradient could be left out where the last ones are none, within the tolerance
+        # float16 because Triton's interpreter has no bf16 dot; more tokens than words, so that four of five words are
+        # some token's target: where the last one is nobody's, its gradient could be left out within the tolerance
         "test": {"tokens": 211, "width": 75, "vocabulary": 131, "dtype": "float16"},
     },
     # Of rounding to bf16 as the gradients add up: in small copies of this problem on a CPU 0.005, and for the worst

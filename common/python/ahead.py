@@ -5,7 +5,8 @@ prepare these variants once at both sizes; what they compiled stays in the cache
 the pair's own worker finds it there. How they fare is nobody's result: what fails or hangs is told of by its own pair.
 
 What went well is noted, so that no later suite does it again. Whoever empties the caches of Inductor and Triton alone
-leaves these notes: pairs then compile in their own time, until `cleanup.py` or a change of the file removes them.
+leaves these notes, and so does a restart that empties /tmp: pairs then compile in their own time, until `cleanup.py`
+removes the notes or a change of the file asks for another.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from common.python.worker import Worker, WorkerError
 GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
 SMALL_GIB = 12.0  # for one variant of it without; it may be refused more, since it only prepares
 SHARE = 0.25  # of the time that the suite has left, at most
-COMPILES, CHOOSES = b"torch.compile", b"max-autotune"
+COMPILES, CHOOSES = b"torch.compile", re.compile(rb"max[-_]autotune(?!_pointwise)")
 COMPILING = re.compile(r"\b(torch\.compile|[Cc]ompile[sd]?|Inductor|Dynamo)\b")
 
 
@@ -104,17 +105,21 @@ class Ahead:
             return False
         settings = {"seed": self.seed, "reproducible": self.reproducible}
         place = scratch / f"{pair.chapter}_{variant.name}"
-        worker = Worker(self.root, place, place.with_suffix(".log"), settings)
-        self.workers.append(worker)
         size = chosen_size(self.size, bool(self.machine.gpus))
         asked = {"baseline": pair.baseline.module, "name": variant.name, "module": variant.module, "size": size}
-        how = {"chooses": CHOOSES in variant.path.read_bytes(), "threads": threads}
         try:
+            worker = Worker(self.root, place, place.with_suffix(".log"), settings)
+        except (OSError, EOFError):  # too many processes, a full disk
+            return False
+        self.workers.append(worker)
+        try:
+            note = self._note(pair, variant)  # of the file as it is before it is compiled
+            how = {"chooses": bool(CHOOSES.search(variant.path.read_bytes())), "threads": threads}
             done = bool(worker.call("fill_caches", deadline - time.monotonic(), **asked, **how))
             if done:
-                note = self._note(pair, variant)
-                note.parent.mkdir(parents=True, exist_ok=True)
-                note.touch()
+                with contextlib.suppress(OSError):  # where nothing can be written, it is done each time
+                    note.parent.mkdir(parents=True, exist_ok=True)
+                    note.touch()
             return done
         except (WorkerError, OSError):
             return False

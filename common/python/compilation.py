@@ -185,7 +185,7 @@ def _triton(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int
             missing.append(index)
     for index, answer in _recorded({index: tasks[index] for index in missing}, root, jobs):
         compiled = _judged(tasks[index], root, answer)
-        if compiled.status != "failed":
+        if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
             _keep(places[index], compiled)
         yield index, compiled
 

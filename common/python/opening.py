@@ -30,8 +30,9 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
 
 
 def compiles(pair: Pair) -> bool:
-    """Whether a file of it mentions torch.compile."""
-    return any(b"torch.compile" in v.path.read_bytes() for v in pair.variants if v.problem is None)
+    """Whether a file of it mentions torch.compile, or Triton's autotune."""
+    sound = (v.path for v in pair.variants if v.problem is None and v.path.exists())
+    return any(word in text for text in map(Path.read_bytes, sound) for word in (b"torch.compile", b"autotune"))
 
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:

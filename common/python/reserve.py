@@ -2,8 +2,9 @@
 
 On an H200 it takes 0.8 s until a fresh process has a CUDA context and the kernels that every proof needs. In reserve it
 rehearses, a small proof of the harness's own, and then sleeps. If it is not done when the present pair is to be timed,
-it is stopped (SIGSTOP) and goes on after that. Nothing of the present pair is in it: it comes from the forkserver, as
-every worker does. One that dies or does not get ready is given up, and its pair hires as if there had been none.
+it is stopped (SIGSTOP), and goes on when that pair has been profiled as well. Nothing of the present pair is in it: it
+comes from the forkserver, as every worker does. One that dies or does not get ready is given up, and its pair hires as
+if there had been none.
 """
 
 import contextlib

@@ -11,6 +11,7 @@ from typing import Any
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, judge, leave_out
+from common.python.opening import compiles
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
 from common.python.schedule import (
@@ -148,7 +149,6 @@ class Session:
             if closing == 1 or (plan is None and not self.slow and self._enough(index)):
                 break
             closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
-        self.settings.reserve.go_on()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", self.roster.active(), traces=traces).items():
@@ -160,6 +160,8 @@ class Session:
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
+        if index == 0 and compiles(self.pair):  # what it compiles may time kernels against each other
+            self.settings.reserve.settle(self.deadline)
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             names = _proven(self.roster.active())

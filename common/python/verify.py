@@ -1,5 +1,6 @@
 """The sweep that a contributor and CI run: all that can be checked here is, and what cannot be is counted, with why."""
 
+import contextlib
 import multiprocessing
 import os
 import re
@@ -148,8 +149,9 @@ def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Itera
         if place.notes and note and (noted := place.notes.read(note)):
             return noted
         checks = execute_pair(pair, place, listener.doing)
-        if note:
-            keep(note, checks)
+        if note and note == replace(place, notes=Notes(place.root)).note(pair):  # nothing has changed meanwhile
+            with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
+                keep(note, checks)
         if not alone and any("out of memory" in problem.message for check in checks for problem in check.problems):
             return ()
         return tuple(map(listener.tell, checks))

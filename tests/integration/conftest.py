@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small_tree import Tree
 
+from common.python import ahead, verified
 from common.python.worker import warm_up_forkserver
 
 
@@ -22,6 +23,16 @@ def forkserver() -> Iterator[None]:
         warm_up_forkserver()
         yield
         server._stop()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
+    folder = tmp_path_factory.mktemp("notes")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ahead, verified):
+            patch.setattr(module, "build_folder", lambda root: folder)
+        yield
 
 
 @pytest.fixture

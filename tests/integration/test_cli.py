@@ -10,6 +10,7 @@ import pytest
 from small_tree import HONEST, WRONG, Tree
 from typer.testing import CliRunner
 
+from common.python.schedule import BUDGET_S
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +20,7 @@ QUICK = ("--iterations", "2", "--warmup", "0")
 PARENT = """
 import json, sys
 from pathlib import Path
+from common.python.schedule import BUDGET_S
 from tools.cli.benchmark_cli import app
 
 code = app(sys.argv[1:], standalone_mode=False)
@@ -143,6 +145,13 @@ def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> 
     assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), str(tmp_path))
     (tmp_path / "journal.jsonl").write_text("not JSON\n")
     assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), "resume")
+
+
+def test_a_quick_look_samples_for_a_fifth_of_the_budget(small: Tree, tmp_path: Path) -> None:
+    done = cli("run", "--root", small.root, "--artifacts-dir", tmp_path, "ch01:doubles", "--quick", "--iterations", "2")
+    assert done.returncode == 0, done.stderr
+    [manifest] = tmp_path.glob("*Z/manifest.json")
+    assert json.loads(manifest.read_text())["options"]["budget_s"] == pytest.approx(BUDGET_S / 5)
 
 
 def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from common.python import reserve
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
+from common.python.session import Session
 from common.python.settings import Settings
 from common.python.worker import Worker
 from tools.testing.safety_cost import noted
@@ -287,9 +288,30 @@ def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(
         seen[name] = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     watched.on["samples", "ch01:a"] = lambda: look("timed")
-    watched.on["why", "ch01:a"] = lambda: look("after")
+    watched.on["why", "ch01:a"] = lambda: look("profiled")
+    watched.on["done", "ch01:a"] = lambda: look("after")
     done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
-    assert seen["timed"] == "T"
+    assert (seen["timed"], seen["profiled"]) == ("T", "T"), "a profile and a step's own metrics are times as well"
     assert seen["after"] != "T"
     assert watched.hires("ch01:b") == 1
+
+
+@pytest.mark.parametrize("word", ["torch.compile", "autotune"])
+def test_it_is_done_before_its_predecessor_may_choose_kernels_by_timing_them(watched: Watched, word: str) -> None:
+    watched.tree.pair("ch01:a", optimized=f"\n    # {word}\n{HONEST}")
+    watched.tree.pair("ch01:b")
+    busy: list[bool] = []
+    prepared = Session._prepared
+
+    def note_prepared(session: Session, names: list[str], size: str) -> dict[str, Any]:
+        if size != "test" and session.pair.key == "ch01:a":
+            busy.append(session.settings.reserve._busy)
+        return prepared(session, names, size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "_prepared", note_prepared)
+        done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert not any(busy)
+    assert busy

@@ -113,6 +113,32 @@ def test_half_a_note_is_none(tree: Tree, proven: list[str], tmp_path: Path) -> N
     assert proven == ["ch01:x"] * 2
 
 
+def test_what_changes_while_it_is_proven_has_no_note(
+    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper, executing = tree.root / "ch01" / "helper.py", verify.execute_pair
+    text = helper.read_text()
+
+    def execute(*how: object) -> tuple[Check, Check]:
+        helper.write_text("FACTOR = 3\n")
+        return executing(*how)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(verify, "execute_pair", execute)
+        sweep(tree)
+    helper.write_text(text)  # which nobody has proven
+    assert NOTED not in sweep(tree)[1]
+    assert proven == ["ch01:x"] * 2
+
+
+def test_where_no_notes_can_be_written_all_is_proven_each_time(
+    tree: Tree, proven: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(verified, "build_folder", lambda root: tmp_path / "file")
+    assert (sweep(tree)[0], sweep(tree)[0], proven) == (0, 0, ["ch01:x"] * 2)
+
+
 def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     opened = verify.open_machine
     monkeypatch.setattr(

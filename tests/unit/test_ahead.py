@@ -26,15 +26,19 @@ class Stubs:
     """Workers that take `takes_s` for anything, and what they were asked."""
 
     takes_s: float = 0.02
+    worked: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     together: list[set[str]] = field(default_factory=list)
     killed: int = 0
+    refused: str = ""  # the variant that no worker can be started for
     lock: Any = field(default_factory=threading.Lock)
 
     def hire(self, root: Path, scratch: Path, log: Path, settings: dict[str, Any]) -> "Stub":
         assert settings == {"seed": 3, "reproducible": True}
+        if self.refused and scratch.name.endswith(self.refused):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
         return Stub(self)
 
 
@@ -55,7 +59,7 @@ class Stub:
             stubs.busy.remove(asked["name"])
         if gone or stubs.takes_s > timeout_s:
             raise WorkerError("hung", asked["name"], "no answer")
-        return True
+        return stubs.worked
 
     def give_up(self) -> None:
         self.gone.set()
@@ -130,12 +134,43 @@ def test_what_was_compiled_once_is_not_compiled_ahead_again_until_its_file_or_a_
     assert len(stubs.asked) == 2 * first + 1
 
 
-def test_what_failed_is_tried_again(stubs: Stubs) -> None:
-    stubs.takes_s = 60.0
-    compiled(pairs("ch09:softmax", "ch15:kv_cache"), limit_s=0.2)
-    stubs.takes_s = 0.02
+@pytest.mark.parametrize(("takes_s", "worked"), [(60.0, True), (0.02, False)], ids=["hung", "raised"])
+def test_what_failed_is_tried_again(takes_s: float, worked: bool, stubs: Stubs) -> None:
+    stubs.takes_s, stubs.worked = takes_s, worked
+    [said] = compiled(pairs("ch09:softmax", "ch15:kv_cache"), limit_s=0.2)
+    assert said.startswith("prepared 0 variants")
+    stubs.takes_s, stubs.worked = 0.02, True
     [said] = compiled(pairs("ch09:softmax", "ch15:kv_cache"))
     assert said.startswith("prepared 4 variants")
+
+
+def test_what_no_worker_can_be_started_for_keeps_nobody_else_from_it(stubs: Stubs) -> None:
+    stubs.refused = "optimized_softmax__online"
+    [said] = compiled(pairs("ch09:softmax", "ch15:kv_cache"))
+    assert said.startswith("prepared 3 variants")
+
+
+def test_where_no_notes_can_be_written_it_is_done_each_time(
+    stubs: Stubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(ahead, "build_folder", lambda root: tmp_path / "file")
+    for _ in range(2):
+        [said] = compiled(pairs("ch09:softmax", "ch15:kv_cache"))
+        assert said.startswith("prepared 4 variants")
+
+
+@pytest.mark.parametrize(
+    ("text", "chooses"),
+    [
+        (b'mode="max-autotune-no-cudagraphs"', True),
+        (b'options={"max_autotune": True}', True),
+        (b"config.max_autotune_gemm = True", True),
+        (b'options={"max_autotune_pointwise": True}', False),
+    ],
+)
+def test_a_graph_holds_choices_where_products_are_tuned(text: bytes, chooses: bool) -> None:
+    assert bool(ahead.CHOOSES.search(text)) == chooses
 
 
 def test_one_pair_alone_or_a_host_that_follows_gains_nothing(stubs: Stubs) -> None:

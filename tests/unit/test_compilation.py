@@ -248,6 +248,22 @@ def test_a_kept_result_is_read_back_and_one_that_is_not_whole_counts_for_nothing
     assert compilation._kept(place(pair)) is None
 
 
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [("no CUDA driver", True), ("DefaultCPUAllocator: can't allocate memory", False)],
+    ids=["for good", "for now"],
+)
+def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
+    error: str, kept: bool, pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pair / "ch01" / "optimized_x.py"
+    file.write_text(file.read_text() + "requires = needs(gpus=1)\n")
+    answer = {"error": error, "compiling": False}
+    monkeypatch.setattr(compilation, "_recorded", lambda tasks, root, jobs: ((index, answer) for index in tasks))
+    assert sweep(pair)[0].status == "skipped"
+    assert place(pair).exists() == kept
+
+
 def test_the_process_that_compiles_may_die_and_then_nothing_passes(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
