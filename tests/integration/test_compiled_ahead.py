@@ -54,12 +54,11 @@ def from_cache(result: PairResult) -> float:
 @compiler
 def test_pairs_find_in_the_cache_what_was_compiled_ahead_of_them(tree: Tree) -> None:
     tree.pair("ch01:a", optimized=compiled())
-    tree.pair("ch01:b", optimized=compiled())
     tree.pair("ch01:tuned", optimized=compiled(', mode="max-autotune-no-cudagraphs"'))
     [said], results = run(tree)
-    assert said.startswith("prepared 3 variants that compile, ahead of their pairs, in ")
+    assert said.startswith("prepared 2 variants that compile, ahead of their pairs, in ")
     assert {result.status for result in results.values()} == {"measured"}
-    assert (from_cache(results["a"]), from_cache(results["b"])) == (1, 1)
+    assert from_cache(results["a"]) == 1
     assert from_cache(results["tuned"]) == 0, "what was chosen by timing beside other work is found by nobody"
 
 
