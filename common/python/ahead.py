@@ -30,7 +30,6 @@ from common.python.manifest import versions
 from common.python.worker import Worker, WorkerError
 
 GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
-SMALL_GIB = 12.0  # for one variant of it without; it may be refused more, since it only prepares
 SHARE = 0.25  # of the time that the suite has left, at most
 COMPILES, CHOOSES = b"torch.compile", re.compile(rb"max[-_]autotune(?!_pointwise)")
 COMPILING = re.compile(r"\b(torch\.compile|[Cc]ompile[sd]?|Inductor|Dynamo)\b")
@@ -68,7 +67,7 @@ class Ahead:
         small = [one for one in work if one not in large]
         until = started + SHARE * (self.deadline - started)
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-            done = self._side_by_side(small, jobs(self.machine, SMALL_GIB), Path(scratch), until)
+            done = self._side_by_side(small, jobs(self.machine), Path(scratch), until)
             done += self._side_by_side(large, 1, Path(scratch), until)
         say(f"prepared {done} variants that compile, ahead of their pairs, in {time.monotonic() - started:.0f} s")
 
@@ -77,9 +76,8 @@ class Ahead:
         return [] if pair.gpus > 1 or teaches_compiling(pair) else [variant for variant in timed if compiles(variant)]
 
     def _side_by_side(self, work: Sequence[tuple[Pair, Variant]], count: int, scratch: Path, until: float) -> int:
-        threads = max(1, self.machine.cores // count)
         with ThreadPoolExecutor(count) as pool:
-            parts = [pool.submit(self._prepare, pair, variant, scratch, until, threads) for pair, variant in work]
+            parts = [pool.submit(self._prepare, pair, variant, scratch, until) for pair, variant in work]
             try:
                 return sum(part.result() for part in parts)
             except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
@@ -98,8 +96,8 @@ class Ahead:
         about = (str(self.root), variant.name, files, versions(), device, size)
         return self.notes / hashlib.sha256(repr(about).encode()).hexdigest()
 
-    def _prepare(self, pair: Pair, variant: Variant, scratch: Path, until: float, threads: int) -> bool:
-        """Whether it could be prepared at both sizes in its time, with so many threads of Inductor's."""
+    def _prepare(self, pair: Pair, variant: Variant, scratch: Path, until: float) -> bool:
+        """Whether it could be prepared at both sizes in its time."""
         deadline = min(time.monotonic() + self.limit_s, until)
         if time.monotonic() >= deadline or pair.baseline is None:
             return False
@@ -114,8 +112,8 @@ class Ahead:
         self.workers.append(worker)
         try:
             note = self._note(pair, variant)  # of the file as it is before it is compiled
-            how = {"chooses": bool(CHOOSES.search(variant.path.read_bytes())), "threads": threads}
-            done = bool(worker.call("fill_caches", deadline - time.monotonic(), **asked, **how))
+            chooses = bool(CHOOSES.search(variant.path.read_bytes()))
+            done = bool(worker.call("fill_caches", deadline - time.monotonic(), **asked, chooses=chooses))
             if done:
                 with contextlib.suppress(OSError):  # where nothing can be written, it is done each time
                     note.parent.mkdir(parents=True, exist_ok=True)
@@ -129,11 +127,11 @@ class Ahead:
             worker.kill()
 
 
-def jobs(machine: Machine, share_gib: float = GPU_SHARE_GIB) -> int:
+def jobs(machine: Machine) -> int:
     """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
     if not machine.gpus:
         return machine.cores
-    return max(1, min(machine.cores // 2, int(machine.gpus[0].memory_gib / share_gib)))
+    return max(1, min(machine.cores // 2, int(machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
 
 
 def compiles(variant: Variant) -> bool:

@@ -199,11 +199,11 @@ class Bench:
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
         }
 
-    def fill_caches(self, baseline: str, name: str, module: str, size: str, chooses: bool, threads: int) -> bool:
+    def fill_caches(self, baseline: str, name: str, module: str, size: str, chooses: bool) -> bool:
         """Compile what the variant compiles at `test` size and at this one, for other processes to find on disk.
         `chooses`: it times kernels against each other while it compiles. Whether all of it worked.
         """
-        keep_no_choices(self.scratch / "graphs" if chooses else None, threads)
+        keep_no_choices(self.scratch / "graphs" if chooses else None)
         if self.load(baseline, {name: module}, size)["failures"]:
             return False
         sizes = [each for each in dict.fromkeys(["test", size]) if each in self.workload.sizes]

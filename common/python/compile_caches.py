@@ -14,15 +14,14 @@ def share_kernels() -> None:
     os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))  # which is Triton's own
 
 
-def keep_no_choices(apart: Path | None, threads: int) -> None:
-    """From now on this process stores no choice of a kernel's form, and compiles with so many threads: others do too.
+def keep_no_choices(apart: Path | None) -> None:
+    """From now on this process stores no choice of a kernel's form.
 
     In max-autotune mode the choice is part of the graph. With `apart`, a folder, graphs go there, where nobody finds
     them, and only Triton's kernels stay in the common cache.
     """
     from torch._inductor import config
 
-    config.autotune_local_cache = False  # no part of a graph's key, and neither is the other
-    config.compile_threads = threads
+    config.autotune_local_cache = False  # no part of a graph's key
     if apart is not None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(apart)
