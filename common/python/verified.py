@@ -30,9 +30,13 @@ class Note(BaseModel):
 class Notes:
     """The notes on a tree's pairs, under the project's build folder."""
 
-    def __init__(self, root: Path) -> None:
-        """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
-        self.root, self.used = root.resolve(), 0
+    def __init__(self, root: Path, again: bool = False) -> None:
+        """Read all that a proof may depend on beside the pair's own files: the library and its versions.
+
+        `again`: no note is taken, but each is written, or taken away, as the proof turns out.
+        """
+        self.root, self.again = root.resolve(), again
+        self.taken: list[Path] = []
         library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
         self._beside = _digest([repr((str(self.root), versions())).encode(), *map(Path.read_bytes, sorted(library))])
 
@@ -46,11 +50,13 @@ class Notes:
 
     def read(self, place: Path) -> tuple[Check, ...] | None:
         """The checks that were noted there; None if there are none, or not whole ones."""
+        if self.again:
+            return None
         try:
             note = Note.model_validate_json(place.read_bytes())
         except (OSError, ValidationError):
             return None
-        self.used += 1
+        self.taken.append(place)
         return tuple(
             Check(name, passed=count, not_done=Counter(note.not_done.get(name, {})))
             for name, count in note.passed.items()
@@ -58,9 +64,10 @@ class Notes:
 
 
 def keep(place: Path, checks: Iterable[Check]) -> None:
-    """Note them, unless one has a problem or a warning. Raises OSError."""
+    """Note them; where one has a problem or a warning, an earlier note is no longer true. Raises OSError."""
     checks = list(checks)
     if any(check.problems or check.warnings for check in checks):
+        place.unlink(missing_ok=True)
         return
     note = Note(
         passed={check.name: check.passed for check in checks},

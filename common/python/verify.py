@@ -126,7 +126,7 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = None if again or found["device"] != CPU else Notes(root)
+            notes = Notes(root, again) if found["device"] == CPU else None
             place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
             with _executing(pairs, place, listener) as executed:
                 compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
@@ -135,7 +135,7 @@ def verify(
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
             compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
-    noted = place.notes.used if place and place.notes else 0
+    noted = len(place.notes.taken) if place and place.notes else 0
     return Report([*checks, compilation], len(pairs), time.monotonic() - started, noted)
 
 

@@ -7,7 +7,7 @@ from small_tree import WRONG, Tree
 from typer.testing import CliRunner
 
 from common.python import verified, verify
-from common.python.checks import Check
+from common.python.checks import Check, Problem
 from common.python.discovery import Pair
 from tools.cli.benchmark_cli import app
 
@@ -55,6 +55,25 @@ def test_again_proves_once_more(tree: Tree, proven: list[str]) -> None:
     code, text = sweep(tree, "--again")
     assert (code, proven) == (0, ["ch01:x"] * 2)
     assert NOTED not in text
+
+
+def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
+    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep(tree)
+    with monkeypatch.context() as flaky:
+        problem = Check("proofs", problems=[Problem("ch01/optimized_x.py", 1, "wrong now and then")])
+        flaky.setattr(verify, "execute_pair", lambda *how: (Check("imports", passed=2), problem))
+        assert sweep(tree, "--again")[0] == 1
+    code, text = sweep(tree)
+    assert NOTED not in text
+    assert (code, proven) == (0, ["ch01:x"] * 2)
+
+
+def test_again_notes_what_it_proves(tree: Tree, proven: list[str]) -> None:
+    sweep(tree, "--again")
+    assert NOTED in sweep(tree)[1]
+    assert proven == ["ch01:x"]
 
 
 @pytest.mark.parametrize("file", ["optimized_x.py", "baseline_x.py", "helper.py"])
