@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.python import reaper
+
 ROOT = Path(__file__).resolve().parents[2]
 HIDE = """
 import os, signal, subprocess, sys, time
@@ -72,3 +74,11 @@ def test_a_worker_does_not_outlive_its_reaper() -> None:
         time.sleep(0.01)
     assert not alive(pids[-1])
     subprocess.run(["kill", *map(str, pids[:-1])], check=False)  # these nobody knows any more
+
+
+def test_a_process_is_stopped_when_it_stands_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter(["R", "R", "T"])
+    monkeypatch.setattr(reaper, "_stat", lambda pid: [next(states)])
+    monkeypatch.setattr(reaper, "_signal", lambda pid, number: None)
+    reaper.stop(1)
+    assert list(states) == []
