@@ -36,6 +36,12 @@ def test_no_garbage_is_collected_while_a_trace_is_read(tmp_path: Path, monkeypat
     x = torch.ones(4)
     why([prepared("baseline_x", lambda: x.exp())], CPU, tmp_path / "t.json", lambda who, what: None)
     assert (collecting, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        why([prepared("baseline_x", lambda: x.exp())], CPU, tmp_path / "t.json", lambda who, what: None)
+        assert not gc.isenabled(), "the pair's own choice"
+    finally:
+        gc.enable()
 
 
 def event(name: str, category: str, ts: float, dur: float, **args: int) -> dict[str, object]:
