@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from common.python.findings import Answer, Check, Finding, State, Unknown, examine, text
-from common.python.machine import GIB, host_memory, usable_cores
+from common.python.machine import GIB, filesystem, host_memory, usable_cores
 
 UNLIMITED = resource.RLIM_INFINITY
 MANY = 4096  # files or processes: a session has some tens, of which each opens some tens of libraries and pipes
@@ -94,25 +94,14 @@ def scratch(root: Path) -> Answer:
     """What files of the pairs are written to."""
     folder = Path(tempfile.gettempdir()).resolve()
     kind, space = filesystem(folder, text(root / "proc/mounts")), os.statvfs(folder)
+    if kind is None:
+        raise Unknown(f"no line of /proc/mounts covers {folder}")
     free = space.f_bavail * space.f_frsize
     found = f"{folder} on {kind}, {free / GIB:.0f} GiB free"
     if free >= FREE_BYTES and kind not in ("tmpfs", "overlay", "nfs", "nfs4"):
         return Answer("good", found)
     state: State = "note" if free >= FREE_BYTES else "poor"
     return Answer(state, found, "TMPDIR=/a/folder/on/a/local/disk benchmark_cli run ...")
-
-
-def filesystem(folder: Path, mounts: str) -> str:
-    """The type of the file system that holds a folder, by the text of /proc/mounts; of two at one place, the later."""
-    best, kind = -1, None
-    for line in mounts.splitlines():
-        _, place, type_, *_ = [*line.split(), "", "", ""]
-        mount = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place))
-        if folder.is_relative_to(mount) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), type_
-    if not kind:
-        raise Unknown(f"no line of /proc/mounts covers {folder}")
-    return kind
 
 
 # The limits.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from common.python.machine import Machine
+from common.python.machine import Machine, filesystem
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -127,7 +127,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     if machine.numa_nodes < required.numa_nodes:
         reasons.append(f"needs {_count(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
     if required.direct_io and not reads_directly(folder := Path(tempfile.gettempdir())):
-        reasons.append(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} refuses it: set TMPDIR")
+        reasons.append(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} is none: set TMPDIR")
     if required.huge_pages and not gives_huge_pages():
         reasons.append(f"needs huge pages on request, {HUGE_PAGES} does not give them: a superuser can")
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
@@ -139,8 +139,13 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     return reasons
 
 
-def reads_directly(folder: Path) -> bool:
-    """Whether a file in this folder can be opened with O_DIRECT; memory and some layered filesystems refuse that."""
+def reads_directly(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+    """Whether a file in this folder can be opened with O_DIRECT, and is then read from a disk.
+
+    Some layered filesystems refuse, and so did tmpfs, which takes the flag in newer kernels with only memory behind it.
+    """
+    if filesystem(folder.resolve(), mounts.read_text()) == "tmpfs":
+        return False
     with tempfile.NamedTemporaryFile(dir=folder, prefix="benchmark-") as file:
         try:
             os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))

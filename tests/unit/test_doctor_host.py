@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.doctor_host import HOST, LIMITS, PROFILING, examine_host, filesystem
+from common.python.doctor_host import HOST, LIMITS, PROFILING, examine_host
 from common.python.findings import Finding
+from common.python.machine import filesystem
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

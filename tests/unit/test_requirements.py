@@ -192,6 +192,17 @@ def test_a_direct_read_is_tried_in_the_folder_itself(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("kind", "reads"), [("ext4", True), ("tmpfs", False)])
+def test_memory_that_takes_the_flag_is_no_disk(
+    kind: str, reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags, *rest, **how: real(path, flags & ~os.O_DIRECT, *rest, **how))
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"disk / ext4 rw\nx {tmp_path.resolve()} {kind} rw\n")
+    assert reads_directly(tmp_path, mounts) == reads
+
+
 @pytest.mark.parametrize("need", ["direct_io", "huge_pages"])
 def test_a_need_of_yes_or_no_takes_nothing_else(need: str) -> None:
     with pytest.raises(TypeError, match=f"needs\\({need}=1\\) must be True or False"):
