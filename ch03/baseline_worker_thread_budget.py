@@ -49,7 +49,7 @@ workload = Workload(
     reference=lambda clips, filters, bands: spectrum(clips, filters, bands),
     cost=cost,
     sizes={
-        "bench": {"clips": 8, "frames": 64, "length": 1024, "bands": 80},
+        "bench": {"clips": 8, "frames": 32, "length": 1024, "bands": 80},
         "cpu": {"clips": 3, "frames": 64, "length": 512, "bands": 80},
         "test": {"clips": 2, "frames": 5, "length": 37, "bands": 3},
     },

@@ -15,7 +15,7 @@ workload = Workload(
     inputs=lambda draw, n: {"values": draw.host.normal(n)},
     reference=lambda values: 0.5 * values + 1.0,
     cost=lambda n: Cost(pcie_bytes=4 * n, flops=2 * n),  # each way; no byte need enter the GPU's own memory
-    sizes={"bench": {"n": 1 << 26}, "test": {"n": 20011}},
+    sizes={"bench": {"n": 1 << 25}, "test": {"n": 20011}},
     tolerance=1e-6,  # one rounding to fp32 is off by 3e-8
     mutates=("values",),  # a variant moves its copy into the kind of memory that it is about
     clock="end_to_end",

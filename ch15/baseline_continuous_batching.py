@@ -13,8 +13,8 @@ from common.models.references import planted
 from common.models.timeline import Deliver, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
-# Four blocks of Llama-3.1-8B, and a small vocabulary.
-EIGHT_B = {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+# Two blocks of Llama-3.1-8B, and a small vocabulary.
+EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 ALPACA = {"mean": ALPACA_ANSWER, "longest": 128}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 Sizes = dict[str, int]
@@ -59,7 +59,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"shape": EIGHT_B, "requests": 64, "slots": 16, "prompt": 32, **ALPACA, "dtype": "bfloat16"},
+        "bench": {"shape": EIGHT_B, "requests": 32, "slots": 16, "prompt": 32, **ALPACA, "dtype": "bfloat16"},
         "test": {"shape": SMALL, "requests": 7, "slots": 3, "prompt": 5, "mean": 4.0, "longest": 9, "dtype": "float32"},
     },
     tolerance=2e-2,  # of bf16 through all blocks

@@ -8,8 +8,8 @@ from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.references import planted
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
-# Four blocks of Llama-3.1-8B, and a small vocabulary: weights, their clone and their float64 copies fit a 24 GB card.
-EIGHT_B = {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+# Two blocks of Llama-3.1-8B, and a small vocabulary: weights, their clone and their float64 copies fit a 24 GB card.
+EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 
 
@@ -49,7 +49,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"shape": EIGHT_B, "batch": 8, "prompt": 128, "new": 64, "dtype": "bfloat16"},
+        "bench": {"shape": EIGHT_B, "batch": 8, "prompt": 256, "new": 32, "dtype": "bfloat16"},
         "cpu": {"shape": SMALL, "batch": 3, "prompt": 93, "new": 16, "dtype": "float32"},
         "test": {"shape": SMALL, "batch": 3, "prompt": 7, "new": 5, "dtype": "float32"},
     },

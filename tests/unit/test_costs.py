@@ -157,8 +157,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch03:worker_thread_budget",
-        {"clips": 8, "frames": 64, "length": 1024, "bands": 80},
-        {"host_bytes": 10223616, "items": 64, "unit": "clips"},
+        {"clips": 8, "frames": 32, "length": 1024, "bands": 80},
+        {"host_bytes": 7471104, "items": 64, "unit": "clips"},
     ),
     # 4 x (4 + 2) floats in 8 gradients; two ranks send all of theirs.
     ("ch04:bucketed_allreduce", {"layers": 1, "width": 2}, {"nvlink_bytes": 96, "items": 8, "unit": "gradients"}),
@@ -304,8 +304,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch05:dataloader_workers",
-        {"texts": 64, "length": 2048, "width": 4096, "layers": 4},
-        {"flops": 18253611008, "pcie_bytes": 1048576, "host_bytes": 1048576, "items": 131072, "unit": "tokens"},
+        {"texts": 32, "length": 2048, "width": 4096, "layers": 4},
+        {"flops": 9126805504, "pcie_bytes": 524288, "host_bytes": 524288, "items": 65536, "unit": "tokens"},
     ),
     # two arrays of floats in and one out, one addition an element.
     ("ch06:vector_add_grid", {"n": 10}, {"hbm_bytes": 120, "flops": 10}),
@@ -317,7 +317,7 @@ ROWS: list[Row] = [
     # floats cross PCIe once in each direction, and each is multiplied and added to.
     ("ch06:managed_prefetch", {"n": 10}, {"pcie_bytes": 40, "flops": 20}),
     ("ch06:managed_prefetch", {"n": 20011}, {"pcie_bytes": 80044, "flops": 40022}),
-    ("ch06:managed_prefetch", {"n": 67108864}, {"pcie_bytes": 268435456, "flops": 134217728}),
+    ("ch06:managed_prefetch", {"n": 33554432}, {"pcie_bytes": 134217728, "flops": 67108864}),
     # 2 x 3 results of 4 multiply-adds; 8 + 12 + 6 numbers, of 4 bytes.
     ("ch07:sgemm_tiling", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 104, "flops": 48, "dtype": "fp32"}),
     (
@@ -327,8 +327,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch07:sgemm_tiling",
-        {"m": 4096, "n": 4096, "k": 4096},
-        {"hbm_bytes": 201326592, "flops": 137438953472, "dtype": "fp32"},
+        {"m": 4096, "n": 4096, "k": 1024},
+        {"hbm_bytes": 100663296, "flops": 34359738368, "dtype": "fp32"},
     ),
     ("ch07:strided_copy", {"n": 10}, {"hbm_bytes": 80}),
     ("ch07:strided_copy", {"n": 20011}, {"hbm_bytes": 160088}),
@@ -516,8 +516,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch13:activation_checkpointing",
-        {"blocks": 24, "width": 512, "batch": 16, "length": 512},
-        {"hbm_bytes": 318767104, "flops": 4020089389056, "dtype": "bf16", "items": 8192, "unit": "tokens"},
+        {"blocks": 24, "width": 512, "batch": 8, "length": 512},
+        {"hbm_bytes": 310378496, "flops": 2010044694528, "dtype": "bf16", "items": 4096, "unit": "tokens"},
     ),
     # 48 weights, 18 biases and 8 of the norms are 74 parameters; 4 floats of each are read and 3 written.
     ("ch13:adamw_fused", {"layers": 1, "width": 2}, {"hbm_bytes": 2072, "launches": 1}),
@@ -709,10 +709,10 @@ ROWS: list[Row] = [
     (
         "ch15:kv_cache",
         {
-            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
-            **{"batch": 8, "prompt": 128, "new": 64, "dtype": "bfloat16"},
+            "shape": {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"batch": 8, "prompt": 256, "new": 32, "dtype": "bfloat16"},
         },
-        {"hbm_bytes": 129759313920, "flops": 2800318676992, "dtype": "bf16", "items": 512, "unit": "tokens"},
+        {"hbm_bytes": 36856463360, "flops": 2070174236672, "dtype": "bf16", "items": 256, "unit": "tokens"},
     ),
     # 10 tokens of 2 x 8 x 128 numbers come, are kept and are read; a query and an answer of 32 x 128; 2 bytes each.
     (
@@ -750,10 +750,10 @@ ROWS: list[Row] = [
     (
         "ch15:continuous_batching",
         {
-            "shape": {"layers": 4, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
-            **{"requests": 64, "slots": 16, "prompt": 32, "mean": 58.45, "longest": 128, "dtype": "bfloat16"},
+            "shape": {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+            **{"requests": 32, "slots": 16, "prompt": 32, "mean": 58.45, "longest": 128, "dtype": "bfloat16"},
         },
-        {"hbm_bytes": 388869603328, "flops": 9693399351296, "dtype": "bf16", "items": 3105, "unit": "tokens"},
+        {"hbm_bytes": 109797597184, "flops": 2625137278976, "dtype": "bf16", "items": 1551, "unit": "tokens"},
     ),
     # 3 shared tokens and 2 of their own pass 42 weights, 2 states the head; they see 6 + 8 tokens, 4 FLOPs x 2 each.
     (
@@ -816,9 +816,9 @@ ROWS: list[Row] = [
         {
             "target": {"layers": 6, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
             "draft": {"layers": 1, "vocabulary": 32000, "width": 1024, "heads": 8, "kv_heads": 2, "hidden": 3584},
-            **{"prompt": 64, "new": 64, "dtype": "bfloat16"},
+            **{"prompt": 64, "new": 32, "dtype": "bfloat16"},
         },
-        {"hbm_bytes": 40311455744, "flops": 349167419392, "dtype": "bf16", "items": 64, "unit": "tokens"},
+        {"hbm_bytes": 23035117568, "flops": 257026949120, "dtype": "bf16", "items": 32, "unit": "tokens"},
     ),
     # 133,920 weights: 66,960 bytes and 2,092 of scales for each of 5 tokens; 128 floats for each of 10 earlier ones.
     (
@@ -832,11 +832,11 @@ ROWS: list[Row] = [
         {"model": "stories15m", "new": 16, "dtype": "float32"},
         {"hbm_bytes": 126959616, "flops": 486014976, "dtype": "bf16", "items": 16, "unit": "tokens"},
     ),
-    # 7,504,658,432 weights: 3,752,329,216 bytes, 117,260,288 of scales, 16 times; 120 earlier tokens of 131,072 bytes.
+    # 7,504,658,432 weights: 3,752,329,216 bytes, 117,260,288 of scales, 8 times; 28 earlier tokens of 131,072 bytes.
     (
         "ch20:decode_8b",
-        {"model": "llama31_8b", "new": 16, "dtype": "bfloat16"},
-        {"hbm_bytes": 61929160704, "flops": 240149069824, "dtype": "bf16", "items": 16, "unit": "tokens"},
+        {"model": "llama31_8b", "new": 8, "dtype": "bfloat16"},
+        {"hbm_bytes": 30960386048, "flops": 120074534912, "dtype": "bf16", "items": 8, "unit": "tokens"},
     ),
     # 2 blocks of 396 x (16 x 66 + 3 x 131) weights, 396 x 97 in the head: 1,186,020. 111 tokens: 6 x 111 x 1,186,020
     # + 6 x 111 x 2 x 37 x 396 FLOPs. The embedding and 5 gains make 1,226,412 numbers, of 24 bytes each.
