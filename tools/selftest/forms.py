@@ -63,13 +63,13 @@ FULL = Form(
     suite_pairs=20,
     suite_passes=5,
     seconds={
-        "aa": 300.0,
-        "truth": 180.0,
-        "drift": 58.0,
-        "others": 210.0,
-        "cheats": 105.0,
-        "cost": 150.0,
-        "repeat": 160.0,
+        "aa": 270.0,
+        "truth": 160.0,
+        "drift": 70.0,
+        "others": 333.0,
+        "cheats": 60.0,
+        "cost": 140.0,
+        "repeat": 130.0,
     },
 )
 FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}
