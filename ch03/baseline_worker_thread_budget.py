@@ -11,7 +11,8 @@ from threading import Thread
 import torch
 from torch import Tensor
 
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.timeline import median_ms
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 WORKERS = 8
 
@@ -59,7 +60,7 @@ workload = Workload(
 )
 
 
-def start_workers(clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None]) -> Step:
+def start_workers(clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None]) -> Metered:
     """A step that has WORKERS processes do their clips; `set_up` runs in each, with its number, before it works."""
     length = len(filters)
     out = shared(*clips.shape[:2], (clips.shape[2] - length) // (length // 4) + 1, bands.shape[1])
@@ -92,8 +93,17 @@ def start_workers(clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callabl
             worker.recv_bytes()
         return out
 
-    return step
+    def one_alone() -> None:
+        workers[0].send_bytes(b"go")
+        workers[0].recv_bytes()
+
+    def metrics() -> dict[str, float]:
+        # All lone ones first: for a while after its work, a worker's threads still spin.
+        alone, together = median_ms(one_alone), median_ms(step)
+        return {"one worker alone ms": alone, "of its rate, among eight %": 100 * alone / together}
+
+    return Metered(step, metrics)
 
 
-def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Step:
+def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Metered:
     return start_workers(clips, filters, bands, set_up=lambda index: None)

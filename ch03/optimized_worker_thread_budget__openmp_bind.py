@@ -8,7 +8,7 @@ from torch import Tensor
 from ch03.baseline_worker_thread_budget import WORKERS, start_workers
 from ch03.baseline_worker_thread_budget import workload as workload
 from common.python.machine import usable_cores
-from common.python.workload import Step
+from common.python.workload import Metered
 
 
 def bind(index: int) -> None:
@@ -19,5 +19,5 @@ def bind(index: int) -> None:
     torch.set_num_threads(share)
 
 
-def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Step:
+def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Metered:
     return start_workers(clips, filters, bands, set_up=bind)

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from ch03.baseline_worker_thread_budget import start_workers
 from ch03.baseline_worker_thread_budget import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 
-def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Step:
+def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Metered:
     return start_workers(clips, filters, bands, set_up=lambda index: torch.set_num_threads(1))

@@ -29,6 +29,15 @@ def metered(serve: Callable[[Deliver], Output], device: torch.device) -> Metered
     return Metered(lambda: serve(lambda requests: None), metrics)
 
 
+def median_ms(work: Callable[[], object], times: int = 5) -> float:
+    """Milliseconds that the host takes for `work`, the median of several; what it starts on a GPU does not count."""
+    moments = [perf_counter()]
+    for _ in range(times):
+        work()
+        moments.append(perf_counter())
+    return 1e3 * float(numpy.median(numpy.diff(moments)))
+
+
 def _moment(device: torch.device) -> Any:
     """A point of the current stream's work, or of the host's, where the device is one."""
     if device.type != "cuda":

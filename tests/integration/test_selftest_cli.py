@@ -1,6 +1,7 @@
 """The quick form on the CPU, cut down to seconds: real sessions, a real process beside them, real suites."""
 
 import gzip
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from small_tree import Tree
 from typer.testing import CliRunner
 
+from common.python.reserve import Reserve
 from common.python.results import PairResult
+from common.python.worker import Worker
 from tools.cli.benchmark_cli import app
 from tools.selftest import tree as trees
 from tools.selftest.drift import Heater, heater
@@ -65,7 +68,15 @@ def read(folder: Path, name: str, model: Any) -> Any:
     return model.model_validate_json((folder / name / f"{name}.json").read_text())
 
 
-def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
+def test_the_experiments_run_and_leave_every_raw_number(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead, take = list[tuple[str, bool]](), Reserve.take
+
+    def noted(self: Reserve, deadline: float = math.inf) -> Worker | None:
+        worker = take(self, deadline)
+        ahead.append((self.pair, worker is not None))
+        return worker
+
+    monkeypatch.setattr(Reserve, "take", noted)
     code, output, folder = selftest(small, "aa,truth,others,cheats,cost,repeat")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {}, output
@@ -73,7 +84,9 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert code == (1 if any(promise.standing == "refuted" for promise in report.promises) else 0)
     assert {promise.experiment for promise in report.promises} == set(NAMES) - {"drift"}
 
-    [about, *_] = read(folder, "aa", Sessions).sessions
+    [about, second] = read(folder, "aa", Sessions).sessions
+    assert ahead[:2] == [("", False), ("ch01:short", True)], "the second session's worker got ready during the first"
+    assert second.failed is None
     with gzip.open(folder / "aa" / "sessions.jsonl.gz", "rt") as lines:
         kept = [PairResult.model_validate_json(line) for line in lines]
     assert kept[0].blocks
@@ -85,6 +98,9 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert truth.floor_us > 0
     assert len(truth.empty_us) == 64
     assert [outcome.planted for outcome in truth.planted[0].outcomes] == [0.005, 0.01, 0.02, 0.05]
+    with gzip.open(folder / "truth" / "sessions.jsonl.gz", "rt") as lines:
+        blocks = PairResult.model_validate_json(lines.readline()).blocks
+    assert [block.round for block in blocks] == [index // 4 for index in range(32)]
 
     others = read(folder, "others", Others)
     assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange", "host loop"}

@@ -19,7 +19,7 @@ import torch
 
 from ch03.baseline_huge_page_gather import gather, on_pages
 from common.python.machine import usable_cores
-from common.python.workload import Draw, Step
+from common.python.workload import Draw, Metered
 
 MIB = 2**20
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -34,12 +34,12 @@ def no_worker_stays() -> Iterator[None]:
         worker.join()
 
 
-def prepared(name: str, scratch: Path) -> tuple[Step, list[BaseProcess]]:
-    """The step of a variant, called once, and its worker processes."""
+def prepared(name: str, scratch: Path) -> tuple[Metered, list[BaseProcess]]:
+    """What a variant gives, its step called once, and its worker processes."""
     module = importlib.import_module(f"ch03.{name}")
-    step = module.prepare(**module.workload.inputs(Draw(torch.device("cpu"), 1, scratch), **PARALLEL))
-    step()
-    return step, multiprocessing.active_children()
+    made: Metered = module.prepare(**module.workload.inputs(Draw(torch.device("cpu"), 1, scratch), **PARALLEL))
+    made.step()
+    return made, multiprocessing.active_children()
 
 
 def threads(worker: BaseProcess) -> list[int]:
@@ -50,9 +50,9 @@ def tell_threads(names: list[str], scratch: Path) -> None:
     """Print how many threads the workers of each variant have, and torch here."""
     found = {}
     for name in names:
-        step, workers = prepared(name, scratch)
+        made, workers = prepared(name, scratch)
         found[name] = [len(threads(worker)) for worker in workers]
-        del step
+        del made
         for worker in workers:
             worker.kill()
             worker.join()
@@ -83,7 +83,7 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
 
 @pytest.mark.usefixtures("no_worker_stays")
 def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
-    step, workers = prepared("optimized_worker_thread_budget__openmp_bind", tmp_path)
+    made, workers = prepared("optimized_worker_thread_budget__openmp_bind", tmp_path)
     here = os.sched_getaffinity(0)
     share = max(usable_cores() // 8, 1)
     places = []
@@ -93,17 +93,34 @@ def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
         places.append(masks.pop())
     assert all(len(place) == share and place <= here for place in places)
     assert set().union(*places[: len(here) // share]) == here or len(here) > 8 * share
-    del step
+    del made
+
+
+def received(worker: BaseProcess) -> int:
+    """Bytes that a worker has read: its orders, which are all of one length."""
+    return int(Path(f"/proc/{worker.pid}/io").read_text().split()[1])
+
+
+@pytest.mark.usefixtures("no_worker_stays")
+def test_the_undisturbed_rate_is_of_one_worker_while_the_others_have_no_order(tmp_path: Path) -> None:
+    made, workers = prepared("optimized_worker_thread_budget", tmp_path)
+    workers.sort(key=lambda each: each.pid or 0)
+    before = [received(worker) for worker in workers]
+    told = made.metrics()
+    orders = [received(worker) - count for worker, count in zip(workers, before)]
+    assert orders[1] > 0
+    assert orders == [2 * orders[1]] + 7 * [orders[1]]
+    assert min(told["one worker alone ms"], told["of its rate, among eight %"]) > 0
 
 
 @pytest.mark.usefixtures("no_worker_stays")
 def test_a_dead_worker_ends_the_step_with_an_error_and_none_outlives_the_step(tmp_path: Path) -> None:
-    step, workers = prepared("baseline_worker_thread_budget", tmp_path)
+    made, workers = prepared("baseline_worker_thread_budget", tmp_path)
     os.kill(workers[3].pid or 0, signal.SIGKILL)
     workers[3].join()
     with pytest.raises((EOFError, OSError)):
-        step()
-    del step
+        made.step()
+    del made
     gc.collect()
     for worker in workers:
         worker.join(5.0)

@@ -33,7 +33,7 @@ from ch20.optimized_decode_8b__int4 import rounding_error as rounding_error_of_b
 from common.models.decoder import draw_weights
 from common.models.int4 import on_int4_grid
 from common.models.references import hidden_states
-from common.models.timeline import Deliver, latencies, metered
+from common.models.timeline import Deliver, latencies, median_ms, metered
 from common.python.workload import Draw, Inputs, Metered, Workload
 
 CPU = torch.device("cpu")
@@ -233,3 +233,12 @@ def test_a_block_of_rounded_matrices_is_off_as_the_plain_network_in_float64_says
     error = float((narrow - full).norm() / full.norm())
     assert rounding_error_of_block(shape, first, on_int4_grid) == pytest.approx(error, rel=1e-3)
     assert 0.1 < error < 0.3
+
+
+@pytest.mark.parametrize(
+    ("waits", "low", "high"), [([0, 0.05, 0, 0, 0.05], 0, 40), ([0.05, 0.05, 0, 0, 0.05], 50, 200)]
+)
+def test_a_median_is_of_the_call_in_the_middle(waits: Sequence[float], low: float, high: float) -> None:
+    left = iter(waits)
+    assert low <= median_ms(lambda: time.sleep(next(left))) < high
+    assert not list(left)

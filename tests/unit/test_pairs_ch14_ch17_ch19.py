@@ -188,7 +188,7 @@ def noise(inputs: Inputs) -> Inputs:
     return {key: torch.randn(value.shape).bfloat16() for key, value in inputs.items()}
 
 
-INTERPRETED = """
+FP8 = """
 import torch
 from pathlib import Path
 from ch19 import optimized_fp8_cast_transpose as one, optimized_fp8_linear_training as layer
@@ -213,8 +213,35 @@ for seed in range(2):
 """
 
 
-def test_the_fp8_kernels_give_the_right_codes_both_ways_in_the_interpreter() -> None:
+def interpret(program: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", INTERPRETED]
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_fp8_kernels_give_the_right_codes_both_ways_in_the_interpreter() -> None:
+    interpret(FP8)
+
+
+ROUTED = """
+import torch
+from ch17.baseline_moe_gate_fused import CHOSEN
+from ch17.optimized_moe_gate_fused import GROUP, TOKENS, prepare
+
+# Two groups of programs, the second not full, nor is its last program. Most logits tie, many at minus infinity.
+tokens, experts = (GROUP.value + 1) * TOKENS.value + 5, 33
+logits = torch.randint(-4, 5, (tokens, experts)) / 4
+logits[:, 1:] = logits[:, 1:].masked_fill(torch.rand(tokens, experts - 1) < 0.7, float("-inf"))
+ids = logits.sort(dim=1, descending=True, stable=True).indices[:, :CHOSEN]
+ends, order = torch.bincount(ids.flatten(), minlength=experts).cumsum(0), ids.flatten().argsort(stable=True)
+step = prepare(logits)
+for _ in range(2):
+    shares, *found = step()
+    torch.testing.assert_close(shares, logits.gather(1, ids).softmax(dim=1))
+    assert [torch.equal(one, other) for one, other in zip(found, (ids, ends, order))] == [True, True, True]
+"""
+
+
+def test_the_gate_takes_the_first_of_equals_and_counts_groups_of_programs_in_the_interpreter() -> None:
+    interpret(ROUTED)

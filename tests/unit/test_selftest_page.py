@@ -7,7 +7,8 @@ import pytest
 from common.python.machine import Machine
 from common.python.results import Manifest
 from tools.selftest import command, page
-from tools.selftest.binomial import at_least
+from tools.selftest.binomial import at_least, fewest
+from tools.selftest.drift import HEATED
 from tools.selftest.experiments import REPORT, broken, nothing_ran
 from tools.selftest.forms import FORMS, FULL, QUICK
 from tools.selftest.models import NAMES, Name, Promise, Report, Standing
@@ -79,6 +80,13 @@ def test_an_experiment_that_failed_says_so_on_the_page(root: Path) -> None:
     assert "The experiment failed: the heater's process has died" in (root / page.PAGE).read_text()
 
 
+def test_an_experiment_that_was_cut_off_says_so_on_the_page(root: Path) -> None:
+    page.publish([written(root / "a", report("aa", "truth").model_copy(update={"at_work": "truth"}))], root)
+    aa, truth = (root / page.PAGE).read_text().split("## 3.")[0].split("## 2.")
+    assert "9 s. It was cut off: this is what it had found by then." in truth
+    assert "cut off" not in aa
+
+
 @pytest.mark.parametrize("spoil", ["cpu", "missing", "foreign"])
 def test_what_is_no_selftest_of_a_gpu_is_one_line(root: Path, spoil: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(root / "a", report("aa", device="cpu" if spoil == "cpu" else "NVIDIA H200"))
@@ -120,7 +128,12 @@ def test_the_forms_keep_within_their_time() -> None:
         assert sorted(form.seconds) == sorted(NAMES)
         assert sum(form.seconds.values()) < 0.97 * 60 * minutes, "starting and writing take time too"
     assert FULL.aa_sessions * 10 == 200
-    assert FULL.planted_sessions * FULL.planted_copies >= 299
+    assert FULL.planted_sessions * FULL.planted_copies >= fewest(0.99)
+    assert FULL.planted_sessions >= fewest(0.95)
+    assert FULL.drift_sessions * FULL.drift_lanes >= fewest(0.95)
+    assert FULL.drift_sessions % (2 * len(HEATED)) == 0, "each pair as often hot first as rested first"
+    assert (FULL.repeats, FULL.others_pairs) == (20, 10)
+    assert (FULL.suite_pairs, FULL.suite_passes) == (20, 5)
     assert FORMS == {"quick": QUICK, "full": FULL}
 
 

@@ -27,12 +27,14 @@ def experiment(bench: Bench, scratch: Path) -> Sessions:
             found.skipped[subject.key] = reason
         else:
             ready.append(laid)
-    for turn in range(bench.form.aa_sessions):
-        for laid in ready:
-            if found.sessions and bench.out_of_time():
-                return found
-            bench.say(f"aa: {laid.pair.key}, session {turn + 1} of {bench.form.aa_sessions}")
-            found.sessions.append(record(bench, laid, bench.folder / "aa")[0])
+    plan = ready * bench.form.aa_sessions
+    for index, laid in enumerate(plan):
+        if found.sessions and bench.out_of_time():
+            break
+        bench.say(f"aa: {laid.pair.key}, session {index // len(ready) + 1} of {bench.form.aa_sessions}")
+        later = plan[index + 1] if index + 1 < len(plan) else None
+        found.sessions.append(record(bench, laid, bench.folder / "aa", later=later)[0])
+        bench.keep(found)
     return found
 
 

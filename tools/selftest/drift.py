@@ -104,6 +104,7 @@ def experiment(bench: Bench, scratch: Path) -> Drift:
             if about.failed is None:
                 clock, number = result.clock or "device", about.number
                 found.apart += [apart(result.blocks, lane, clock, result.key, number) for lane in laid.lanes]
+            bench.keep(found)
     return found
 
 

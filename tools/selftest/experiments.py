@@ -24,6 +24,7 @@ from tools.selftest.sessions import Bench
 from tools.selftest.suites import Passes
 
 REPORT = "selftest.json"
+KEEP_S = 30.0  # between two writings of what an experiment has found so far
 NEEDS_GPU = "it is about a GPU: name it with --only to run it on a CPU all the same"
 
 
@@ -45,7 +46,7 @@ EXPERIMENTS: dict[Name, Experiment] = {
     "drift": Experiment(lambda b, s, _: drift.experiment(b, s), lambda found, b: drift.promises(found)),
     "others": Experiment(lambda b, s, _: rivals.experiment(b, s), lambda found, b: rivals.promises(found)),
     "cheats": Experiment(
-        lambda b, s, _: cheats.experiment(b, s), lambda found, b: cheats.promises(found), on_cpu=True, suites=True
+        lambda b, s, p: cheats.experiment(b, s, p), lambda found, b: cheats.promises(found), on_cpu=True, suites=True
     ),
     "cost": Experiment(suites.cost, lambda found, b: suites.cost_promises(found), suites=True),
     "repeat": Experiment(suites.repeat, lambda found, b: suites.repeat_promises(found), suites=True),
@@ -62,25 +63,47 @@ class Selftest:
     passes: Passes
 
     def run(self) -> Report:
-        """Run what was chosen. After each experiment the report is whole; Ctrl-C leaves what there is."""
-        for name in NAMES:
-            if name not in self.chosen:
-                continue
+        """Run what was chosen; what one experiment leaves of its time is the next ones'.
+
+        What is on disk is whole after each, and half a minute old at most within one, however the process ends.
+        """
+        until = time.monotonic()
+        for name in (name for name in NAMES if name in self.chosen):
             began = time.monotonic()
+            until = max(until, began) + self.bench.form.seconds[name]
+            self.bench.keep = self._keeper(name, began)
             try:
-                with self.bench.within(self.bench.form.seconds[name]), scratch_folder() as scratch:
+                with scratch_folder() as scratch, self.bench.until(until):
                     found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
                 self._keep(name, found)
             except (RuntimeError, ValueError, SuiteTimeUp) as error:
                 self.report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self.report.at_work = None
             self.report.seconds[name] = time.monotonic() - began
             write(self.bench.folder / REPORT, self.report.model_dump_json(indent=1))
         return self.report
 
+    def _keeper(self, name: Name, began: float) -> Callable[[Model], None]:
+        """Write and judge what an experiment has found so far, not more often than is worth its time."""
+        last = began
+
+        def keep(found: Model) -> None:
+            nonlocal last
+            if time.monotonic() < last + KEEP_S:
+                return
+            self._keep(name, found)
+            self.report.at_work = name
+            self.report.seconds[name] = time.monotonic() - began
+            write(self.bench.folder / REPORT, self.report.model_dump_json(indent=1))
+            last = time.monotonic()
+
+        return keep
+
     def _keep(self, name: Name, found: Model) -> None:
         place = self.bench.folder / name
         write(place / f"{name}.json", found.model_dump_json(indent=1))
-        self.report.promises += EXPERIMENTS[name].promises(found, self.bench)
+        earlier = [promise for promise in self.report.promises if promise.experiment != name]
+        self.report.promises = earlier + EXPERIMENTS[name].promises(found, self.bench)
         write(place / "plot.svg", plot(found))
 
 

@@ -13,11 +13,11 @@ FewOrMany = Literal["quick", "full"]
 class Form:
     """Counts, and the seconds after which an experiment begins nothing new: counts may then be missed, and it says so.
 
-    The seconds are shares of the form's whole time, not what the experiments are expected to take.
+    The seconds are shares of the form's whole time. What an experiment leaves of its own, the later ones have.
     """
 
     name: FewOrMany
-    session_s: float  # sampling budget of a session of A/A, planted slowdowns and drift
+    session_s: float  # sampling budget of a session of A/A
     aa_sessions: int  # of each pair
     aa_lanes: int
     planted_sessions: int
@@ -50,26 +50,26 @@ QUICK = Form(
 )
 FULL = Form(
     name="full",
-    session_s=0.3,
+    session_s=0.15,
     aa_sessions=20,
     aa_lanes=2,
-    planted_sessions=75,
-    planted_copies=4,
-    drift_sessions=16,
-    drift_lanes=4,
-    others_s=0.1,
+    planted_sessions=60,
+    planted_copies=5,
+    drift_sessions=12,
+    drift_lanes=5,
+    others_s=0.05,
     repeats=20,
     others_pairs=10,
     suite_pairs=20,
     suite_passes=5,
     seconds={
-        "aa": 355.0,
-        "truth": 190.0,
-        "drift": 65.0,
-        "others": 190.0,
-        "cheats": 75.0,
-        "cost": 110.0,
-        "repeat": 150.0,
+        "aa": 270.0,
+        "truth": 160.0,
+        "drift": 70.0,
+        "others": 333.0,
+        "cheats": 60.0,
+        "cost": 140.0,
+        "repeat": 130.0,
     },
 )
 FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}

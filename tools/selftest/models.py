@@ -151,3 +151,4 @@ class Report(Model):
     promises: list[Promise]
     not_run: dict[str, str] = Field(default={}, description="experiments without a result, with why")
     failed: dict[str, str] = Field(default={}, description="experiments that ended with an error")
+    at_work: Name | None = Field(default=None, description="the experiment that was not done when this was written")

@@ -33,10 +33,13 @@ QUESTIONS: dict[Name, str] = {
     "truth": "A kernel that waits a known time, an empty step, and slowdowns that were planted in a kernel.",
     "drift": "The card is heated and rested between blocks by a load of matrix products. The samples are read twice: "
     "as they were interleaved, and as if A had been measured before B.",
-    "others": "The same closures in the same process and as many seconds: both sides are equal, so the ratio is 1.",
-    "cheats": "Variants that cheat must be refused, and honest ones accepted.",
+    "others": "The same closures in the same process, and as many seconds, with preparing, warming up and sampling in "
+    "them and only the proofs left out: both sides are equal, so the ratio is 1. This harness prepares anew in every "
+    "round, and times its control too.",
+    "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, and all of the "
+    "pairs whose cost is measured below.",
     "cost": "Seconds a pair, by phase.",
-    "repeat": "The same pairs several times over.",
+    "repeat": "The same pairs several times over, in quick runs; peers take part in the first one only.",
 }
 
 
@@ -51,6 +54,7 @@ class Part(Model):
     seconds: float
     promises: list[Promise]
     failed: str | None = None
+    cut_off: bool = Field(default=False, description="the process was ended before the experiment was done")
 
 
 class Evidence(Model):
@@ -98,6 +102,7 @@ def parts_of(report: Report) -> list[dict[Name, Part]]:
                 seconds=report.seconds[name],
                 promises=[promise for promise in report.promises if promise.experiment == name],
                 failed=report.failed.get(name),
+                cut_off=report.at_work == name,
             )
         }
         for name in NAMES
@@ -122,6 +127,8 @@ def _part(name: Name, place: str, part: Part) -> str:
     commit = f"commit {part.commit[:12]}" if part.commit else "commit unknown"
     tree = ", with changes" if part.dirty else ""
     lines = [f"{escaped(part.device)}, {commit}{tree}, {part.measured}, {part.form} form, {part.seconds:.0f} s."]
+    if part.cut_off:
+        lines.append("It was cut off: this is what it had found by then.")
     if part.failed:
         return f"{lines[0]} The experiment failed: {escaped(part.failed)}"
     table = ["| promise | measured | bound | kept |", "| --- | --- | --- | --- |"]
@@ -130,4 +137,4 @@ def _part(name: Name, place: str, part: Part) -> str:
     ]
     notes = [f"- {escaped(p.promise)}: {escaped(p.note)}" for p in part.promises if p.note]
     image = f"![{TITLES[name]}](results/{place}/selftest_{name}.svg)"
-    return "\n\n".join(filter(None, (lines[0], "\n".join(table), "\n".join(notes), image)))
+    return "\n\n".join(filter(None, (" ".join(lines), "\n".join(table), "\n".join(notes), image)))

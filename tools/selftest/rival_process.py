@@ -6,6 +6,7 @@ Triton, torch and the pairs are imported here and never in the parent. The harne
 worker lives in this process, and proof and profile are left out, which the others do not have either.
 """
 
+import gc
 import json
 import os
 import random
@@ -96,9 +97,16 @@ class SessionHere(Session):
             raise RuntimeError("a session here needs a bench")
         return Here(self.bench)
 
+    def _block(self, index: int, names: list[str], done: int, total: int) -> float:
+        self.probes = []  # no sample is proven either
+        return super()._block(index, names, done, total)
+
 
 def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, monitor: Monitor | None) -> Timing:
-    """One session of the harness over both sides. Seconds are those of preparing, warming up and sampling."""
+    """One session of the harness over both sides. Seconds are those of preparing, warming up and sampling, all rounds.
+
+    It times the first side once more as its control, which nobody else does.
+    """
     result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=spec["device"])
     result.variants = [new_row(pair, variant) for variant in pair.variants]
     settings = Settings(
@@ -177,14 +185,15 @@ ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": 
 
 
 def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, repeat: int, seconds: float) -> Timing:
-    """A, then B, on closures prepared anew, in as many seconds as the harness took."""
+    """A, then B, on closures prepared anew, in as many seconds, with preparing, as the harness took."""
     a, b = (variant.name for variant in pair.variants)
+    began = time.perf_counter()
     failures = bench.prepare([a, b], size, [])["failures"]
     if failures or bench.prep is None:
         raise RuntimeError(next(iter(failures.values()), "nothing was prepared"))
     steps = [bench.prep.variants[side].step for side in (a, b)]
-    began = time.perf_counter()
-    a_us, b_us = (method(step, max(LEAST_S, seconds / 2)) for step in steps)
+    left_s = seconds - (time.perf_counter() - began)
+    a_us, b_us = (method(step, max(LEAST_S, left_s / 2)) for step in steps)
     spent = time.perf_counter() - began
     return Timing(pair=pair.key, method=name, repeat=repeat, a_us=a_us, b_us=b_us, ratio=a_us / b_us, seconds=spent)
 
@@ -243,6 +252,7 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     settings = {"seed": spec["seed"], "reproducible": False}
     bench = Bench(Path(spec["root"]), Path(spec["scratch"]), settings, lambda who, what: None)
+    gc.freeze()  # as in every worker: each preparing collects, and would scan all of torch's objects
     with Path(sys.argv[2]).open("a") as out:
 
         def write(line: dict[str, Any]) -> None:

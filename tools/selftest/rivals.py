@@ -8,7 +8,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ FEWEST_REPEATS = 10  # of each method on each pair, for a promise
 DIFFERENT = 0.01  # what a reader would take for a difference
 CLEARLY = 1.645  # standard errors: 95% on one side
 FLOOR_S = 30.0
+LOOK_S = 5.0  # between two looks at what the process has written
 
 
 def experiment(bench: Bench, scratch: Path) -> Others:
@@ -45,12 +46,15 @@ def experiment(bench: Bench, scratch: Path) -> Others:
     bench.say(f"others: {len(keys)} pairs, {bench.form.repeats} repeats of each method")
     seconds = bench.deadline - time.monotonic()
     asked = {"task": "others", "pairs": keys, "repeats": bench.form.repeats, "seconds": seconds}
-    lines, error = ask(bench, scratch, asked, seconds + START_S + GRACE_S)
-    for line in lines:
-        if "failed" in line:
-            found.skipped[line["failed"]] = line["reason"]
-        else:
-            found.timings.append(Timing(**line))
+    unable = dict(found.skipped)
+
+    def keep(lines: list[dict[str, Any]]) -> None:
+        found.skipped = unable | {line["failed"]: line["reason"] for line in lines if "failed" in line}
+        found.timings = [Timing(**line) for line in lines if "failed" not in line]
+        bench.keep(found)
+
+    lines, error = ask(bench, scratch, asked, seconds + START_S + GRACE_S, keep)
+    keep(lines)
     if error is not None:
         found.skipped["process"] = error
     return found
@@ -69,8 +73,16 @@ def floors(bench: Bench, scratch: Path) -> tuple[float, list[float]]:
     return lines[-1]["floor_us"], lines[-1]["empty_us"]
 
 
-def ask(bench: Bench, root: Path, asked: dict[str, Any], limit_s: float) -> tuple[list[dict[str, Any]], str | None]:
-    """Have a process of its own do a task over the tree at `root`; its lines, and how it failed if it did."""
+Lines = list[dict[str, Any]]
+
+
+def ask(
+    bench: Bench, root: Path, asked: dict[str, Any], limit_s: float, meanwhile: Callable[[Lines], None] = lambda _: None
+) -> tuple[Lines, str | None]:
+    """Have a process of its own do a task over the tree at `root`; its lines, and how it failed if it did.
+
+    `meanwhile` hears now and then what lines there are so far.
+    """
     folder = bench.folder / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     task, scratch = asked["task"], root / "scratch"
@@ -88,15 +100,30 @@ def ask(bench: Bench, root: Path, asked: dict[str, Any], limit_s: float) -> tupl
     out, log = root / f"{task}.jsonl", folder / f"{task}.log"
     out.write_text("")
     command = [sys.executable, "-m", "tools.selftest.rival_process", str(root / f"{task}.json"), str(out)]
-    error = None
-    with log.open("w") as output:
+    with log.open("w") as output, subprocess.Popen(command, cwd=CHAPTERS, stdout=output, stderr=output) as process:
         try:
-            done = subprocess.run(command, cwd=CHAPTERS, stdout=output, stderr=output, timeout=limit_s, check=False)
-            if done.returncode:
-                error = f"the process ended with code {done.returncode}; see {log}"
+            error = _wait(process, limit_s, lambda: meanwhile(_lines(out)))
+        finally:
+            process.kill()
+    return _lines(out), error and f"{error}; see {log}"
+
+
+def _wait(process: "subprocess.Popen[bytes]", limit_s: float, meanwhile: Callable[[], None]) -> str | None:
+    """Wait for its end; how it failed, if it did."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        try:
+            code = process.wait(timeout=min(LOOK_S, max(0.0, until - time.monotonic())))
         except subprocess.TimeoutExpired:
-            error = f"the process was not done after {limit_s:.0f} s and was ended; see {log}"
-    return [json.loads(line) for line in out.read_text().splitlines()], error
+            meanwhile()
+        else:
+            return f"the process ended with code {code}" if code else None
+    return f"the process was not done after {limit_s:.0f} s and was ended"
+
+
+def _lines(path: Path) -> Lines:
+    """Those that are written whole."""
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 @dataclass(frozen=True)

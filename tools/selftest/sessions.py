@@ -2,11 +2,12 @@
 
 import gzip
 import math
-import tempfile
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from common.python.discovery import Pair
 from common.python.judgement import FEWEST_ROUNDS
 from common.python.machine import Machine
 from common.python.requirements import arch_of
-from common.python.results import PairResult
+from common.python.reserve import NOBODY, Reserve
+from common.python.results import Model, PairResult
 from common.python.roster import Roster
 from common.python.session import Session
 from common.python.settings import Settings
@@ -46,6 +48,8 @@ class Bench:
     best_pace_us: float | None = None
     deadline: float = math.inf  # of the experiment that is at work, a monotonic time
     count: int = field(default=0)  # sessions so far, which makes each one's seed its own
+    reserve: Reserve = NOBODY  # the worker of the next session
+    keep: Callable[[Model], None] = lambda found: None  # hears what an experiment has found so far
 
     @property
     def gpu(self) -> bool:
@@ -59,13 +63,14 @@ class Bench:
         return time.monotonic() >= self.deadline
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """An experiment's own time: it begins nothing new after it."""
-        self.deadline = time.monotonic() + seconds
+    def until(self, deadline: float) -> Iterator[None]:
+        """An experiment's own time: it begins nothing new after this monotonic time."""
+        self.deadline = deadline
         try:
             yield
         finally:
             self.deadline = math.inf
+            self.reserve.close()
 
 
 def runnable(bench: Bench, laid: Laid) -> str | None:
@@ -91,33 +96,65 @@ def compiled(bench: Bench, pair: Pair) -> str | None:
 
 
 def run(
-    bench: Bench, laid: Laid, kind: type[Session] = Session, iterations: int | None = None, **more: Any
+    bench: Bench,
+    laid: Laid,
+    kind: type[Session] = Session,
+    iterations: int | None = None,
+    later: Laid | None = None,
+    **more: Any,
 ) -> PairResult:
-    """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
+    """One session of the harness, meanwhile the worker of the `later` one gets ready, as in a suite.
+
+    Proof at test size is left out: `verify` and the suites do it.
+    """
     bench.count += 1
     result = PairResult(
         chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
         best_pace_us=bench.best_pace_us,
     )  # fmt: skip
     timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
-    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-        settings = Settings(
-            root=laid.root,
-            folder=bench.folder / "sessions" / f"{bench.count:04}",
-            scratch=Path(scratch),
-            size=bench.size,
-            seed=bench.seed + bench.count,
-            device=bench.device,
-            budget_s=bench.form.session_s,
-            time_limit_s=LIMIT_S,
-            iterations=iterations,
-            warmup=0 if iterations else None,
-            monitor=Monitor.open(bench.uuid) if bench.uuid else None,
-            prove_at=(),
-        )
+    ahead, bench.reserve = bench.reserve, _reserve(bench, later)
+    if ahead.pair != laid.pair.key:  # an experiment that announced another
+        ahead.close()
+    settings = _settings(bench, laid, bench.count, iterations, ahead)
+    try:
         done = kind(laid.pair, Roster(result, timed, checked), settings, result, **more).run()
+    finally:
+        ahead.close()
+        shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us
     return done
+
+
+def _reserve(bench: Bench, later: Laid | None) -> Reserve:
+    """A worker for the session that comes next, where two processes may be on the device."""
+    monitor = Monitor.open(bench.uuid) if bench.uuid else None
+    if later is None or (monitor is not None and not monitor.shared()):
+        return NOBODY
+    settings = _settings(bench, later, bench.count + 1)
+    return Reserve(later.pair.key, partial(settings.hire, later.pair))
+
+
+def _settings(
+    bench: Bench, laid: Laid, number: int, iterations: int | None = None, ahead: Reserve = NOBODY
+) -> Settings:
+    """Those of the session with this number."""
+    return Settings(
+        root=laid.root,
+        folder=bench.folder / "sessions" / f"{number:04}",
+        scratch=laid.root / "workers" / f"{number:04}",
+        size=bench.size,
+        seed=bench.seed + number,
+        device=bench.device,
+        budget_s=bench.form.session_s,
+        time_limit_s=LIMIT_S,
+        iterations=iterations,
+        warmup=0 if iterations else None,
+        monitor=Monitor.open(bench.uuid) if bench.uuid else None,
+        prove_at=(),
+        ahead=ahead,
+        reserve=bench.reserve,
+    )
 
 
 def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[models.Outcome]:

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -11,7 +12,7 @@ from common.python.assignment import missing
 from common.python.discovery import Pair, find_pairs
 from common.python.judgement import headline_row
 from common.python.results import Interval, PairResult, Summary
-from common.python.runner import Options, open_suite
+from common.python.runner import Options, Show, open_suite
 from common.python.schedule import BUDGET_S, QUICK
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Pass, Promise, Standing, Suites
@@ -27,10 +28,11 @@ FEWEST_PASSES, FEWEST_PAIRS = 5, 10  # for a promise about a suite
 
 @dataclass
 class Passes:
-    """Runs of one choice of pairs, kept so that two experiments can share them."""
+    """Runs of one choice of pairs, kept so that three experiments can share them."""
 
     chosen: list[str] = field(default_factory=list)
     quick: list[Pass] = field(default_factory=list)
+    honest: list[PairResult] = field(default_factory=list)  # of the first quick run, in which peers take part
 
 
 def choose(bench: Bench) -> list[str]:
@@ -53,6 +55,7 @@ def run_suite(
     iterations: int | None = None,
     budget_s: float = DEFAULT_S,
     shuffled: bool = False,
+    show: Show = lambda phase, result: None,
 ) -> Summary:
     """A suite as `run` runs it, for at most so many seconds, with the peaks that were measured before."""
     place = bench.folder / "suites"
@@ -68,30 +71,43 @@ def run_suite(
         seed=bench.seed,
         budget_s=budget_s,
     )
-    suite = open_suite(options, lambda phase, result: None, say=lambda line: None)
+    suite = open_suite(options, show, say=lambda line: None)
     if shuffled:
         random.Random(bench.seed).shuffle(suite.pairs)  # what there is no time for is then not always the last chapters
     return suite.run()
 
 
-def one_pass(bench: Bench, chosen: list[str], budget_s: float, seconds: float) -> Pass:
-    """Run the chosen pairs once."""
-    began = time.monotonic()
-    summary = run_suite(bench, bench.root, chosen, seconds, budget_s=budget_s)
+def one_pass(
+    bench: Bench, targets: list[str], budget_s: float, seconds: float, keep: Callable[[Pass], None]
+) -> tuple[Pass, Sequence[PairResult]]:
+    """Run these once; `keep` hears after every pair what there is so far."""
+    began, done = time.monotonic(), list[PairResult]()
+
+    def show(phase: str, result: PairResult) -> None:
+        if phase == "done":
+            done.append(result)
+            keep(_pass(done, budget_s, time.monotonic() - began))
+
+    summary = run_suite(bench, bench.root, targets, seconds, budget_s=budget_s, show=show)
+    found = _pass(summary.pairs, budget_s, time.monotonic() - began)
+    found.phases[OPENING] = found.seconds - summary.seconds
+    if summary.complete:  # else the time of a pair that was cut off would be in it
+        found.phases[WRITING] = summary.seconds - sum(s for result in summary.pairs for s in result.seconds.values())
+    return found, summary.pairs
+
+
+def _pass(results: Sequence[PairResult], budget_s: float, seconds: float) -> Pass:
     phases: dict[str, float] = {}
-    for result in summary.pairs:
+    for result in results:
         for phase, spent in result.seconds.items():
             phases[phase] = phases.get(phase, 0.0) + spent
-    phases[OPENING] = time.monotonic() - began - summary.seconds
-    if summary.complete:  # else the time of a pair that was cut off would be in it
-        phases[WRITING] = summary.seconds - sum(s for result in summary.pairs for s in result.seconds.values())
     return Pass(
         budget_s=budget_s,
-        seconds=time.monotonic() - began,
-        pairs=[result.key for result in summary.pairs],
+        seconds=seconds,
+        pairs=[result.key for result in results],
         phases=phases,
-        speedups={result.key: found for result in summary.pairs if (found := _speedup(result))},
-        failed={r.key: r.reason or "" for r in summary.pairs if r.status == "failed" or r.verdict == "invalid"},
+        speedups={result.key: found for result in results if (found := _speedup(result))},
+        failed={r.key: r.reason or "" for r in results if r.status == "failed" or r.verdict == "invalid"},
     )
 
 
@@ -100,26 +116,58 @@ def _speedup(result: PairResult) -> Interval | None:
     return own.speedup if own and result.status == "measured" else None
 
 
+def first_quick(bench: Bench, passes: Passes, before: Sequence[Pass] = ()) -> None:
+    """Have the first quick run, if no experiment has had it yet; it gets the time that its promise needs.
+
+    `before` is what there is to be kept beside it, should the process end meanwhile.
+    """
+    passes.chosen = passes.chosen or choose(bench)
+    if passes.quick or not passes.chosen:
+        return
+    bench.say(f"{len(passes.chosen)} pairs, quick")
+    seconds = max(bench.deadline - time.monotonic(), 2 * MOST_QUICK_S * len(passes.chosen))
+
+    def keep(sofar: Pass) -> None:
+        if before:
+            bench.keep(Suites(passes=[*before, sofar]))
+
+    found, results = one_pass(bench, passes.chosen, QUICK_S, seconds, keep)
+    passes.quick.append(found)
+    passes.honest = list(results)
+
+
 def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
     """A default run of the chosen pairs, and a quick one."""
     passes.chosen = passes.chosen or choose(bench)
-    bench.say(f"cost: {len(passes.chosen)} pairs by default")
-    found = Suites(passes=[])
     if not passes.chosen:
-        return found
-    found.passes.append(one_pass(bench, passes.chosen, DEFAULT_S, bench.form.seconds["cost"]))  # compiled by now
-    bench.say(f"cost: {len(passes.chosen)} pairs, quick")
-    left_s = max(bench.deadline - time.monotonic(), 2 * MOST_QUICK_S * len(passes.chosen))
-    passes.quick.append(one_pass(bench, passes.chosen, QUICK_S, left_s))
-    return Suites(passes=[*found.passes, *passes.quick[:1]])
+        return Suites(passes=[])
+    bench.say(f"cost: {len(passes.chosen)} pairs by default")
+    seconds = bench.deadline - time.monotonic()
+
+    def keep(sofar: Pass) -> None:
+        bench.keep(Suites(passes=[sofar, *passes.quick[:1]]))
+
+    default, _ = one_pass(bench, passes.chosen, DEFAULT_S, seconds, keep)
+    first_quick(bench, passes, [default])
+    return Suites(passes=[default, *passes.quick[:1]])
 
 
 def repeat(bench: Bench, scratch: Path, passes: Passes) -> Suites:
-    """Quick runs of the same pairs, those for the cost among them."""
-    passes.chosen = passes.chosen or choose(bench)
-    while passes.chosen and len(passes.quick) < bench.form.suite_passes and not bench.out_of_time():
+    """Quick runs of the same pairs, the one for the cost among them. In the others peers have no part."""
+    first_quick(bench, passes)
+    files = [
+        f"{pair.chapter}/{variant.name}.py"
+        for pair in find_pairs(bench.root)
+        for variant in pair.variants
+        if pair.key in passes.chosen and variant.role != "peer"
+    ]
+
+    def keep(sofar: Pass) -> None:
+        bench.keep(Suites(passes=[*passes.quick, sofar]))
+
+    while files and len(passes.quick) < bench.form.suite_passes and not bench.out_of_time():
         bench.say(f"repeat: {len(passes.chosen)} pairs, run {len(passes.quick) + 1} of {bench.form.suite_passes}")
-        passes.quick.append(one_pass(bench, passes.chosen, QUICK_S, bench.deadline - time.monotonic()))
+        passes.quick.append(one_pass(bench, files, QUICK_S, bench.deadline - time.monotonic(), keep)[0])
     return Suites(passes=passes.quick)
 
 

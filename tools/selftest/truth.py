@@ -18,6 +18,7 @@ LARGEST, LEVER = 0.05, 0.2  # the lever tells how much a planted share really ad
 POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}
 LEAST_COVERED = 0.93
 READS_RIGHT = 0.01
+SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
 
 
@@ -49,7 +50,9 @@ def experiment(bench: Bench, scratch: Path) -> Truth:
         if found.planted and bench.out_of_time():
             break
         bench.say(f"truth: planted slowdowns, session {turn + 1} of {bench.form.planted_sessions}")
-        found.planted.append(record(bench, planted, place)[0])
+        later = planted if turn + 1 < bench.form.planted_sessions else None
+        found.planted.append(record(bench, planted, place, iterations=SAMPLES, later=later)[0])
+        bench.keep(found)
     return found
 
 

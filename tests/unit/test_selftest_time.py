@@ -1,0 +1,252 @@
+"""What a selftest has when its time is up or its process is ended, and what its experiments share of their time."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.python.machine import Machine
+from common.python.reserve import NOBODY
+from common.python.results import Manifest
+from tools.selftest import cheats, experiments, rivals, suites
+from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
+from tools.selftest.forms import QUICK
+from tools.selftest.models import NAMES, Name, Others, Pass, Promise, Report, Session, Sessions
+from tools.selftest.sessions import Bench
+from tools.selftest.suites import Passes
+
+HOST = Machine(hostname="h", system="s", cpu="c", cores=1, memory_gib=1.0, numa_nodes=1, gpus=[])
+ONE = Session(pair="ch01:x", number=1, seconds=1.0, phases={})
+PASS = Pass(budget_s=0.1, seconds=1.0, pairs=["ch01:a"], phases={}, speedups={})
+
+
+def bench(folder: Path, aa: float = 1.0, truth: float = 1.0) -> Bench:
+    form = replace(QUICK, seconds={**dict.fromkeys(NAMES, 1.0), "aa": aa, "truth": truth})
+    return Bench(folder, folder, folder, HOST, "cpu", None, 1, form, lambda line: None)
+
+
+def selftest(of: Bench, *chosen: Name) -> Selftest:
+    about = Manifest(
+        started="2026-01-02T03:04:05+00:00", command=[], options={}, targets=[], machine=HOST, versions={},
+        git_commit="abc", git_dirty=False, sources={}, environment={}, seed=1,
+    )  # fmt: skip
+    report = Report(manifest=about, device="cpu", form="quick", seconds={}, promises=[])
+    return Selftest(of, list(chosen), report, Passes())
+
+
+def promised(found: Any, of: Bench) -> list[Promise]:
+    told = f"{len(found.sessions)} sessions"
+    return [Promise(experiment="aa", promise="p", measured=told, bound="b", standing="kept")]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: Name, run: Callable[[Bench], Any]) -> None:
+    monkeypatch.setitem(EXPERIMENTS, name, Experiment(lambda of, scratch, passes: run(of), promised))
+
+
+def read(folder: Path) -> Report:
+    return Report.model_validate_json((folder / REPORT).read_text())
+
+
+def test_what_an_ended_process_leaves_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "KEEP_S", 0.0)
+
+    def ended(of: Bench) -> Sessions:
+        of.keep(Sessions(sessions=[ONE]))
+        of.keep(Sessions(sessions=[ONE, ONE]))
+        raise KeyboardInterrupt  # as if by a kill: nothing is written after it
+
+    stand_in(monkeypatch, "aa", ended)
+    with pytest.raises(KeyboardInterrupt):
+        selftest(bench(tmp_path), "aa").run()
+    left = read(tmp_path)
+    assert (left.at_work, [promise.measured for promise in left.promises]) == ("aa", ["2 sessions"])
+    assert "aa" in left.seconds
+    kept = Sessions.model_validate_json((tmp_path / "aa" / "aa.json").read_text())
+    assert len(kept.sessions) == 2
+    assert (tmp_path / "aa" / "plot.svg").is_file()
+
+
+def test_an_experiment_that_is_done_is_not_called_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "KEEP_S", 0.0)
+
+    def whole(of: Bench) -> Sessions:
+        of.keep(Sessions(sessions=[ONE]))
+        return Sessions(sessions=[ONE, ONE, ONE])
+
+    stand_in(monkeypatch, "aa", whole)
+    selftest(bench(tmp_path), "aa").run()
+    left = read(tmp_path)
+    assert (left.at_work, [promise.measured for promise in left.promises]) == (None, ["3 sessions"])
+
+
+def test_what_there_is_so_far_is_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole(of: Bench) -> Sessions:
+        of.keep(Sessions(sessions=[ONE]))
+        assert not (tmp_path / REPORT).exists()
+        return Sessions(sessions=[ONE])
+
+    stand_in(monkeypatch, "aa", whole)
+    report = selftest(bench(tmp_path), "aa").run()
+    assert report.failed == {}
+
+
+def test_what_an_experiment_leaves_of_its_time_the_next_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+
+    def at_once(of: Bench) -> Sessions:
+        left.append(of.deadline - time.monotonic())
+        return Sessions(sessions=[])
+
+    for name in ("aa", "truth"):
+        stand_in(monkeypatch, name, at_once)
+    selftest(bench(tmp_path, aa=100.0, truth=50.0), "aa", "truth").run()
+    assert left == [pytest.approx(100, abs=5), pytest.approx(150, abs=10)]
+
+
+def test_an_experiment_that_takes_too_long_takes_nothing_from_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+
+    def late(of: Bench) -> Sessions:
+        left.append(of.deadline - time.monotonic())
+        return Sessions(sessions=[])
+
+    for name in ("aa", "truth"):
+        stand_in(monkeypatch, name, late)
+    selftest(bench(tmp_path, aa=-1000.0, truth=50.0), "aa", "truth").run()
+    assert left[1] == pytest.approx(50, abs=5)
+
+
+def test_no_worker_in_reserve_outlives_its_experiment(tmp_path: Path) -> None:
+    class Waiting:
+        closed = False
+
+        def close(self) -> bool:
+            self.closed = True
+            return True
+
+    of, waiting = bench(tmp_path), Waiting()
+    assert of.reserve is NOBODY
+    with of.until(time.monotonic() + 1):
+        of.reserve = waiting  # type: ignore[assignment]
+    assert waiting.closed
+
+
+def test_lines_that_are_not_yet_whole_are_left_for_later(tmp_path: Path) -> None:
+    path = tmp_path / "others.jsonl"
+    path.write_text('{"a": 1}\n{"b": 2}\n{"c"')
+    assert rivals._lines(path) == [{"a": 1}, {"b": 2}]
+
+
+def process(code: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def test_a_process_of_ones_own_is_looked_at_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals, "LOOK_S", 0.05)
+    looked: list[int] = []
+    assert rivals._wait(process("import time; time.sleep(0.5)"), 60.0, lambda: looked.append(1)) is None
+    assert len(looked) > 1
+    assert rivals._wait(process("raise SystemExit(3)"), 60.0, lambda: None) == "the process ended with code 3"
+    with process("import time; time.sleep(60)") as hung:
+        assert "was not done after 0 s" in (rivals._wait(hung, 0.1, lambda: None) or "")
+        hung.kill()
+
+
+def test_what_the_process_has_written_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = {"pair": "p", "method": "m", "repeat": 0, "a_us": 1.0, "b_us": 1.0, "ratio": 1.0, "seconds": 0.1}
+    kept: list[Others] = []
+
+    def asked(of: Bench, root: Path, task: Any, limit_s: float, meanwhile: Callable[[Any], None]) -> Any:
+        meanwhile([timing, {"failed": "ch01:x", "reason": "why"}])
+        return [timing, timing], None
+
+    monkeypatch.setattr(rivals, "ask", asked)
+    monkeypatch.setattr(rivals, "subjects", lambda gpu: [])
+    of = bench(tmp_path)
+    of.deadline, of.keep = time.monotonic() + 1, lambda found: kept.append(found.model_copy())  # type: ignore[arg-type]
+    found = rivals.experiment(of, tmp_path)
+    assert [len(one.timings) for one in kept] == [1, 2]
+    assert kept[0].skipped == {"triton do_bench": "it times GPUs only", "ch01:x": "why"}
+    assert found.skipped == {"triton do_bench": "it times GPUs only"}
+
+
+def test_preparing_counts_for_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools.selftest import rival_process  # which imports torch
+
+    steps = {name: SimpleNamespace(step=lambda: ()) for name in ("baseline_a", "optimized_a")}
+
+    def prepare(names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
+        time.sleep(0.2)
+        return {"failures": {}}
+
+    given: list[float] = []
+
+    def method(step: Any, seconds: float) -> float:
+        given.append(seconds)
+        return 1.0
+
+    worker: Any = SimpleNamespace(prepare=prepare, prep=SimpleNamespace(variants=steps))
+    of: Any = pair("ch01:a", "baseline", "optimized")
+    found = rival_process.by_rival(worker, of, "cpu", "m", method, 0, 1.0)
+    assert given == [pytest.approx(0.4, abs=0.05)] * 2
+    assert found.seconds >= 0.2
+
+
+def pair(key: str, *roles: str) -> SimpleNamespace:
+    chapter, name = key.split(":")
+    variants = [SimpleNamespace(name=f"{role}_{name}", role=role) for role in roles]
+    return SimpleNamespace(key=key, chapter=chapter, name=name, variants=variants)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], float]]:
+    """What the suites were asked to run, and their budgets; nothing is run."""
+    found: list[tuple[list[str], float]] = []
+
+    def ran(of: Bench, targets: list[str], budget_s: float, seconds: float, keep: Callable[[Pass], None]) -> Any:
+        found.append((targets, budget_s))
+        keep(PASS)
+        return PASS, []
+
+    pairs = [pair("ch01:a", "baseline", "optimized", "peer"), pair("ch02:b", "baseline", "optimized")]
+    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    monkeypatch.setattr(suites, "choose", lambda of: ["ch01:a"])
+    monkeypatch.setattr(suites, "one_pass", ran)
+    return found
+
+
+def test_one_quick_run_serves_cheats_cost_and_repeat(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
+    of, passes, kept = bench(tmp_path), Passes(), list[Any]()
+    of.deadline, of.keep = time.monotonic() + 9, kept.append
+    cheats.experiment(of, tmp_path, passes)
+    suites.cost(of, tmp_path, passes)
+    suites.repeat(of, tmp_path, passes)
+    again = (["ch01/baseline_a.py", "ch01/optimized_a.py"], suites.QUICK_S)
+    assert asked == [(["ch01:a"], suites.QUICK_S), (["ch01:a"], suites.DEFAULT_S), again]
+    assert [len(found.passes) for found in kept[1:]] == [2, 2], "a run that is cut off is kept beside those before it"
+
+
+def test_repeat_by_itself_has_its_own_first_run(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
+    of = bench(tmp_path)
+    of.deadline = time.monotonic() + 9
+    found = suites.repeat(of, tmp_path, Passes())
+    assert len(found.passes) == len(asked) == QUICK.suite_passes
+    assert asked[0] == (["ch01:a"], suites.QUICK_S)
+
+
+def test_cost_by_itself_keeps_the_default_run_beside_the_quick_one(
+    tmp_path: Path, asked: list[tuple[list[str], float]]
+) -> None:
+    of, kept = bench(tmp_path), list[Any]()
+    of.deadline, of.keep = time.monotonic() + 9, kept.append
+    assert len(suites.cost(of, tmp_path, Passes()).passes) == 2
+    assert [budget for _, budget in asked] == [suites.DEFAULT_S, suites.QUICK_S]
+    assert [len(found.passes) for found in kept] == [1, 2]
