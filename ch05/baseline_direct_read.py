@@ -20,7 +20,7 @@ workload = Workload(
     reference=lambda path, device: torch.from_numpy(numpy.fromfile(path, numpy.uint8)).to(device.device),
     cost=lambda n: Cost(disk_bytes=n, pcie_bytes=n, hbm_bytes=n),
     # 64 MiB: every proof writes the file anew and reads it twice with each. At `test` size the end is no page's.
-    sizes={"bench": {"n": 1 << 25}, "cpu": {"n": 1 << 23}, "test": {"n": (3 << 20) + 4099}},
+    sizes={"bench": {"n": 1 << 26}, "cpu": {"n": 1 << 23}, "test": {"n": (3 << 20) + 4099}},
     tolerance=0.0,  # reading is exact
     mutates=("device",),  # where the bytes are to go
     clock="end_to_end",

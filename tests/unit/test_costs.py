@@ -288,8 +288,8 @@ ROWS: list[Row] = [
     ("ch05:direct_read", {"n": 3149827}, {"disk_bytes": 3149827, "pcie_bytes": 3149827, "hbm_bytes": 3149827}),
     (
         "ch05:direct_read",
-        {"n": 33554432},
-        {"disk_bytes": 33554432, "pcie_bytes": 33554432, "hbm_bytes": 33554432},
+        {"n": 67108864},
+        {"disk_bytes": 67108864, "pcie_bytes": 67108864, "hbm_bytes": 67108864},
     ),
     # 6 tokens of 4 numbers: 8 FLOPs for the layer and 2 for the head; 8 bytes a token are read and cross PCIe.
     (
