@@ -1,7 +1,7 @@
 """A streaming kernel whose blocks can all wait before they begin: a slowdown that is known because it was planted.
 
-All blocks fit onto the GPU at once, so what each of them waits is what the kernel takes longer. But they do not begin at
-once, and a first wait hides that: of 125 us it added 0.15 less than planted. So all variants wait, the baseline too.
+All blocks fit onto the GPU at once, so what each of them waits is what the kernel takes longer. But they do not begin
+at once, and a first wait hides that: of 125 us it added 0.15 less than planted. So all variants wait, the baseline too.
 """
 
 from functools import cache
