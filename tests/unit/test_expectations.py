@@ -11,7 +11,9 @@ from common.python import expectations
 from common.python.expectation_runs import made_of
 from common.python.expectations import Expectation
 from common.python.manifest import digest, git_state
-from common.python.results import Manifest
+from common.python.markdown import escaped
+from common.python.report import interval_text
+from common.python.results import Interval, Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"
@@ -57,7 +59,20 @@ def test_pairs_that_were_not_run_again_stay_and_the_table_names_what_is_provisio
     assert "Provisional" not in (folder / "README.md").read_text()
     expectations.record(tmp_path, [expected("transpose", runs=2)])
     assert list(expectations.read(folder / "expectations_h200.json").pairs) == ["copy", "transpose"]
-    assert "of at least 3. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
+    assert "the interval over runs. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
+
+
+def test_the_line_that_speaks_for_a_pair_has_the_speedup_over_all_runs() -> None:
+    several, one = expected(), expected(runs=1)
+    wide = several.model_copy(update={"speedup": Interval(ratio=2.4, low=1.3, high=4.4, rounds=3)})
+    lines = [
+        expectations.table(expectations.Expectations(schema_version=2, gpu="NVIDIA H200", pairs={"copy": pair}))
+        for pair in (wide, one)
+    ]
+    shown = escaped(interval_text(wide.speedup)) if wide.speedup else ""
+    assert f"| faster | {shown} |" in lines[0]
+    assert shown not in lines[1]
+    assert wide.result.variants[1].speedup == several.result.variants[1].speedup, "what is kept stays as it was"
 
 
 def test_a_file_of_the_first_schema_is_read_as_of_one_run_and_becomes_one_of_the_second(tmp_path: Path) -> None:
