@@ -201,8 +201,9 @@ def test_what_hangs_is_given_up_and_the_suites_time_is_not_spent_on_it(stubs: St
 
 def test_when_the_time_is_up_all_workers_are_ended(stubs: Stubs) -> None:
     stubs.takes_s = 60.0
+    found = pairs("ch09:softmax", "ch15:kv_cache", "ch07:transpose")  # which takes longer on a busy host
     started = time.monotonic()
     with pytest.raises(SuiteTimeUp), alarm(started + 0.3, SuiteTimeUp("up")):
-        compiled(pairs("ch09:softmax", "ch15:kv_cache", "ch07:transpose"), limit_s=60.0)
+        compiled(found, limit_s=60.0)
     assert time.monotonic() - started < 3.0
     assert stubs.killed == 4
