@@ -323,6 +323,39 @@ def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_
     assert clock.delays == [10.0, 11.0, 11.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
 
 
+@pytest.mark.parametrize(
+    ("late", "seen", "kept"),
+    [
+        ((), "abba", 0),
+        ((2,), "abbba", 0),  # the host was in time for b before
+        ((2, 3, 4), "abbbba", 1),  # and is given two more chances
+        ((0, 3), "abba", 2),  # it has never been in time for a: its launches may overfill the queue
+    ],
+)
+def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_before(
+    late: tuple[int, ...], seen: str, kept: int, tmp_path: Path
+) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0 + nth, late=late.__contains__)
+    sampler = Sampler(clock, "device", delays={"a": 100.0, "b": 100.0})
+    taken = sampler.block(
+        prepare(tmp_path, **named(clock.script, "a", "b")), list("abba"), 1, [], lambda who, what: None
+    )
+    assert "".join(name for name, _ in clock.script.seen[:-2]) == seen
+    assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba", kept)
+    assert [s.device_us for s in taken.samples if s.variant == "b"] == [10.0, 10.0 + seen.count("b") - 1]
+
+
+def test_a_sample_that_is_proven_and_one_of_several_ranks_are_taken_once(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index > 0)
+    sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))
+    assert not sampler._device(prep, "a", 1).late
+    assert sampler._device(prep, "a", 1, prep.variants["a"].step).late
+    assert len(clock.delays) == 2
+    prep.ranks = SimpleNamespace(size=2)  # type: ignore[assignment]
+    assert sampler._device(prep, "a", 1).late
+    assert len(clock.delays) == 3
+
+
 def test_the_delay_covers_the_longest_host_time_that_was_seen(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0)
     prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")
