@@ -21,7 +21,7 @@ from common.python.clock import now_ns, restore
 from common.python.compile_facts import watched
 from common.python.process_settings import Settings, put_back, settings
 from common.python.ranks import ALONE, Ranks
-from common.python.verification import Rejected, leaves
+from common.python.verification import Rejected, leaves, same
 from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
 
 PAD_BYTES = 64 << 20
@@ -245,8 +245,9 @@ def clone(tree: Any) -> Any:
 
 def differing(inputs: Inputs, kept: Inputs) -> list[str]:
     """The inputs among `kept` that no longer hold the values kept of them."""
-    pairs = {key: zip(tensors(inputs[key]), tensors(kept[key])) for key in kept}
-    return [key for key, held in pairs.items() if any(not torch.equal(now, then) for now, then in held)]
+    pairs = [(key, pair) for key in kept for pair in zip(tensors(inputs[key]), tensors(kept[key]))]
+    alike = same(pair for _, pair in pairs)
+    return list(dict.fromkeys(key for (key, _), unchanged in zip(pairs, alike) if not unchanged))
 
 
 def tensors(tree: Any) -> list[Tensor]:

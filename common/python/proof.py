@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from common.python.preparation import (
@@ -23,7 +22,7 @@ from common.python.preparation import (
     tensors,
 )
 from common.python.results import BEFORE, Proof
-from common.python.verification import Rejected, compare, leaves, poison, teeth
+from common.python.verification import Rejected, compare, leaves, poison, same, teeth
 from common.python.workload import Inputs, Output, Step
 
 STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
@@ -157,7 +156,7 @@ def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
 
 def _same(a: list[Tensor], b: list[Tensor]) -> bool:
     """Whether two outputs are alike to the bit, which is quicker to see than how far each is from the reference."""
-    return len(a) == len(b) and all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b))
+    return len(a) == len(b) and all(same(zip(a, b)))
 
 
 def _again(prep: Preparation, variant: Prepared) -> Output:

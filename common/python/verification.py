@@ -5,7 +5,7 @@ than 10 x tolerance x rms(reference), so that one wrong element in a million can
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from common.python.workload import Output
 ELEMENT_FACTOR = 10.0
 LEAST_TILE = 16  # elements: of fewer, all may be nearly zero by chance, and no kernel works in smaller tiles
 NOT_FINITE = "NaN or infinity where the reference is finite, or the reverse"
+Norms = tuple[float, float, float]
 CHUNK = {"cuda": 1 << 24, "cpu": 1 << 18}  # elements compared at a time: 128 MiB of float64; on a CPU within its cache
 
 
@@ -43,44 +44,49 @@ def leaves(output: Output) -> list[Tensor]:
 
 
 def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Comparison:
-    """Hold an output against the float64 reference, leaf by leaf; the first leaf refused gives the reason."""
+    """Hold an output against the float64 reference; the first leaf refused gives the reason, a wrong form before all.
+
+    What is computed on a device is read from it once for all leaves: a training step has hundreds.
+    """
     if len(output) != len(reference):
         return Comparison(float("inf"), f"{len(output)} outputs, the reference has {len(reference)}")
-    worst = 0.0
-    for index, (out, ref, dtype) in enumerate(zip(output, reference, dtypes)):
-        at = f"output {index}: " if len(output) > 1 else ""
+    at = [f"output {index}: " if len(output) > 1 else "" for index in range(len(output))]
+    for where, out, ref, dtype in zip(at, output, reference, dtypes):
         if out.shape != ref.shape:
-            return Comparison(float("inf"), f"{at}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
+            return Comparison(float("inf"), f"{where}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
         if out.dtype != dtype:
-            return Comparison(float("inf"), f"{at}dtype {_name(out.dtype)}, should be {_name(dtype)}")
-        leaf = _compare_leaf(out.detach().to(ref.device), ref, tolerance)
+            return Comparison(float("inf"), f"{where}dtype {_name(out.dtype)}, should be {_name(dtype)}")
+    here = [(out.detach().to(ref.device).reshape(-1), ref.reshape(-1)) for out, ref in zip(output, reference)]
+    rounded = [pair for pair in here if not _is_exact(pair[0], tolerance)]
+    norms, worst = iter(_norms(rounded)), 0.0
+    for where, (out, ref) in zip(at, here):
+        leaf = _compare_exact(out, ref) if _is_exact(out, tolerance) else _judge(out, ref, next(norms), tolerance)
         worst = max(worst, leaf.error)
         if leaf.reason:
-            return Comparison(worst, at + leaf.reason)
+            return Comparison(worst, where + leaf.reason)
     return Comparison(worst, None)
 
 
-def _compare_leaf(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
-    if tolerance == 0.0 or not out.dtype.is_floating_point:
-        if ref.is_floating_point() and bool(torch.isnan(ref).any()):
-            raise Rejected("the reference itself holds NaN")
-        return _compare_exact(out, ref)
-    flat_out, flat_ref = out.reshape(-1), ref.reshape(-1)
-    error, size, largest = _norms(flat_out, flat_ref)
+def _is_exact(out: Tensor, tolerance: float) -> bool:
+    return tolerance == 0.0 or not out.dtype.is_floating_point
+
+
+def _judge(out: Tensor, ref: Tensor, norms: Norms, tolerance: float) -> Comparison:
+    """What the norms of a leaf say of it."""
+    error, size, largest = norms
     if not math.isfinite(error + size):
         if math.isfinite(size):  # then every element of the reference is
             return Comparison(float("inf"), NOT_FINITE)
-        if bool(torch.isnan(flat_ref).any()):
+        if bool(torch.isnan(ref).any()):
             raise Rejected("the reference itself holds NaN")
-        infinite = torch.isinf(flat_ref) & (flat_out.double() == flat_ref)  # the same infinity is right
-        finite = flat_out.double().masked_fill(infinite, 0.0), flat_ref.masked_fill(infinite, 0.0)
-        error, size, largest = _norms(*finite)
+        infinite = torch.isinf(ref) & (out.double() == ref)  # the same infinity is right
+        [(error, size, largest)] = _norms([(out.double().masked_fill(infinite, 0.0), ref.masked_fill(infinite, 0.0))])
         if not math.isfinite(error + size):
             return Comparison(float("inf"), NOT_FINITE)
     if size == 0.0:
         return Comparison(0.0 if largest == 0.0 else float("inf"), None if largest == 0.0 else "should be all zeros")
     relative = error / size
-    allowed = ELEMENT_FACTOR * tolerance * size / max(flat_out.numel(), 1) ** 0.5
+    allowed = ELEMENT_FACTOR * tolerance * size / max(out.numel(), 1) ** 0.5
     if relative > tolerance:
         return Comparison(relative, f"relative error {relative:.2e}, the tolerance is {tolerance:.1e}")
     if largest > allowed:
@@ -88,21 +94,42 @@ def _compare_leaf(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
     return Comparison(relative, None)
 
 
-def _norms(out: Tensor, ref: Tensor) -> tuple[float, float, float]:
-    """Norm of the error, norm of the reference, largest error; in float64, NaN or infinite where any element is."""
+def _norms(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Norms]:
+    """Of each flat output and its reference: norm of the error, norm of the reference, largest error.
+
+    In float64; NaN or infinite where any element is.
+    """
+    if not pairs:
+        return []
+    rows = [_norms_of(out, ref) for out, ref in pairs]
+    together = torch.stack([row.to(rows[0].device) for row in rows]).tolist()
+    return [(error, size, largest) for error, size, largest in together]
+
+
+def _norms_of(out: Tensor, ref: Tensor) -> Tensor:
     norm, parts, chunk = torch.linalg.vector_norm, [], CHUNK[out.device.type]
-    for start in range(0, out.numel(), chunk):
+    for start in range(0, max(out.numel(), 1), chunk):
         a, b = out[start : start + chunk], ref[start : start + chunk].double()
         error = b - (a if a.dtype.itemsize > 1 else a.double())  # float64: the narrower side is widened as it is read
-        parts.append(torch.stack([norm(error), norm(b), norm(error, torch.inf)]))
-    if not parts:
-        return 0.0, 0.0, 0.0
+        largest = norm(error, torch.inf) if len(error) else error.sum()
+        parts.append(torch.stack([norm(error), norm(b), largest]))
+    if len(parts) == 1:
+        return parts[0]
     chunks = torch.stack(parts)
-    error_norm, size, largest = torch.stack([norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].max()]).tolist()
-    return error_norm, size, largest
+    return torch.stack([norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].max()])
+
+
+def same(pairs: Iterable[tuple[Tensor, Tensor]]) -> list[bool]:
+    """Whether the two of each pair are alike to the bit (NaN is like nothing), with one reading from the device."""
+    alike = [a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and (a == b).all() for a, b in pairs]
+    asked = [flag for flag in alike if isinstance(flag, Tensor)]
+    told = iter(torch.stack([flag.to(asked[0].device) for flag in asked]).tolist() if asked else [])
+    return [next(told) if isinstance(flag, Tensor) else flag for flag in alike]
 
 
 def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
+    if ref.is_floating_point() and bool(torch.isnan(ref).any()):
+        raise Rejected("the reference itself holds NaN")
     if out.dtype.is_floating_point or ref.dtype == out.dtype:
         wrong = int((out != ref.to(out.dtype)).count_nonzero())  # `sum` would widen every byte to an int64
     else:  # a narrowed reference would wrap round to the very value that overflowed

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.python import verification
-from common.python.verification import CORRUPTIONS, Rejected, compare, leaves, poison, teeth
+from common.python.verification import CORRUPTIONS, Rejected, compare, leaves, poison, same, teeth
 
 NAN, INF = float("nan"), float("inf")
 TOLERANCE = 1e-3
@@ -124,6 +125,33 @@ def test_infinities_nan_and_zeros_are_held_against_the_reference(
     comparison = compare([output], [reference], [output.dtype], TOLERANCE)
     assert comparison.reason == message
     assert (comparison.error == 0.0) == (message is None)
+
+
+class Reads(TorchDispatchMode):
+    """Counts what makes the host wait for a device: a number, or a yes or no, asked of a tensor."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_many_outputs_are_read_from_the_device_as_often_as_one(count: int) -> None:
+    out = [torch.randn(7) for _ in range(count)]
+    with Reads() as reads:
+        assert compare(out, [leaf.double() for leaf in out], [torch.float32] * count, 1e-6).reason is None
+        assert same(zip(out, out)) == [True] * count
+    assert reads.count == 0
+
+
+def test_alike_are_shape_type_and_every_bit() -> None:
+    x, nan = torch.arange(4.0), torch.tensor([NAN])
+    others = [x.clone(), x.double(), x[:3], x.reshape(2, 2), x + torch.eye(4)[2] * 1e-6, nan, x[:0]]
+    assert same((x, other) for other in others) == [True, False, False, False, False, False, False]
+    assert same([(nan, nan), (x[:0], x[:0])]) == [False, True]
+    assert same([]) == []
 
 
 def test_a_refused_output_has_an_infinite_error_where_none_can_be_measured() -> None:
