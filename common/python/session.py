@@ -32,7 +32,7 @@ from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM, LATER_WARM_S = 1.5, 0.1  # budgets of warming up before the first round, and seconds before each later one
+FIRST_WARM, LATER_WARM_S = 1.0, 0.1  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
