@@ -100,8 +100,8 @@ class Preparation:
                 failures[name] = error
                 try:
                     self.overwrote("prepare or step")  # the others are to find what was drawn
-                except RuntimeError as lost:  # the device, by an illegal access: nobody works in this process any more
-                    raise error from lost
+                except (RuntimeError, Rejected) as lost:  # the device, by an illegal access, or the form of an input:
+                    raise error from lost  # nobody works in this process any more
         return failures
 
     def _draw(self) -> list[Inputs]:
@@ -272,6 +272,8 @@ def overwrite(target: Any, source: Any, key: str) -> None:
         if isinstance(a, Tensor):
             if a.shape != b.shape or a.dtype != b.dtype:
                 raise Rejected(f"input {key!r} changes from {a.dtype} {tuple(a.shape)} to {b.dtype} {tuple(b.shape)}")
+            if a.device.type != b.device.type:
+                raise Rejected(f"input {key!r} changes from {a.device.type} to {b.device.type}")
             with torch.no_grad():
                 a.copy_(b)
         elif a != b:

@@ -155,7 +155,7 @@ def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
 
 
 def _same(a: list[Tensor], b: list[Tensor]) -> bool:
-    """Whether two outputs are alike to the bit, which is quicker to see than how far each is from the reference."""
+    """Whether two outputs are equal, which is quicker to see than how far each is from the reference."""
     return len(a) == len(b) and all(same(zip(a, b)))
 
 

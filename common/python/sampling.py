@@ -45,7 +45,7 @@ class Sampler:
     clock: Clock
     headline: ClockName
     delays: dict[str, float] = field(default_factory=dict)
-    timely: set[str] = field(default_factory=set)  # whom the host has once enqueued whole in time
+    timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -100,15 +100,16 @@ class Sampler:
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
         """One device sample; where the host can be in time, one for which it was late is taken again, RETAKES times.
 
-        How slow the host was says nothing of the device, so no sample is chosen by its value. A step that is proven as
-        it is timed is called just once, and ranks would each have to know of the other's delay.
+        Lateness is the host's, no sample is chosen by its value; but a step that waits for the GPU in some of its calls
+        alone would lose those. More steps in a sample may overfill the queue where fewer did not. A step that is proven
+        as it is timed is called just once, and ranks would each have to know of the other's delay.
         """
         pending = self._enqueue(prep, name, count, step)
-        again = RETAKES if step is None and prep.ranks.size == 1 and name in self.timely else 0
+        again = RETAKES if step is None and prep.ranks.size == 1 and (name, count) in self.timely else 0
         while pending.late and again:
             pending, again = self._enqueue(prep, name, count, step), again - 1
         if not pending.late:
-            self.timely.add(name)
+            self.timely.add((name, count))
         return pending
 
     def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:

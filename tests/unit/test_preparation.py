@@ -432,6 +432,26 @@ def test_a_variant_that_loses_the_device_is_blamed_with_its_own_error(
     assert caught.value.who == "a"
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda w: setattr(w, "data", w.double()), "from torch.float64 .* to torch.float32"),  # of equal values
+        (lambda w: torch.utils.swap_tensors(w, w.to("meta")), "from meta to cpu"),
+    ],
+)
+def test_a_variant_that_changes_what_a_frozen_input_is_is_blamed(
+    change: Callable[[Tensor], None], reason: str, tmp_path: Path
+) -> None:
+    def prepare(x: Tensor, w: Tensor) -> Step:
+        change(w)
+        return lambda: torch.zeros(9, 9)
+
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=f"input 'w' changes {reason}") as told:
+        prep.prepare_all({"a": prepare}, lambda who, what: None)
+    assert told.value.who == "a"
+
+
 def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: Path) -> None:
     def prepare(x: Tensor, w: Tensor) -> Step:
         w.zero_()

@@ -345,6 +345,16 @@ def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_before(
     assert [s.device_us for s in taken.samples if s.variant == "b"] == [10.0, 10.0 + seen.count("b") - 1]
 
 
+def test_a_host_in_time_for_one_step_is_not_thought_able_to_enqueue_many(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index > 0)  # launches of 9 steps overfill the queue
+    sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))
+    assert not sampler._device(prep, "a", 1).late
+    assert sampler._device(prep, "a", 9).late
+    assert [count for _, count in clock.script.seen] == [1, 9]
+    assert sampler._device(prep, "a", 1).late
+    assert [count for _, count in clock.script.seen] == [1, 9, 1, 1, 1]
+
+
 def test_a_sample_that_is_proven_and_one_of_several_ranks_are_taken_once(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index > 0)
     sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.python import verification
@@ -127,23 +128,60 @@ def test_infinities_nan_and_zeros_are_held_against_the_reference(
     assert (comparison.error == 0.0) == (message is None)
 
 
-class Reads(TorchDispatchMode):
-    """Counts what makes the host wait for a device: a number, or a yes or no, asked of a tensor."""
+@pytest.mark.parametrize("count", [1, 100])
+def test_many_outputs_are_read_from_the_device_as_often_as_one(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On `meta`, as on a GPU, values are not at hand: whatever else would ask for one raises."""
+    read: list[tuple[int, ...]] = []
 
-    count = 0
+    def told(values: Tensor) -> list[Any]:
+        read.append(tuple(values.shape))
+        return [[0.0, 1.0, 0.0] if values.dim() == 2 else True] * len(values)
+
+    monkeypatch.setattr(Tensor, "tolist", told)
+    monkeypatch.setitem(verification.CHUNK, "meta", 3)
+    out = [torch.empty(7, device="meta") for _ in range(count)]
+    assert compare(out, [leaf.double() for leaf in out], [torch.float32] * count, 1e-6).reason is None
+    assert same(zip(out, out)) == [True] * count
+    assert read == [(count, 3), (count,)]
+
+
+class Made(TorchDispatchMode):
+    """The most bytes that what the operators made held at a time."""
+
+    most = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[StorageWeakRef, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and not func.is_view:
+            self.held[StorageWeakRef(made.untyped_storage())] = made.untyped_storage().nbytes()
+        self.held = {ref: size for ref, size in self.held.items() if not ref.expired()}
+        self.most = max(self.most, sum(self.held.values()))
+        return made
 
 
-@pytest.mark.parametrize("count", [1, 100])
-def test_many_outputs_are_read_from_the_device_as_often_as_one(count: int) -> None:
-    out = [torch.randn(7) for _ in range(count)]
-    with Reads() as reads:
-        assert compare(out, [leaf.double() for leaf in out], [torch.float32] * count, 1e-6).reason is None
-        assert same(zip(out, out)) == [True] * count
-    assert reads.count == 0
+@pytest.mark.parametrize("tolerance", [0.0, TOLERANCE])
+def test_many_outputs_take_no_more_memory_to_compare_than_one(tolerance: float) -> None:
+    answers = [noise(500, 40, seed=seed).T for seed in range(8)]  # strides that have to be copied to be flat
+    outputs = [answer.T.contiguous().T for answer in answers]
+    most = []
+    for count in (1, 8):
+        with Made() as made:
+            assert compare(outputs[:count], answers[:count], [torch.float64] * count, tolerance).reason is None
+        most.append(made.most)
+    assert most[0] > 500 * 40
+    assert most[1] < most[0] + 1000
+    assert tolerance or most[0] < 500 * 40 * 8, "what is exact is compared as it lies"
+
+
+def test_on_the_host_no_copy_is_made_to_see_whether_two_are_alike() -> None:
+    x = noise(1000)
+    with Made() as made:
+        assert same([(x, x.clone())]) == [True]
+    assert made.most == 8000  # the clone
 
 
 def test_alike_are_shape_type_and_every_bit() -> None:
