@@ -70,7 +70,7 @@ workload = Workload(
     cost=cost,
     sizes={
         # Few wide layers: the launches of many narrow ones take the host as long as the GPU takes to work them off.
-        "bench": {"texts": 32, "length": 2048, "width": 4096, "layers": 4},
+        "bench": {"texts": 64, "length": 2048, "width": 4096, "layers": 4},
         "cpu": {"texts": 32, "length": 1024, "width": 16, "layers": 1},
         "test": {"texts": 11, "length": 37, "width": 24, "layers": 2},  # the last batch is not whole
     },

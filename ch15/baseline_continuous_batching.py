@@ -90,7 +90,7 @@ def serving(
         here = made[:, None] + (start - 1)
         choose(slice(None), forward(weights, shape, latest[:, None], here, continuing(cache, here))[:, 0])
 
-    decode_again = replayable(decode, prompt.device)  # one launch a step, for some two hundred operators
+    decode_again = replayable(decode, prompt.device)  # one launch a step, for over a hundred operators
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:

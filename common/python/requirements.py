@@ -144,7 +144,7 @@ def reads_directly(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
 
     Some layered filesystems refuse, and so did tmpfs, which takes the flag in newer kernels with only memory behind it.
     """
-    if filesystem(folder.resolve(), mounts.read_text()) == "tmpfs":
+    if filesystem(folder.resolve(), mounts.read_text(errors="replace")) == "tmpfs":
         return False
     with tempfile.NamedTemporaryFile(dir=folder, prefix="benchmark-") as file:
         try:

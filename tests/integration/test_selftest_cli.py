@@ -15,6 +15,7 @@ from common.python.reserve import Reserve
 from common.python.results import PairResult
 from common.python.worker import Worker
 from tools.cli.benchmark_cli import app
+from tools.selftest import sessions
 from tools.selftest import tree as trees
 from tools.selftest.drift import Heater, heater
 from tools.selftest.experiments import REPORT
@@ -66,6 +67,20 @@ def selftest(tree: Tree, only: str) -> tuple[int, str, Path]:
 
 def read(folder: Path, name: str, model: Any) -> Any:
     return model.model_validate_json((folder / name / f"{name}.json").read_text())
+
+
+def test_a_session_leaves_no_files_of_its_workers_behind(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, run = list[tuple[bool, bool]](), sessions.run
+
+    def looked(bench: Bench, laid: trees.Laid, **how: Any) -> PairResult:
+        result = run(bench, laid, **how)
+        workers = laid.root / "workers"
+        left.append((workers.is_dir(), (workers / f"{bench.count:04}").exists()))
+        return result
+
+    monkeypatch.setattr(sessions, "run", looked)
+    selftest(small, "aa")
+    assert left == [(True, False), (True, False)]
 
 
 def test_the_experiments_run_and_leave_every_raw_number(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

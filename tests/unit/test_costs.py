@@ -304,8 +304,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch05:dataloader_workers",
-        {"texts": 32, "length": 2048, "width": 4096, "layers": 4},
-        {"flops": 9126805504, "pcie_bytes": 524288, "host_bytes": 524288, "items": 65536, "unit": "tokens"},
+        {"texts": 64, "length": 2048, "width": 4096, "layers": 4},
+        {"flops": 18253611008, "pcie_bytes": 1048576, "host_bytes": 1048576, "items": 131072, "unit": "tokens"},
     ),
     # two arrays of floats in and one out, one addition an element.
     ("ch06:vector_add_grid", {"n": 10}, {"hbm_bytes": 120, "flops": 10}),

@@ -199,7 +199,7 @@ def test_memory_that_takes_the_flag_is_no_disk(
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, flags, *rest, **how: real(path, flags & ~os.O_DIRECT, *rest, **how))
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"disk / ext4 rw\nx {tmp_path.resolve()} {kind} rw\n")
+    mounts.write_bytes(f"disk / ext4 rw\nx {tmp_path.resolve()} {kind} rw\n".encode() + b"y /mnt/Gr\xfcn ext4 rw\n")
     assert reads_directly(tmp_path, mounts) == reads
 
 

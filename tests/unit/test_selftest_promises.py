@@ -334,6 +334,14 @@ def test_what_is_neither_proof_nor_samples_costs_at_most_a_second(
     assert standings(suites.cost_promises(found)) == expected
 
 
+def test_how_long_a_suite_took_to_open_is_not_said_of_one_that_was_cut_off() -> None:
+    whole = one_pass(2, 0.5, 10)
+    cut_off = whole.model_copy(update={"phases": {"start": 5.0}})
+    told = [said.note or "" for said in suites.cost_promises(Suites(passes=[whole, cut_off]))]
+    assert ["opening the suite took 99.0 s" in note for note in told] == [True, True, False]
+    assert told[2] == "10 pairs; seconds a pair: start 0.50"
+
+
 def test_a_cost_that_was_not_measured_is_not_kept() -> None:
     assert standings(suites.cost_promises(Suites(passes=[]))) == ["not run"]
 

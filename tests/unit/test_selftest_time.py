@@ -96,6 +96,21 @@ def test_what_there_is_so_far_is_not_written_all_the_time(tmp_path: Path, monkey
     assert report.failed == {}
 
 
+def test_after_one_writing_the_next_has_to_wait_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "KEEP_S", 0.5)
+
+    def whole(of: Bench) -> Sessions:
+        time.sleep(0.5)
+        of.keep(Sessions(sessions=[ONE]))
+        of.keep(Sessions(sessions=[ONE, ONE]))
+        kept = Sessions.model_validate_json((tmp_path / "aa" / "aa.json").read_text())
+        assert len(kept.sessions) == 1
+        return kept
+
+    stand_in(monkeypatch, "aa", whole)
+    selftest(bench(tmp_path), "aa").run()
+
+
 def test_what_an_experiment_leaves_of_its_time_the_next_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float] = []
 
@@ -158,6 +173,17 @@ def test_a_process_of_ones_own_is_looked_at_while_it_works(monkeypatch: pytest.M
     with process("import time; time.sleep(60)") as hung:
         assert "was not done after 0 s" in (rivals._wait(hung, 0.1, lambda: None) or "")
         hung.kill()
+
+
+def test_a_process_that_hangs_is_ended_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = tmp_path / "python"
+    hangs.write_text("#!/bin/sh\nexec sleep 20\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(rivals, "sys", SimpleNamespace(executable=str(hangs)))
+    began = time.monotonic()
+    lines, error = rivals.ask(bench(tmp_path), tmp_path, {"task": "others"}, 0.2)
+    assert (lines, time.monotonic() - began < 10) == ([], True)
+    assert "was not done after 0 s and was ended; see " in (error or "")
 
 
 def test_what_the_process_has_written_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import every_kind, manifest, pair, refused, write_run
 
+from common.python.topology import Seat, Topology
 from tools.documentation.suite_results import in_short, keep
 
 US = {"baseline": 400.0, "optimized": 50.0, "peer__lib": 55.0}
@@ -16,6 +17,7 @@ def test_it_is_whole_but_for_samples_proofs_logs_and_the_machines_names(tmp_path
         command=["/home/me/benchmark_cli", "run", "ch7", "--artifacts-dir", "/home/me/a"],
         options={"budget_s": 1.0, "artifacts_dir": "/home/me/a", "resume": "/home/me/a/x"},
         environment={"CUDA_HOME": "/home/me/cuda"},
+        topology=Topology([Seat("GPU-1", "0000:18:00.0", 0, 5, 16, 18)], [["X"]]),
     )
     kept = keep(write_run(tmp_path / "run", [pair(US, log="/home/me/x"), *every_kind()[1:3]], about), [], tmp_path)
     assert [path.relative_to(tmp_path / "docs" / "results" / "h200" / "suite").name for path in kept] == [
@@ -39,6 +41,15 @@ def test_medians_and_the_pairs_without_a_gain_are_named() -> None:
     assert "ch07:doubtful is inconclusive: the speedup reads " in told
     assert "ch07:disturbed is invalid: the control" in told
     assert in_short([refused("failed", "crash", "segfault")]) == ""
+
+
+def test_a_pair_whose_baseline_is_wrong_is_in_no_median() -> None:
+    wrong = {"baseline": {"status": "failed", "verdict": "invalid", "reason": "it is wrong"}}
+    refuted = pair({"baseline": 400.0, "optimized": 200.0, "peer__lib": 100.0}, name="bad", rows=wrong)
+    assert refuted.peer_ratio
+    told = in_short([pair(US), refuted])
+    assert "median 40% of the limit; least 40.0%, ch07:copy" in told
+    assert "median 1.10 of the best peer, over 1 pairs" in told
 
 
 def test_a_second_suite_may_be_in_several_runs_and_what_is_apart_is_listed(tmp_path: Path) -> None:

@@ -192,6 +192,17 @@ def test_alike_are_shape_type_and_every_bit() -> None:
     assert same([]) == []
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 1e-3])
+def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
+    right = torch.tensor([1 + 5j, 2 - 3j], dtype=torch.complex128)
+    narrow = right.to(torch.complex64)
+    assert compare([narrow], [right], [torch.complex64], tolerance).reason is None
+    for wrong in (narrow.real + 0j, narrow.conj().resolve_conj(), narrow + 0.4):
+        assert compare([wrong], [right], [torch.complex64], tolerance).reason
+    assert "complex" in (compare([narrow.real], [right], [torch.float32], tolerance).reason or "")
+    assert compare([narrow.real + 0j], [right.real], [torch.complex64], tolerance).reason is None
+
+
 def test_a_refused_output_has_an_infinite_error_where_none_can_be_measured() -> None:
     for output, reference in ((doubles(NAN), doubles(1)), (doubles(1), doubles(0))):
         assert compare([output], [reference], [output.dtype], TOLERANCE).error == INF

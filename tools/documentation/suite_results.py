@@ -1,8 +1,9 @@
 """What a whole suite gave, kept to be read: `python -m tools.documentation.suite_results RUN [ANOTHER ...]`.
 
-Into docs/results/<gpu>/suite/ go the run's summary.json, summary.csv and summary.md, less samples, proofs, logs and all
-that names a machine and not its kind (host, folders, GPUs' UUIDs); a chart of its speedups; and how it compares with
-another suite, which may be in several runs.
+Into docs/results/<gpu>/suite/ go the run's summary.json, summary.csv and summary.md, less samples, proofs, logs and
+what names a machine and not its kind (host, folders of the command line, environment, GPUs' UUIDs); a chart of its
+speedups; and how it compares with another machine's suite, which may be in several runs. Reasons and notes stay as
+they were told.
 """
 
 import sys
@@ -19,7 +20,7 @@ from common.python.link_plots import standing_alone
 from common.python.markdown import escaped, summary_csv, summary_markdown
 from common.python.report import interval_text, time_text
 from common.python.report_plots import gain_chart
-from common.python.results import PairResult, Summary
+from common.python.results import PairResult, Summary, VariantResult
 from common.python.run_comparison import WARNING, Change, compare_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +67,7 @@ def anonymous(summary: Summary) -> Summary:
     return summary.model_copy(update={"manifest": manifest, "seconds": sum(map(_seconds, pairs)), "pairs": pairs})
 
 
-def _unproven(pair: PairResult) -> list[object]:
+def _unproven(pair: PairResult) -> list[VariantResult]:
     return [row.model_copy(update={"proofs": []}) for row in pair.variants]
 
 
@@ -75,7 +76,7 @@ def _seconds(pair: PairResult) -> float:
 
 
 def in_short(pairs: Sequence[PairResult]) -> str:
-    """The medians that a reader asks for first, and which pairs say nothing, with the reason."""
+    """The medians that a reader asks for first, and which verdicts decide nothing, with the reason."""
     rows = {pair.key: headline_row(pair) for pair in pairs if pair.verdict != "invalid"}
     reached = {key: row.percent_of_limit for key, row in rows.items() if row and row.percent_of_limit is not None}
     peers = [pair.peer_ratio.ratio for pair in pairs if pair.peer_ratio and pair.verdict != "invalid"]
@@ -134,8 +135,10 @@ def _commits(runs: Sequence[Run]) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit((__doc__ or "").strip())
     try:
         for path in keep(Path(sys.argv[1]), [Path(word) for word in sys.argv[2:]], ROOT):
             print(path)
-    except (ValueError, IndexError) as error:
+    except ValueError as error:
         sys.exit(f"suite_results: {error}")

@@ -65,7 +65,8 @@ class Selftest:
     def run(self) -> Report:
         """Run what was chosen; what one experiment leaves of its time is the next ones'.
 
-        What is on disk is whole after each, and half a minute old at most within one, however the process ends.
+        What is on disk is whole after each. Within one it is what `keep` heard, which writes at most every half minute;
+        what was found since is lost if the process is killed.
         """
         until = time.monotonic()
         for name in (name for name in NAMES if name in self.chosen):

@@ -1,4 +1,4 @@
-"""How much each experiment does: the quick form, under two minutes on an H200, and the full one, under twenty."""
+"""How much each experiment does: the quick form, meant for two minutes on an H200, and the full one, for twenty."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ FewOrMany = Literal["quick", "full"]
 class Form:
     """Counts, and the seconds after which an experiment begins nothing new: counts may then be missed, and it says so.
 
-    The seconds are shares of the form's whole time. What an experiment leaves of its own, the later ones have.
+    The seconds are shares of the form's whole time. What an experiment leaves of its own, the later ones have. An
+    experiment's first session and the first quick run of a suite are begun all the same.
     """
 
     name: FewOrMany
-    session_s: float  # sampling budget of a session of A/A
+    session_s: float  # sampling budget of a session of A/A, and of the spin kernel's
     aa_sessions: int  # of each pair
     aa_lanes: int
     planted_sessions: int

@@ -186,7 +186,9 @@ def cost_promises(found: Suites) -> list[Promise]:
         own = {phase: spent for phase, spent in one.phases.items() if phase != OPENING}
         overhead = sum(spent for phase, spent in own.items() if phase not in WORK) / n
         by_phase = ", ".join(f"{phase} {spent / n:.2f}" for phase, spent in own.items())
-        note = f"{n} pairs; seconds a pair: {by_phase}; opening the suite took {one.phases.get(OPENING, 0.0):.1f} s"
+        note = f"{n} pairs; seconds a pair: {by_phase}"
+        if OPENING in one.phases:  # else the run was cut off
+            note += f"; opening the suite took {one.phases[OPENING]:.1f} s"
         if index == 0:
             said.append(_at_most("what is neither proof nor samples, a pair", overhead, MOST_OVERHEAD_S, n, note))
         said.append(_at_most(f"a pair {name}, on average", sum(own.values()) / n, most, n, note))
