@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from common.python.discovery import find_pairs
 from common.python.roster import CONTROL
+from tools.selftest.pairs.ch01 import baseline_planted
 from tools.selftest.tree import (
     CHAPTERS,
     OWN,
@@ -83,3 +85,17 @@ def test_the_parent_imports_neither_torch_nor_a_pair() -> None:
     loaded = set(ast.literal_eval(done.stdout))
     assert "pydantic" in loaded
     assert not loaded & {"torch", "triton", "ch01"}
+
+
+@pytest.mark.parametrize(("share", "cycles"), [(0.0, 4000), (0.005, 5000), (0.2, 44000)])
+def test_a_share_is_planted_beyond_a_wait_that_the_baseline_has_too(
+    share: float, cycles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(baseline_planted, "own_cycles", lambda n: 200_000.0)
+    monkeypatch.setattr(baseline_planted, "load_cuda", lambda file, name: lambda a, out, n, wait: asked.append(wait))
+    baseline_planted.slowed(share, torch.ones(3))()
+    assert asked == [cycles]
+    if share == 0.0:
+        baseline_planted.prepare(torch.ones(3))()
+        assert asked == [cycles] * 2

@@ -57,7 +57,7 @@ def test_a_second_suite_may_be_in_several_runs_and_what_is_apart_is_listed(tmp_p
     b = write_run(tmp_path / "b", [pair({**US, "optimized": 60.0})], manifest(git_commit="def456"))
     c = write_run(tmp_path / "c", [pair({**US, "optimized": 51.0}, name="other")], manifest(git_commit="def456"))
     page = keep(a, [b, c], tmp_path)[-1].read_text()
-    assert "A is of commit abc123, B of def456" in page
+    assert "A is of commit abc123 and has 3 pairs, B is of def456 and has 2 of them." in page
     assert "of 6 variants timed on the device, 5." in page
     listed = [line for line in page.splitlines() if line.startswith("| ch07")]
     assert len(listed) == 1

@@ -104,10 +104,12 @@ def comparison_page(run: Run, others: Sequence[Run]) -> str:
     timed = [(one, one.a_us, one.b_us) for one in changes if one.a_us and one.b_us]
     apart = [entry for entry in timed if _apart(entry)]
     clocks = {pair.key: pair.clock for pair in run.summary.pairs}
+    also = clocks.keys() & {pair.key for other in others for pair in other.summary.pairs}
     a, b = (_commits(side) for side in ([run], others))
     parts = [
         "# One suite on two machines of one kind",
-        f"A is of commit {a}, B of {b}. {WARNING[0].upper()}{WARNING[1:]}.",
+        f"A is of commit {a} and has {len(clocks)} pairs, B is of {b} and has {len(also)} of them. "
+        f"{WARNING[0].upper()}{WARNING[1:]}.",
         f"Median times that agree within {SAME:.0%}: "
         + ", ".join(
             f"of {len(there)} variants timed {where}, {len(there) - sum(map(_apart, there))}"
