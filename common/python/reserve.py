@@ -1,10 +1,10 @@
-"""The next pair's worker, started while the present pair is loaded, compiled and proven: nothing is timed then.
+"""The next pair's workers, started while the present pair is loaded, compiled and proven: nothing is timed then.
 
 On an H200 it takes 0.8 s until a fresh process has a CUDA context and the kernels that every proof needs. In reserve it
 rehearses, a small proof of the harness's own, and then sleeps. If it is not done when the present pair is to be timed,
 it is stopped (SIGSTOP), and goes on when that pair has been profiled as well. Nothing of the present pair is in it: it
-comes from the forkserver, as every worker does. One that dies or does not get ready is given up, and its pair hires as
-if there had been none.
+comes from the forkserver, as every worker does, or is a fresh interpreter, of which an isolated pair has one for each
+variant. One that dies or does not get ready is given up, and its pair hires as if there had been none.
 """
 
 import contextlib
@@ -20,66 +20,70 @@ REHEARSE, ANSWER = "rehearse", "describe"  # all that a worker in reserve is ask
 
 
 class Reserve:
-    """At most one worker: none where none is wanted, or when it has been taken or given up."""
+    """At most `count` workers: none where none is wanted, or when they have been taken or given up."""
 
-    def __init__(self, pair: str = "", hire: Callable[[], Worker] | None = None) -> None:
-        """Have `hire` start it for the pair with this key, and it rehearse."""
+    def __init__(self, pair: str = "", hire: Callable[[int], Worker] | None = None, count: int = 1) -> None:
+        """Have `hire(index)` start those of the pair with this key, and them rehearse."""
         self.pair = pair
-        self._worker: Worker | None = None
+        self._workers: dict[int, Worker] = {}
         self._busy, self._halted, self._deadline = True, False, time.monotonic() + READY_S
-        if hire is not None:
+        if hire is None:
+            return
+        for index in range(count):
             with contextlib.suppress(OSError, EOFError):  # the pair itself will tell what keeps a worker from starting
-                self._worker = hire()
-                self._worker.ask(REHEARSE)
+                self._workers[index] = hire(index)
+                self._workers[index].ask(REHEARSE)
 
     def halt(self) -> None:
-        """Have it at work no more, until `go_on`: whatever it does now would be in the times of the present pair."""
-        if self._worker is not None and self._busy:
-            self._halted = self._worker.halt()
-            if not self._halted:
-                self.settle()  # it has hardly been forked
+        """Have them at work no more, until `go_on`: whatever they do now would be in the times of the present pair."""
+        if self._workers and self._busy:
+            self._halted = True
+            if not all(worker.halt() for worker in self._workers.values()):
+                self.settle()  # one has hardly been started
 
     def go_on(self) -> None:
-        """Let it finish what `halt` interrupted."""
-        if self._worker is not None and self._halted:
+        """Let them finish what `halt` interrupted."""
+        if self._halted:
             self._halted, self._deadline = False, time.monotonic() + READY_S
-            self._worker.go_on()
+            for worker in self._workers.values():
+                worker.go_on()
 
     def settle(self, deadline: float = math.inf) -> None:
-        """Return when it is done: ready, or given up because of an error or the time, a monotonic one."""
+        """Return when they are done: each is ready, or given up because of an error or the time, a monotonic one."""
         self.go_on()
-        if self._worker is not None and self._busy:
-            self._hear(self._worker, min(deadline, self._deadline) - time.monotonic())
+        if self._busy:
+            for index in list(self._workers):
+                self._hear(index, min(deadline, self._deadline) - time.monotonic())
             self._busy = False
 
-    def take(self, deadline: float = math.inf) -> Worker | None:
-        """The worker, ready for its pair; None if there is none, or none that still answers."""
+    def take(self, index: int, deadline: float = math.inf) -> Worker | None:
+        """The worker with this index, ready for its pair; None if there is none, or it does not answer any more."""
         self.settle(deadline)
-        if self._worker is not None:
-            self._worker.ask(ANSWER)
-            self._hear(self._worker, min(deadline - time.monotonic(), ANSWER_S))
-        worker, self._worker = self._worker, None
-        return worker
+        if index in self._workers:
+            self._workers[index].ask(ANSWER)
+            self._hear(index, min(deadline - time.monotonic(), ANSWER_S))
+        return self._workers.pop(index, None)
 
-    def _hear(self, worker: Worker, timeout_s: float) -> None:
+    def _hear(self, index: int, timeout_s: float) -> None:
+        worker = self._workers[index]
         try:
             worker.answer(timeout_s)
         except WorkerError as error:
-            self.close()
+            del self._workers[index]
+            worker.kill()
             with contextlib.suppress(OSError), worker.log.open("a") as log:
                 log.write(f"the worker that was started ahead of its pair was given up: {error.reason}\n")
 
     def pids(self) -> set[int]:
-        """Those of its processes that may be seen on the GPU."""
-        return self._worker.pids() if self._worker is not None else set()
+        """Those of their processes that may be seen on the GPU."""
+        return set().union(*(worker.pids() for worker in self._workers.values()))
 
     def close(self) -> bool:
-        """End the worker, which has run nobody's code and is not asked; whether there was one."""
-        worker = self._worker
-        if worker is not None:
+        """End those workers, which have run nobody's code and are not asked; whether there were any."""
+        workers, self._workers = self._workers, {}
+        for worker in workers.values():
             worker.kill()
-            self._worker = None
-        return worker is not None
+        return bool(workers)
 
 
 NOBODY = Reserve()

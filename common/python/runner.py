@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 
 from common.python import journal, lock, manifest, resume
@@ -176,14 +175,17 @@ class Suite:
         return result if timed or checked else idle(result), timed, checked
 
     def _reserve(self, later: Sequence[Pair]) -> Reserve:
-        """A worker for the next of these that has any to do, if that is one process, forked from the forkserver."""
+        """The workers of the next of these that has any to do, unless they are ranks, which hold several GPUs."""
         pair = next((pair for pair in later if any(self._opened(pair)[1:])), None)
-        if pair is None or pair.isolated or pair.gpus > 1 or self.options.cold_start or self.options.launch.follows:
+        if pair is None or pair.gpus > 1 or self.options.cold_start or self.options.launch.follows:
             return NOBODY
+        result, timed, checked = self._opened(pair)
         settings = self._settings(pair)
         if settings.monitor is not None and not settings.monitor.shared():
             return NOBODY
-        return Reserve(pair.key, partial(settings.hire, pair))
+        count = len(Roster(result, timed, checked).modules()) if pair.isolated else 1
+        fresh = pair.isolated and bool(timed)
+        return Reserve(pair.key, lambda index: settings.hire(pair, index, fresh), count)
 
     def _settings(self, pair: Pair) -> Settings:
         return Settings(

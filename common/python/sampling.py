@@ -4,6 +4,7 @@ A block holds each variant twice, mirrored (a b c c b a), so that a drift that i
 ratio. Device samples follow each other without a gap and are read once at the end of the block.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Sampler:
     clock: Clock
     headline: ClockName
     delays: dict[str, float] = field(default_factory=dict)
+    hosts: dict[str, float] = field(default_factory=dict)  # longest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
 
     def on_device(self) -> bool:
@@ -95,6 +97,7 @@ class Sampler:
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
+        self.hosts[name] = max(self.hosts.get(name, 0.0), reading.host_us / count)
         return reading
 
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
@@ -115,7 +118,8 @@ class Sampler:
     def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:
         assert isinstance(self.clock, GpuClock)
         pending = self.clock.device(step or prep.variants[name].step, count, self.delays[name])
-        if pending.late and self.delays[name] < MOST_DELAYS * pending.host_us:
+        host_us = min(pending.host_us, count * self.hosts.get(name, math.inf))  # a step that waits sits out the delay
+        if pending.late and self.delays[name] < MOST_DELAYS * host_us:
             self.delays[name] *= 1.5
         return pending
 

@@ -109,7 +109,7 @@ class Session:
 
     def _hire(self, index: int, fresh: bool) -> Worker:
         fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
-        return self.settings.ahead.take(self.deadline) or self.settings.hire(self.pair, index, fresh)
+        return self.settings.ahead.take(index, self.deadline) or self.settings.hire(self.pair, index, fresh)
 
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""

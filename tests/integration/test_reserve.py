@@ -152,7 +152,7 @@ def test_a_reserve_that_is_not_ready_in_time_is_given_up(watched: Watched, monke
     ahead = suite._reserve(suite.pairs)
     [worker] = watched.workers["ch01:a"]
     ahead.settle()
-    assert ahead.take() is None
+    assert ahead.take(0) is None
     assert "given up: no answer within" in worker.log.read_text()
 
 
@@ -166,12 +166,12 @@ def test_a_reserve_whose_pair_is_gone_serves_no_other(watched: Watched) -> None:
 
 
 def test_a_reserve_that_cannot_start_is_none(tree: Tree) -> None:
-    def hire() -> Worker:
+    def hire(index: int) -> Worker:
         raise OSError("no process more")
 
     nobody = Reserve("ch01:a", hire)
     nobody.settle()
-    assert nobody.take() is None
+    assert nobody.take(0) is None
     assert nobody.pids() == set()
 
 
@@ -198,21 +198,44 @@ def test_a_pair_that_fills_the_memory_has_it_to_itself(watched: Watched, refused
     """The reserve, which holds a context, is given back, and only then do variants that do not fit run in turns."""
     watched.tree.pair("ch01:a", padded=FULL.format(refused=refused), optimized=HONEST)
     watched.tree.pair("ch01:b")
-    held: list[Worker | None] = []
-    watched.on["warm-up", "ch01:a"] = lambda: held.append(watched.suite.reserve._worker)
+    held: list[dict[int, Worker]] = []
+    watched.on["warm-up", "ch01:a"] = lambda: held.append(watched.suite.reserve._workers)
     done = watched.run("ch1")
-    assert held == [None]
+    assert held == [{}]
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert any("do not fit in memory together" in note for note in watched.tree.result("ch01:a").notes) == turns
     assert watched.hires("ch01:b") == 2
 
 
+def test_each_variant_of_an_isolated_pair_has_its_own_interpreter_in_reserve(watched: Watched) -> None:
+    noting = doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))")
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", fields="isolated=True,", optimized=noting)
+    seen: list[int] = []
+    watched.on["done", "ch01:a"] = lambda: seen.extend(worker.pid for worker in watched.workers["ch01:b"])
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert watched.hires("ch01:b") == len(set(seen)) == 3, "baseline, optimized and control"
+    assert int((watched.tree.root / "ch01" / "optimized_b.py.pid").read_text()) in seen
+    assert all(worker._process._start_method == "spawn" for worker in watched.workers["ch01:b"])
+
+
+def test_of_several_in_reserve_only_the_one_that_died_is_replaced(watched: Watched) -> None:
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", fields="isolated=True,")
+    watched.on["done", "ch01:a"] = lambda: os.kill(watched.workers["ch01:b"][1].pid, signal.SIGKILL)
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert watched.hires("ch01:b") == 4
+    assert "was killed by SIGKILL" in watched.tree.result("ch01:b").log
+
+
 @pytest.mark.parametrize(
     ("fields", "options"),
-    [("isolated=True,", {}), ("gpus=2,", {}), ("", {"cold_start": True})],
-    ids=["isolated", "ranks", "cold start"],
+    [("gpus=2,", {}), ("gpus=2, isolated=True,", {}), ("", {"cold_start": True})],
+    ids=["ranks", "isolated ranks", "cold start"],
 )
-def test_what_is_not_one_forked_process_has_no_reserve(tree: Tree, fields: str, options: dict[str, Any]) -> None:
+def test_ranks_and_cold_starts_have_no_reserve(tree: Tree, fields: str, options: dict[str, Any]) -> None:
     tree.pair("ch01:a", fields=fields)
     suite = tree.open("ch1", **options)
     suite.scratch = tree.root / "scratch"

@@ -5,7 +5,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -321,6 +321,19 @@ def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     assert sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None).late == 3
     assert clock.delays == [10.0, 11.0, 11.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
+
+
+def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself(tmp_path: Path) -> None:
+    class Waiting(ScriptedGpu):
+        def device(self, step: Step, count: int, delay_us: float) -> Pending:
+            return replace(super().device(step, count, delay_us), host_us=4.0 * count + delay_us)  # type: ignore[type-var]
+
+    clock = Waiting(lambda name, nth: 10.0, late=lambda index: True)
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")
+    sampler.warm(prep, ["a"], 0.0, lambda who, what: None)
+    for count in (1, 1, 8):
+        sampler.block(prep, ["a"] * 20, count, [], lambda who, what: None)
+        assert sampler.delays["a"] <= max(1.5 * 4.0 * count + SLACK_US, 1.5 * 3 * 4.0 * count)
 
 
 @pytest.mark.parametrize(
