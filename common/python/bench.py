@@ -29,12 +29,7 @@ class Bench:
     """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
 
     def __init__(
-        self,
-        root: Path,
-        scratch: Path,
-        settings: dict[str, Any],
-        at: Callable[[str, str], None],
-        ranks: Ranks = ALONE,
+        self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None], ranks: Ranks = ALONE
     ) -> None:
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
         share_kernels()
@@ -244,6 +239,7 @@ class Bench:
             "samples": [sample.model_dump() for sample in taken.samples],
             "walls": [sample.model_dump() for sample in taken.walls],
             "late": taken.late,
+            "retaken": taken.retaken,
             "proofs": _dump(taken.proofs),
             "proof_s": taken.proof_s,
         }

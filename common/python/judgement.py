@@ -183,6 +183,9 @@ def _notes(result: PairResult) -> list[str]:
     late = sum(block.late for block in result.blocks)
     if samples and late > LATE_SHARE * samples:
         notes.append(f"in {late} of {samples} device samples the host was late: its time is in them")
+    retaken = sum(block.retaken for block in result.blocks)
+    if retaken > LATE_SHARE * samples:
+        notes.append(f"{retaken} device samples for which the host was late were taken again, beside {samples} kept")
     if result.discarded_blocks:
         why = sorted({block.discarded for block in result.blocks if block.discarded})
         notes.append(f"{result.discarded_blocks} of {len(result.blocks)} blocks discarded: {', '.join(why)}")

@@ -92,6 +92,7 @@ class Block(Model):
     telemetry: Telemetry | None = Field(default=None, description="of several GPUs, the worst of each reading")
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
+    retaken: int = Field(default=0, description="more of those, taken again and left out")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
 

@@ -35,6 +35,7 @@ class BlockTaken:
     samples: list[Sample]
     walls: list[Sample]
     late: int  # device samples that began before the host had enqueued them whole
+    retaken: int  # others that did, and were taken again
     proofs: dict[str, list[Proof]]
     proof_s: float  # spent on proving, which is no sampling time
 
@@ -48,6 +49,7 @@ class Sampler:
     delays: dict[str, float] = field(default_factory=dict)
     hosts: dict[str, float] = field(default_factory=dict)  # longest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
+    retaken: int = 0
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -110,7 +112,7 @@ class Sampler:
         pending = self._enqueue(prep, name, count, step)
         again = RETAKES if step is None and prep.ranks.size == 1 and (name, count) in self.timely else 0
         while pending.late and again:
-            pending, again = self._enqueue(prep, name, count, step), again - 1
+            pending, again, self.retaken = self._enqueue(prep, name, count, step), again - 1, self.retaken + 1
         if not pending.late:
             self.timely.add((name, count))
         return pending
@@ -127,7 +129,7 @@ class Sampler:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[tuple[str, Pending | Reading]] = []
         proofs: dict[str, list[Proof]] = {}
-        proof_s, meanwhile = 0.0, None
+        proof_s, meanwhile, self.retaken = 0.0, None, 0
         trial: Trial | None = None
         for index, name in enumerate(order):
             at(name, "timing")
@@ -160,7 +162,7 @@ class Sampler:
         alone = dict.fromkeys(order) if self.on_device() else []
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
         samples = [_sample(name, reading, count) for name, reading in readings]
-        return BlockTaken(samples, walls, late, proofs, proof_s)
+        return BlockTaken(samples, walls, late, self.retaken, proofs, proof_s)
 
     def floor_us(self) -> float:
         """What an empty step reads on the headline clock."""

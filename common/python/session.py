@@ -211,6 +211,7 @@ class Session:
                 samples=[Sample(**sample) for sample in answer["samples"]],
                 walls=[Sample(**sample) for sample in answer["walls"]],
                 late=answer["late"],
+                retaken=answer["retaken"],
                 paces=answer["paces"],
                 telemetry=telemetry,
                 gpus=gpus if len(gpus) > 1 else [],

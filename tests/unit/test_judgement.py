@@ -365,6 +365,14 @@ def test_more_than_a_twentieth_of_late_samples_is_noted(late: int, noted: bool) 
     assert judge(result, PEAKS).notes == ([text] if noted else [])
 
 
+@pytest.mark.parametrize(("retaken", "noted"), [(2, False), (3, True)])
+def test_more_than_a_twentieth_of_samples_taken_again_is_noted(retaken: int, noted: bool) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks[5].retaken = retaken
+    text = "3 device samples for which the host was late were taken again, beside 48 kept"
+    assert judge(result, PEAKS).notes == ([text] if noted else [])
+
+
 def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
     result = pair({BASE: 100.0, OPT: 50.0})
     spoilt = blocks({BASE: 100.0, OPT: 900.0, CONTROL: 100.0}, discarded="thermal slowdown")

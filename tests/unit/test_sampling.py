@@ -355,6 +355,7 @@ def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_before(
     )
     assert "".join(name for name, _ in clock.script.seen[:-2]) == seen
     assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba", kept)
+    assert taken.retaken == len(seen) - 4
     assert [s.device_us for s in taken.samples if s.variant == "b"] == [10.0, 10.0 + seen.count("b") - 1]
 
 
