@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from common.python.leaving import AT_ONCE, Leaving
 from common.python.results import AFTER
 from common.python.worker import Worker
 
@@ -110,9 +111,11 @@ class Crew:
     def logs(self) -> str:
         return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
 
-    def dismiss(self) -> None:
-        Worker.close_all([worker for worker, _ in self._workers])
-        self._log += "".join(worker.log_tail() for worker, _ in self._workers)
+    def dismiss(self, leaving: Leaving = AT_ONCE) -> None:
+        """End the workers. Until `leaving` has settled, their processes may still be there."""
+        workers = [worker for worker, _ in self._workers]
+        leaving.see_off(workers)
+        self._log += "".join(worker.log_tail() for worker in workers)
         self._workers = []
 
 

@@ -21,6 +21,7 @@ from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
 from common.python.launch import ONE_HOST, Launch
+from common.python.leaving import Leaving
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.opening import open_machine
@@ -88,6 +89,7 @@ class Suite:
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
     reserve: Reserve = NOBODY  # the worker of the next pair
+    leaving: Leaving = field(default_factory=Leaving)  # that of the last one
 
     def run(self) -> Summary:
         """Run what is missing. Raises OSError, naming the file, where a result cannot be written."""
@@ -102,6 +104,7 @@ class Suite:
                 stopped = INTERRUPTED
             finally:
                 self.reserve.close()
+                self.leaving.settle()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         summary = Summary(
             manifest=self.manifest,
@@ -175,17 +178,9 @@ class Suite:
         return result if timed or checked else idle(result), timed, checked
 
     def _reserve(self, later: Sequence[Pair]) -> Reserve:
-        """The workers of the next of these that has any to do, unless they are ranks, which hold several GPUs."""
+        """The workers of the next of these that has any to do."""
         pair = next((pair for pair in later if any(self._opened(pair)[1:])), None)
-        if pair is None or pair.gpus > 1 or self.options.cold_start or self.options.launch.follows:
-            return NOBODY
-        result, timed, checked = self._opened(pair)
-        settings = self._settings(pair)
-        if settings.monitor is not None and not settings.monitor.shared():
-            return NOBODY
-        count = len(Roster(result, timed, checked).modules()) if pair.isolated else 1
-        fresh = pair.isolated and bool(timed)
-        return Reserve(pair.key, lambda index: settings.hire(pair, index, fresh), count)
+        return NOBODY if pair is None else self._settings(pair).in_reserve(pair, Roster(*self._opened(pair)))
 
     def _settings(self, pair: Pair) -> Settings:
         return Settings(
@@ -208,6 +203,7 @@ class Suite:
             further_monitors=self._further_monitors(pair),
             launch=self.options.launch,
             progress=self.show,
+            leaving=self.leaving,
         )
 
     def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:

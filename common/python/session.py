@@ -79,9 +79,8 @@ class Session:
         finally:
             self.settings.reserve.go_on()
             if self.crew is not None:
-                started = time.monotonic()
-                self.crew.dismiss()
-                self.result.seconds["end"] = time.monotonic() - started
+                with self._phase("end"):
+                    self.crew.dismiss(self.settings.way_out())
                 self.result.log = self.crew.logs()
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
         return judge(self.result, self.settings.peaks)
@@ -160,8 +159,8 @@ class Session:
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
-        if index == 0 and compiles(self.pair):  # what it compiles may time kernels against each other
-            self.settings.reserve.settle(self.deadline)
+        if index == 0:
+            self.settings.make_way(compiles(self.pair), self.deadline)
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             names = _proven(self.roster.active())

@@ -8,9 +8,11 @@ from typing import Any
 
 from common.python.discovery import Pair
 from common.python.launch import ONE_HOST, Launch
+from common.python.leaving import AT_ONCE, Leaving
 from common.python.performance_targets import Peaks
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import PairResult, Telemetry
+from common.python.roster import Roster
 from common.python.schedule import BUDGET_S
 from common.python.telemetry import Monitor
 from common.python.worker import Worker
@@ -49,11 +51,33 @@ class Settings:
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     ahead: Reserve = NOBODY  # this pair's worker, if it was started ahead
     reserve: Reserve = NOBODY  # the next pair's, which must not be at work while anything is timed
+    leaving: Leaving = AT_ONCE  # sees this pair's worker off; the last pair's must be gone by then
 
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """Start a worker of this pair."""
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
         return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
+
+    def in_reserve(self, pair: Pair, roster: Roster) -> Reserve:
+        """The workers of a pair that comes next, unless they are ranks, which hold several GPUs."""
+        if pair.gpus > 1 or self.cold_start or self.launch.follows or not self.shared():
+            return NOBODY
+        count = len(roster.modules()) if pair.isolated else 1
+        return Reserve(pair.key, lambda index: self.hire(pair, index, pair.isolated and bool(roster.timed)), count)
+
+    def shared(self) -> bool:
+        """Whether workers of several pairs may be on the device."""
+        return self.monitor is None or self.monitor.shared()
+
+    def way_out(self) -> Leaving:
+        """Who sees this pair's worker off: beside the next one's, if that may be."""
+        return self.leaving if self.shared() else AT_ONCE
+
+    def make_way(self, compiles: bool, deadline: float) -> None:
+        """Wait until the last pair's worker is gone and, where compiling may time kernels, the next one's is ready."""
+        self.leaving.settle()
+        if compiles:
+            self.reserve.settle(deadline)
 
     def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
         """What NVML sees now on each GPU of the pair; `own` gives the processes of its session."""

@@ -156,22 +156,16 @@ class Worker:
         """Which variant was at work, and on what."""
         return self._board.read(1 if self._board.ranks else 0)[1:3]
 
-    @staticmethod
-    def close_all(workers: "list[Worker]") -> None:
-        """Let the processes end by themselves, which frees their semaphores, and end what they started.
+    def part(self) -> None:
+        """Tell it to end by itself. If it is still at work it would not hear of it, and is killed."""
+        self._channel.close()
+        if self._at_work:
+            self._process.terminate()
 
-        Those that are still at work would not hear of it: they are killed. All end side by side, however many hang.
-        """
-        deadline = time.monotonic() + CLOSE_S
-        for worker in workers:
-            worker._channel.close()
-            if worker._at_work:
-                worker._process.terminate()
-        for worker in workers:
-            worker._process.join(max(0.0, deadline - time.monotonic()))
-            worker._process.terminate()
-        for worker in workers:
-            worker.kill()
+    def await_end(self, deadline: float) -> None:
+        """Wait for the end of one that has been told, until `deadline`, a monotonic time; then have it killed."""
+        self._process.join(max(0.0, deadline - time.monotonic()))
+        self._process.terminate()
 
     def halt(self) -> bool:
         """Stop the process until `go_on`. False if it has not said yet which one it is."""

@@ -21,7 +21,7 @@ LAYERS = {
     "mechanism": "discovery worker channel crew bench preparation compile_facts compile_caches compilers "
     "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
     "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
-    "compilation triton_targets memory_history profiled_step reserve rehearsal",
+    "compilation triton_targets memory_history profiled_step reserve leaving rehearsal",
     "story": "runner session settings assignment ahead resume schedule roster judgement expectations "
     "benchmark_comparison report markdown display listing overview sources markup report_html report_plots plot_labels "
     "report_sources junit publish checks verify_report link_plots verify doctor peak_display build_report "

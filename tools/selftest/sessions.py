@@ -15,6 +15,7 @@ from common.python.assignment import assign
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
 from common.python.judgement import FEWEST_ROUNDS
+from common.python.leaving import Leaving
 from common.python.machine import Machine
 from common.python.requirements import arch_of
 from common.python.reserve import NOBODY, Reserve
@@ -49,6 +50,7 @@ class Bench:
     deadline: float = math.inf  # of the experiment that is at work, a monotonic time
     count: int = field(default=0)  # sessions so far, which makes each one's seed its own
     reserve: Reserve = NOBODY  # the worker of the next session
+    leaving: Leaving = field(default_factory=Leaving)  # that of the last one
     keep: Callable[[Model], None] = lambda found: None  # hears what an experiment has found so far
 
     @property
@@ -71,6 +73,7 @@ class Bench:
         finally:
             self.deadline = math.inf
             self.reserve.close()
+            self.leaving.settle()
 
 
 def runnable(bench: Bench, laid: Laid) -> str | None:
@@ -128,11 +131,10 @@ def run(
 
 def _reserve(bench: Bench, later: Laid | None) -> Reserve:
     """A worker for the session that comes next, where two processes may be on the device."""
-    monitor = Monitor.open(bench.uuid) if bench.uuid else None
-    if later is None or (monitor is not None and not monitor.shared()):
+    if later is None:
         return NOBODY
     settings = _settings(bench, later, bench.count + 1)
-    return Reserve(later.pair.key, partial(settings.hire, later.pair))
+    return Reserve(later.pair.key, partial(settings.hire, later.pair)) if settings.shared() else NOBODY
 
 
 def _settings(
@@ -154,6 +156,7 @@ def _settings(
         prove_at=(),
         ahead=ahead,
         reserve=bench.reserve,
+        leaving=bench.leaving,
     )
 
 

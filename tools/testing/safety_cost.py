@@ -6,10 +6,10 @@ A suite runs the pairs, and what it asks of their workers is noted. Then this pr
 the pairs at hand, does the same by itself: inputs, proofs, warm-up and samples, with the same counts. The difference is
 what it costs to start a process for each pair, to talk to it, to end it with all that it started, and to write files.
 
-All of a pair's time counts, from when it is begun until its files are written. While a pair is loaded, proven and
-ended, but not while it is timed or profiled, the next one's worker gets ready (`reserve`); what that did not suffice
-for is in the next one's figure. The first pair of a suite had no worker in reserve, and pays for it all. So the figure
-is a mean over the pairs of a suite, the first included: name eight or more. Isolated variants have an interpreter each,
+All of a pair's time counts, from when it is begun until its files are written. While a pair is loaded and proven, but
+not while it is timed or profiled, the last one's worker ends (`leaving`) and the next one's gets ready (`reserve`); what
+that did not suffice for is in this and in the next one's figure. The first pair of a suite had no worker in reserve,
+and the last waits for its own to end. So the figure is a mean over all pairs of a suite: name eight or more. Isolated variants have an interpreter each,
 which costs seconds, and one process compiles with torch.compile only once, however often it repeats: name none of
 those. Exit code 1 above 0.4 s.
 """
@@ -81,7 +81,8 @@ def noted(suite: Suite) -> list[tuple[PairResult, float, Commands]]:
     """Run a suite: of each pair its result, its seconds and what was asked of its worker for its own sake."""
     done: list[tuple[PairResult, float, Commands]] = []
     commands: Commands = []
-    ask, started = Worker.ask, time.monotonic()
+    begun: dict[str, float] = {}  # by pair, from the first that is heard of it
+    ask = Worker.ask
 
     def note(worker: Worker, command: str, **arguments: Any) -> None:
         if command not in (REHEARSE, ANSWER):
@@ -89,14 +90,15 @@ def noted(suite: Suite) -> list[tuple[PairResult, float, Commands]]:
         ask(worker, command, **arguments)
 
     def show(phase: str, result: PairResult) -> None:
-        nonlocal started
-        if phase == "start":
-            started = time.monotonic()
+        if phase == "start" and result.key not in begun:
+            begun[result.key] = time.monotonic()
             commands.clear()
         elif phase == "done":
             if result.status != "measured":
                 raise RuntimeError(f"{result.key} is {result.status} here: {result.reason}")
-            done.append((result, time.monotonic() - started, list(commands)))
+            if len(begun) == len(suite.pairs):
+                suite.leaving.settle()  # no next pair waits for the end of this one's worker
+            done.append((result, time.monotonic() - begun[result.key], list(commands)))
 
     suite.folder.mkdir()
     suite.show = show
