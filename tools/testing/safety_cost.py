@@ -7,11 +7,11 @@ the pairs at hand, does the same by itself: inputs, proofs, warm-up and samples,
 what it costs to start a process for each pair, to talk to it, to end it with all that it started, and to write files.
 
 All of a pair's time counts, from when it is begun until its files are written. While a pair is loaded and proven, but
-not while it is timed or profiled, the last one's worker ends (`leaving`) and the next one's gets ready (`reserve`); what
-that did not suffice for is in this and in the next one's figure. The first pair of a suite had no worker in reserve,
-and the last waits for its own to end. So the figure is a mean over all pairs of a suite: name eight or more. Isolated variants have an interpreter each,
-which costs seconds, and one process compiles with torch.compile only once, however often it repeats: name none of
-those. Exit code 1 above 0.4 s.
+not while it is timed or profiled, the last one's worker ends (`leaving`) and the next one's gets ready (`reserve`);
+what that did not suffice for is in this and in the next one's figure. The first pair of a suite had no worker in
+reserve, and the last waits for its own to end. So the figure is a mean over all pairs of a suite: name eight or more.
+Isolated variants have an interpreter each, which costs seconds, and one process compiles with torch.compile only once,
+however often it repeats: name none of those. Exit code 1 above 0.4 s.
 """
 
 import argparse
