@@ -47,7 +47,7 @@ class Sampler:
     clock: Clock
     headline: ClockName
     delays: dict[str, float] = field(default_factory=dict)
-    hosts: dict[str, float] = field(default_factory=dict)  # longest time of a step on the host with no delay before it
+    hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
     retaken: int = 0
 
@@ -99,7 +99,7 @@ class Sampler:
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
-        self.hosts[name] = max(self.hosts.get(name, 0.0), reading.host_us / count)
+        self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
         return reading
 
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:

@@ -384,6 +384,9 @@ class Gauge:
         self.own = own
         return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
 
+    def shared(self) -> bool:
+        return True
+
 
 def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign(tmp_path: Path) -> None:
     first, second = Gauge(1980.0), Gauge(600.0)

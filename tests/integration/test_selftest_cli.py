@@ -86,8 +86,8 @@ def test_a_session_leaves_no_files_of_its_workers_behind(small: Tree, monkeypatc
 def test_the_experiments_run_and_leave_every_raw_number(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead, take = list[tuple[str, bool]](), Reserve.take
 
-    def noted(self: Reserve, deadline: float = math.inf) -> Worker | None:
-        worker = take(self, deadline)
+    def noted(self: Reserve, index: int, deadline: float = math.inf) -> Worker | None:
+        worker = take(self, index, deadline)
         ahead.append((self.pair, worker is not None))
         return worker
 
