@@ -146,6 +146,9 @@ def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> 
         if escaped > ESCAPE_SLACK_US + ESCAPE_SHARE * device:
             return f"{escaped:.0f} us of work went on after the step's own stream was done: it escaped the clock"
     busy = row.why.busy_us if row.why else None
+    if busy is not None and any(block.gpus for block in result.blocks):
+        # in a profile no delay hides the hosts, and several ranks are busy with waiting for each other's
+        device = max([device, median(s.wall_us or 0.0 for s in walls)] if walls else [device])
     if busy is not None and busy > 1.5 * device + ESCAPE_SLACK_US:
         return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
     return None

@@ -228,6 +228,20 @@ def test_a_device_may_be_busy_for_half_as_long_again_and_30_us(busy_us: float | 
     assert judge(result, PEAKS).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("busy_us", "gpus", "verdict"), [(174.0, 2, "faster"), (176.0, 2, "invalid"), (174.0, 0, "invalid")]
+)
+def test_ranks_that_wait_for_each_others_hosts_in_a_profile_let_nothing_escape(
+    busy_us: float, gpus: int, verdict: str
+) -> None:
+    """Seen on two H200s: 174 us in a profile for an all-reduce that reads 89 us."""
+    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us))
+    for block in result.blocks:
+        block.gpus = [Telemetry()] * gpus
+        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=96.7, host_us=70.0)]
+    assert judge(result, PEAKS).verdict == verdict
+
+
 def test_work_outside_the_stream_is_what_an_end_to_end_clock_measures() -> None:
     result = pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end")
     result = with_row(result, OPT, why=Why(busy_us=500.0))
