@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from common.python.machine import Machine
-from common.python.results import Manifest
+from common.python.results import Interval, Manifest, Verdict
 from tools.selftest import command, page
 from tools.selftest.binomial import at_least, fewest
 from tools.selftest.drift import HEATED
 from tools.selftest.experiments import REPORT, broken, nothing_ran
 from tools.selftest.forms import FORMS, FULL, QUICK
-from tools.selftest.models import NAMES, Name, Promise, Report, Standing
+from tools.selftest.models import NAMES, Name, Outcome, Promise, Report, Session, Sessions, Standing
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "# Evidence\n\n<!-- results:begin -->\n<!-- results:end -->\n"
@@ -71,6 +71,36 @@ def test_selftests_are_merged_and_the_later_one_wins(root: Path) -> None:
     assert (root / "docs/results/h200/selftest_aa.svg").read_text() == "<svg>aa</svg>"
     assert "(results/h200/selftest_aa.svg)" in aa
     assert page.current(text, root) == text
+
+
+def session(number: int, verdict: Verdict) -> Session:
+    low, high = (1.0, 1.2) if verdict == "same" else (1.1, 1.2)
+    told = Outcome(
+        pair="ch01:a", session=number, above="baseline", below="control", rounds=[0.1] * 4, verdict=verdict,
+        interval=Interval(ratio=1.1, low=low, high=high, rounds=4),
+    )  # fmt: skip
+    return Session(pair="ch01:a", number=number, seconds=1.0, phases={}, outcomes=[told])
+
+
+def test_sessions_of_selftests_that_are_published_together_are_judged_together(root: Path) -> None:
+    folders = []
+    for place, commit, false in (("a", "1" * 40, 0), ("b", "2" * 40, 9), ("c", "2" * 40, 1)):
+        folders.append(written(root / place, report("aa", commit=commit)))
+        verdicts: list[Verdict] = ["faster"] * false + ["same"] * (70 - false)
+        found = Sessions(sessions=[session(number, verdict) for number, verdict in enumerate(verdicts)])
+        (folders[-1] / "aa" / "aa.json").write_text(found.model_dump_json())
+    page.publish(folders, root)
+    text = (root / page.PAGE).read_text()
+    assert (
+        "NVIDIA H200, 3 selftests pooled: 1 of commit 111111111111, 2 of commit 222222222222; full form, 27 s" in text
+    )
+    assert "4.8% (10 of 210)" in text
+    assert "| undecided |" not in text.split("## 2.")[0]
+    assert "210 sessions of 1 pairs" in text
+    assert (root / "docs/results/h200/selftest_aa.svg").read_text() != "<svg>aa</svg>"
+    assert page.current(text, root) == text
+    page.publish(folders[1:2], root)
+    assert "pooled" not in (root / page.PAGE).read_text()
 
 
 def test_an_experiment_that_failed_says_so_on_the_page(root: Path) -> None:

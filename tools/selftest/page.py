@@ -4,6 +4,7 @@
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from common.python.hardware import file_name
 from common.python.journal import write
 from common.python.markdown import escaped, replace_between_markers
 from common.python.results import Model
+from tools.selftest.aa import promises
 from tools.selftest.experiments import REPORT
-from tools.selftest.models import NAMES, Name, Promise, Report
+from tools.selftest.models import NAMES, Name, Promise, Report, Sessions
+from tools.selftest.plots import plot
 
 PAGE = Path("docs") / "measurement_evidence.md"
 RESULTS = Path("docs") / "results"
@@ -55,6 +58,7 @@ class Part(Model):
     promises: list[Promise]
     failed: str | None = None
     cut_off: bool = Field(default=False, description="the process was ended before the experiment was done")
+    pooled: list[str] = Field(default=[], description="of A/A sessions of several selftests: the commit of each")
 
 
 class Evidence(Model):
@@ -67,6 +71,9 @@ class Evidence(Model):
 
 def publish(runs: Sequence[Path], root: Path) -> Path:
     """Merge selftests, by the folders that they named at their end, into the evidence and write the page anew.
+
+    A later one replaces an earlier one's experiments, but A/A sessions of all `runs` on one kind of GPU are pooled:
+    each is an experiment by itself, and several GPUs side by side take them sooner.
 
     Raises ValueError, in one line, for what is no selftest's folder or was measured on a CPU.
     """
@@ -81,11 +88,41 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
             evidence.parts |= part
         write(kept, evidence.model_dump_json(indent=1))
         for experiment in NAMES:
-            if (plot := folder / experiment / "plot.svg").is_file():
-                shutil.copy(plot, place / f"selftest_{experiment}.svg")
+            if (picture := folder / experiment / "plot.svg").is_file():
+                shutil.copy(picture, place / f"selftest_{experiment}.svg")
+    for place, folders in _by_place(runs, root).items():
+        evidence = read_model(place / REPORT, Evidence)
+        evidence.parts["aa"], found = pool(folders)
+        write(place / REPORT, evidence.model_dump_json(indent=1))
+        write(place / "selftest_aa.svg", plot(found))
     page = root / PAGE
     write(page, current(page.read_text(), root))
     return page
+
+
+def _by_place(runs: Sequence[Path], root: Path) -> dict[Path, list[Path]]:
+    """The selftests with A/A sessions, where one kind of GPU has several."""
+    places: dict[Path, list[Path]] = {}
+    for folder in runs:
+        if (folder / "aa" / "aa.json").is_file():
+            device = read_model(folder / REPORT, Report).device
+            places.setdefault(root / RESULTS / file_name(device), []).append(folder)
+    return {place: folders for place, folders in places.items() if len(folders) > 1}
+
+
+def pool(folders: Sequence[Path]) -> tuple[Part, Sessions]:
+    """The A/A sessions of several selftests, judged together; the part is otherwise that of the last."""
+    reports = [read_model(folder / REPORT, Report) for folder in folders]
+    sessions = [read_model(folder / "aa" / "aa.json", Sessions).sessions for folder in folders]
+    found = Sessions(sessions=[session for of_one in sessions for session in of_one])
+    part = next(parts["aa"] for parts in parts_of(reports[-1]) if "aa" in parts)
+    told = {
+        "promises": promises(found),
+        "seconds": sum(report.seconds["aa"] for report in reports),
+        "cut_off": any(report.at_work == "aa" for report in reports),
+        "pooled": [report.manifest.git_commit or "unknown" for report in reports],
+    }
+    return part.model_copy(update=told), found
 
 
 def parts_of(report: Report) -> list[dict[Name, Part]]:
@@ -127,6 +164,11 @@ def _part(name: Name, place: str, part: Part) -> str:
     commit = f"commit {part.commit[:12]}" if part.commit else "commit unknown"
     tree = ", with changes" if part.dirty else ""
     lines = [f"{escaped(part.device)}, {commit}{tree}, {part.measured}, {part.form} form, {part.seconds:.0f} s."]
+    if part.pooled:
+        counts = Counter(commit[:12] for commit in part.pooled)
+        told = ", ".join(f"{count} of commit {commit}" for commit, count in counts.items())
+        lines = [f"{escaped(part.device)}, {len(part.pooled)} selftests pooled: {told}; {part.form} form,"]
+        lines.append(f"{part.seconds:.0f} s in all.")
     if part.cut_off:
         lines.append("It was cut off: this is what it had found by then.")
     if part.failed:
