@@ -13,6 +13,7 @@ NEAR_FLOOR = 10.0
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
+BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 FEWEST_ROUNDS = 3
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
@@ -189,6 +190,10 @@ def _notes(result: PairResult) -> list[str]:
     retaken = sum(block.retaken for block in result.blocks)
     if retaken > LATE_SHARE * samples:
         notes.append(f"{retaken} device samples for which the host was late were taken again, beside {samples} kept")
+    beyond = [row for row in result.variants if (row.percent_of_limit or 0.0) > BEYOND and row.verdict != "invalid"]
+    if beyond and result.limit:
+        told = " and ".join(f"{row.name} {row.percent_of_limit:.0f}%" for row in beyond)
+        notes.append(f"beyond the limit: {told}: doubt the peak of {result.limit.resource}, or the cache held the data")
     if result.discarded_blocks:
         why = sorted({block.discarded for block in result.blocks if block.discarded})
         notes.append(f"{result.discarded_blocks} of {len(result.blocks)} blocks discarded: {', '.join(why)}")

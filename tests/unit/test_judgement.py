@@ -387,6 +387,14 @@ def test_more_than_a_twentieth_of_samples_taken_again_is_noted(retaken: int, not
     assert judge(result, PEAKS).notes == ([text] if noted else [])
 
 
+@pytest.mark.parametrize(("peak", "noted"), [(0.97e12, False), (0.93e12, True)])
+def test_what_beats_the_median_of_its_peak_but_not_its_best_sample_is_noted(peak: float, noted: bool) -> None:
+    peaks = PEAKS.model_copy(update={"values": {"hbm": peak}, "fastest": {"hbm": 2e12}})
+    result = judge(pair({BASE: 100.0, OPT: 20.4}), peaks)  # 20 MB
+    told = f"beyond the limit: {OPT} 105%: doubt the peak of hbm, or the cache held the data"
+    assert (result.verdict, result.notes) == ("faster", [told] if noted else [])
+
+
 def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
     result = pair({BASE: 100.0, OPT: 50.0})
     spoilt = blocks({BASE: 100.0, OPT: 900.0, CONTROL: 100.0}, discarded="thermal slowdown")

@@ -9,7 +9,7 @@ import pytest
 from common.python import peak_store, peak_survey
 from common.python.machine import Machine
 from common.python.peak_store import Curve, Peak, PeakFileError, Point, Survey
-from common.python.peak_survey import curve_text, figure, peak_line, peaks_for_run, size_text
+from common.python.peak_survey import _Surveyor, curve_text, figure, peak_line, peaks_for_run, size_text
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.worker import WorkerError
 
@@ -198,3 +198,38 @@ def test_a_curve_in_words_has_its_ends_and_how_it_was_measured() -> None:
 )
 def test_sizes_of_messages_are_told_in_powers_of_two(count: int, text: str) -> None:
     assert size_text(count) == text
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads: float) -> tuple[Peak, int]:
+    """The peak that is kept where the worker gives these best samples, over their medians, one after the other."""
+    asked: list[float] = []
+
+    def ask(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
+        asked.append(spreads[len(asked)])
+        return Peak(name=name, unit="B/s", value=1e12, low=1e12, high=1e12, fastest=asked[-1] * 1e12).model_dump()
+
+    monkeypatch.setattr(_Surveyor, "ask", ask)
+    return _Surveyor(tmp_path, tmp_path, tmp_path / "log").measure(name, "B/s"), len(asked)
+
+
+@pytest.mark.parametrize("name", ["hbm_write", "bf16", "fp32_fma"])
+def test_a_peak_of_the_gpu_alone_that_something_disturbed_is_taken_again(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Seen on an H200 beside another program: 1.84 for hbm_write, 2.14 for bf16; limits were then half as high."""
+    assert answers(monkeypatch, tmp_path, name, 1.09)[0].value == 1e12
+    kept, tries = answers(monkeypatch, tmp_path, name, 1.84, 1.02)
+    assert (kept.value, kept.fastest, tries) == (1e12, 1.02e12, 2)
+
+
+def test_a_peak_that_stays_disturbed_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept, tries = answers(monkeypatch, tmp_path, "hbm_write", 1.84, 1.3, 1.11)
+    assert (kept.value, tries) == (None, 3)
+    assert kept.reason == (
+        "disturbed, 3 times: its best sample is 1.11 times its median: something else was at work on the GPU"
+    )
+
+
+@pytest.mark.parametrize("name", ["host_copy", "disk_read", "pcie_to_host"])
+def test_what_a_host_shares_may_wander(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert answers(monkeypatch, tmp_path, name, 1.8)[1] == 1
