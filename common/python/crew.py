@@ -131,6 +131,10 @@ class TurnCrew(Crew):
         self._proofs: dict[str, Any] = {}
         self._warm: dict[str, Any] = {}
 
+    def dismiss(self, leaving: Leaving = AT_ONCE) -> None:
+        """End the worker at once: what fills the memory leaves none to the next."""
+        super().dismiss()
+
     def _alone(self, name: str) -> Worker:
         self.dismiss()
         worker = self._hire(0, False)

@@ -21,15 +21,17 @@ STANDING = (["T"], ["t"], ["Z"], ["X"])  # states of proc(5): stopped, traced, d
 STAND_S = 1.0  # in a system call it may take longer
 
 
-def split(release: Callable[[], None]) -> None:
+def split(release: Callable[[], None], parent: int | None = None) -> None:
     """Split in two: this returns in a child, the worker to be, which leads a session of its own.
 
     The caller stays its reaper until the end: it mirrors the child's exit status once that and all descendants are
-    gone. SIGTERM, or the death of the reaper's own parent, ends them all. `release` closes what the reaper must not
-    hold open.
+    gone. SIGTERM, or the death of the reaper's own parent, ends them all; if that is not `parent` any more, it has died
+    already. `release` closes what the reaper must not hold open.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     os.setsid()  # Ctrl-C on the terminal is for the parent alone
     child = os.fork()

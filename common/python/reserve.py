@@ -38,8 +38,8 @@ class Reserve:
         """Have them at work no more, until `go_on`: whatever they do now would be in the times of the present pair."""
         if self._workers and self._busy:
             self._halted = True
-            if not all(worker.halt() for worker in self._workers.values()):
-                self.settle()  # one has hardly been started
+            for index in [index for index, worker in self._workers.items() if not worker.halt()]:
+                self._give_up(index, "it had hardly started")
 
     def go_on(self) -> None:
         """Let them finish what `halt` interrupted."""
@@ -65,14 +65,16 @@ class Reserve:
         return self._workers.pop(index, None)
 
     def _hear(self, index: int, timeout_s: float) -> None:
-        worker = self._workers[index]
         try:
-            worker.answer(timeout_s)
+            self._workers[index].answer(timeout_s)
         except WorkerError as error:
-            del self._workers[index]
-            worker.kill()
-            with contextlib.suppress(OSError), worker.log.open("a") as log:
-                log.write(f"the worker that was started ahead of its pair was given up: {error.reason}\n")
+            self._give_up(index, error.reason)
+
+    def _give_up(self, index: int, reason: str) -> None:
+        worker = self._workers.pop(index)
+        worker.kill()
+        with contextlib.suppress(OSError), worker.log.open("a") as log:
+            log.write(f"the worker that was started ahead of its pair was given up: {reason}\n")
 
     def pids(self) -> set[int]:
         """Those of their processes that may be seen on the GPU."""

@@ -160,7 +160,8 @@ class Session:
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         if index == 0:
-            self.settings.make_way(compiles(self.pair), self.deadline)
+            with self._phase("wait"):
+                self.settings.make_way(compiles(self.pair), self.deadline)
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             names = _proven(self.roster.active())
@@ -259,7 +260,7 @@ class Session:
 
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
         answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)
-        if answer["out_of_memory"] and self.settings.reserve.close():  # whose context was in there too
+        if answer["out_of_memory"] and self.settings.give_room():
             return self._prepared(names, size)
         if answer["out_of_memory"] and len(names) > 1 and not self._crew.turns:
             self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")

@@ -66,12 +66,17 @@ class Settings:
         return Reserve(pair.key, lambda index: self.hire(pair, index, pair.isolated and bool(roster.timed)), count)
 
     def shared(self) -> bool:
-        """Whether workers of several pairs may be on the device."""
-        return self.monitor is None or self.monitor.shared()
+        """Whether workers of several pairs may be on the devices."""
+        return all(monitor.shared() for monitor in self._monitors())
 
     def way_out(self) -> Leaving:
         """Who sees this pair's worker off: beside the next one's, if that may be."""
-        return self.leaving if self.shared() else AT_ONCE
+        at_once = self.launch.rdzv_endpoint is not None  # where the next pair's leader listens as well
+        return AT_ONCE if at_once or not self.shared() else self.leaving
+
+    def give_room(self) -> bool:
+        """End the workers of the pairs before and after, whose contexts take memory; whether there were any."""
+        return self.leaving.settle() | self.reserve.close()
 
     def make_way(self, compiles: bool, deadline: float) -> None:
         """Wait until the last pair's worker is gone and, where compiling may time kernels, the next one's is ready."""
@@ -81,9 +86,12 @@ class Settings:
 
     def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
         """What NVML sees now on each GPU of the pair; `own` gives the processes of its session."""
-        monitors = [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
+        monitors = self._monitors()
         pids = own() | self.reserve.pids() if monitors else set()
         return [monitor.read(pids) for monitor in monitors]
+
+    def _monitors(self) -> list[Monitor]:
+        return [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
 
     def for_worker(self, pair: Pair, index: int) -> dict[str, Any]:
         """What a worker of this pair is told."""

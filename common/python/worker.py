@@ -81,7 +81,7 @@ class Worker:
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid, self._at_work = Channel(ours), 0, False
-        settings = settings | {"fresh": fresh, "hired": time.monotonic()}
+        settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
@@ -210,7 +210,7 @@ def _shorten(log: Path) -> None:
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
     _let_forkserver_end()
-    split(connection.close)
+    split(connection.close, settings["parent"] if settings["fresh"] else None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)

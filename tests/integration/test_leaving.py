@@ -50,6 +50,26 @@ def test_the_next_pair_begins_while_a_worker_ends_and_is_prepared_when_it_is_gon
     assert done.pairs[0].seconds["end"] < 0.3
 
 
+NEEDS = """
+from pathlib import Path
+
+def prepare(a):
+    if not Path({gone!r}).exists():
+        raise torch.OutOfMemoryError("the last pair's worker still holds the memory")
+    return lambda: a * 2
+"""
+
+
+@pytest.mark.parametrize("who", ["baseline", "optimized"])
+def test_a_pair_after_one_that_filled_the_memory_waits_for_its_worker(tree: Tree, who: str) -> None:
+    gone = str(tree.root / "ch01" / "optimized_a.py.gone")
+    tree.pair("ch01:a", optimized=AT_EXIT.format(seconds=0.4) + dedent(HONEST))
+    tree.pair("ch01:b", **{"optimized": HONEST, who: NEEDS.format(gone=gone)})
+    done = tree.open("ch1").run()
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert not any("do not fit" in note for note in done.pairs[1].notes)
+
+
 def test_the_last_pairs_worker_is_gone_when_the_suite_ends(tree: Tree) -> None:
     tree.pair("ch01:a", optimized=AT_EXIT.format(seconds=0.3) + dedent(HONEST))
     done = tree.open("ch1").run()

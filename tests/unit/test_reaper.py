@@ -82,3 +82,9 @@ def test_a_process_is_stopped_when_it_stands_and_not_before(monkeypatch: pytest.
     monkeypatch.setattr(reaper, "_signal", lambda pid, number: None)
     reaper.stop(1)
     assert list(states) == []
+
+
+def test_a_worker_whose_parent_died_before_it_could_be_heard_of_ends_itself() -> None:
+    late = "from common.python.reaper import split\nsplit(lambda: None, parent=1 << 22)\nprint('alive')"
+    done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
