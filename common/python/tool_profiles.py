@@ -24,6 +24,7 @@ from common.python.results import PairResult, VariantResult
 from common.python.settings import Settings
 
 NO_TIME = "no time was left of the pair's limit (--timeout-multiplier) or of the suite's"
+AT_WORK = 1.5  # times what an empty step reads: one that does nothing reads 1.0, the shortest kernel of the suite 1.7
 
 
 class Uncaptured(Exception):
@@ -115,10 +116,11 @@ def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
     if settings.device == "cpu":
         result.notes.append("no ncu report and no nsys timeline: they are of GPUs, and this is a CPU")
         return result
+    result.notes += _empty_traces(result, rows)
     if pair.gpus > 1:
         result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
         return result
-    settings.reserve.settle(settings.suite_deadline)
+    settings.make_way(True, settings.suite_deadline)
     started = time.monotonic()
     own_deadline = started + settings.time_limit_s - sum(result.seconds.values())
     deadline = min(own_deadline, settings.suite_deadline)
@@ -133,6 +135,20 @@ def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
         result.notes += _uncaptured(tool, captured, watches)
     result.seconds["profilers"] = time.monotonic() - started
     return result
+
+
+def _empty_traces(result: PairResult, rows: list[VariantResult]) -> list[str]:
+    """A note on the rows whose trace, of which `why` was read, lacks all work of a device that was surely at work.
+
+    That is known by the device clock alone, and while the host was in time for more than half of a row's samples.
+    """
+    if result.clock != "device" or not result.floor_us:
+        return []
+    late, idle_us = sum(block.late for block in result.blocks), AT_WORK * result.floor_us
+    at_work = [row for row in rows if row.device and row.device.median > idle_us and 2 * late < row.device.n]
+    empty = [row.label for row in at_work if row.why and not (row.why.kernels or row.why.top or row.why.busy_us)]
+    told = "it holds no kernel and no copy, though the device was at work"
+    return [f"the Chrome trace on {', '.join(empty)}: {told}"] if empty else []
 
 
 def _uncaptured(tool: str, captured: "Capture", watches: list[Watch]) -> list[str]:
@@ -157,7 +173,7 @@ Capture = Callable[[Watch], str | None]  # what the report lacks, if anything; r
 def by_ncu(watch: Watch) -> str | None:
     """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter."""
     if not watch.row.why or not watch.row.why.kernels:
-        return "its step launches no kernel"
+        return "the Chrome trace holds no kernel of its step"
     report = watch.report(".ncu-rep")
     watch.capture(nsight.ncu_command(watch.program, watch.row.name, report, watch.step()), report)
     seen = nsight.launches(watch.read(nsight.ncu_table_command(watch.program, report), report))

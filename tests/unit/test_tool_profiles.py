@@ -17,10 +17,12 @@ from common.python import memory_history, nsight, tool_profiles
 from common.python.artifacts import read_run
 from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.discovery import Pair, find_pairs
+from common.python.leaving import Leaving
 from common.python.markdown import pair_markdown
 from common.python.profiled_step import profiled_step
+from common.python.profiling import _read
 from common.python.report_html import page
-from common.python.results import PairResult, Why
+from common.python.results import Block, ClockName, PairResult, Spread, Why
 from common.python.roster import new_row
 from common.python.settings import Settings
 from common.python.tool_profiles import NO_TIME, profile
@@ -161,6 +163,17 @@ def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(pl
             assert Path(one["root"]).is_absolute()
 
 
+def test_a_pairs_own_worker_is_gone_before_its_step_is_profiled(place: Place) -> None:
+    class Waited(Leaving):
+        def settle(self) -> bool:
+            settled.append(not place.calls("ncu"))
+            return False
+
+    settled: list[bool] = []
+    place.profile(leaving=Waited())
+    assert settled == [True]
+
+
 def test_nothing_is_started_unless_asked_for_nor_for_what_was_not_measured(place: Place) -> None:
     assert place.profile(profile=False) == []
     place.result.variants[0].status = "failed"
@@ -238,8 +251,88 @@ def test_figures_of_a_part_of_the_step_say_so(place: Place) -> None:
 def test_a_step_without_kernels_has_nothing_for_ncu_but_a_timeline(place: Place) -> None:
     place.result.variants.pop()
     place.result.variants[0].why = Why(kernels=0, top=["Memcpy HtoD (Pinned -> Device)"])
-    assert place.profile() == ["ncu on baseline: its step launches no kernel"]
+    assert place.profile() == ["ncu on baseline: the Chrome trace holds no kernel of its step"]
     assert (place.settings.folder / "profiles" / "baseline_x.nsys-rep").exists()
+
+
+def traced(*work: dict[str, object]) -> Why:
+    """What is read of a step on a GPU whose trace holds this work of the device."""
+    spans = [
+        {"name": f"{what}a", "cat": "user_annotation", "ts": 100, "dur": 50}
+        for what in ("step of ", "step and its work of ")
+    ]
+    return _read([*spans, *({"ts": 110, "dur": 9} | each for each in work)], "a", torch.device("cuda"))
+
+
+def timed(place: Place, us: float, late: int = 0, why: Why | None = None) -> None:
+    """Both variants read so much in each of ten samples, where an empty step reads 3 us."""
+    place.result.clock, place.result.floor_us = "device", 3.0
+    place.result.blocks = [Block(round=0, steps=1, samples=[], late=late)]
+    for row in place.result.variants:
+        row.device = Spread(n=10, mean=us, std=0, median=us, q1=us, q3=us, p95=us, p99=us, outliers=0)
+        row.why = why or traced()
+
+
+EMPTY = "the Chrome trace on baseline, optimized: it holds no kernel and no copy, though the device was at work"
+
+
+def test_a_chrome_trace_without_the_work_that_was_timed_says_so_on_whatever_tools_are_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(place, us=5.0)
+    assert place.profile() == [EMPTY, "ncu on baseline, optimized: the Chrome trace holds no kernel of its step"]
+    place.result.notes = []
+    monkeypatch.setattr(tool_profiles, "find_program", lambda name: None)
+    assert place.profile()[0] == EMPTY
+    assert place.result.status == "measured"
+
+
+def test_of_several_gpus_the_trace_is_looked_at_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed(place, us=5.0)
+    monkeypatch.setattr(Pair, "gpus", 2)
+    assert place.profile()[0] == EMPTY
+
+
+def test_the_variants_whose_trace_is_empty_are_named(place: Place) -> None:
+    timed(place, us=500.0)
+    place.result.variants[0].why = traced({"name": "tile", "cat": "kernel"})
+    assert place.profile()[0] == EMPTY.replace("baseline, ", "")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"name": "tile", "cat": "kernel"},
+        {"name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy"},
+        {"name": "Memset (Device)", "cat": "gpu_memset"},
+    ],
+)
+def test_a_trace_that_holds_any_work_of_the_device_is_not_doubted(place: Place, work: dict[str, object]) -> None:
+    timed(place, us=500.0, why=traced(work))
+    assert not any("Chrome trace on" in note for note in place.profile())
+
+
+@pytest.mark.parametrize(
+    ("us", "late", "clock", "doubted"),
+    [
+        (500.0, 4, "device", True),
+        (4.4, 0, "device", False),  # no more than an empty step
+        (500.0, 5, "device", False),  # perhaps the host's own time: it was late for half of the samples
+        (500.0, 0, "end_to_end", False),  # the host's own time is in it
+    ],
+)
+def test_a_step_that_may_well_leave_the_device_idle_is_not_accused(
+    place: Place, us: float, late: int, clock: ClockName, doubted: bool
+) -> None:
+    timed(place, us, late)
+    place.result.clock = clock
+    assert any("Chrome trace on" in note for note in place.profile()) == doubted
+
+
+def test_without_a_floor_no_trace_is_doubted(place: Place) -> None:
+    timed(place, us=500.0)
+    place.result.floor_us = None
+    assert not any("Chrome trace on" in note for note in place.profile())
 
 
 def test_counters_that_may_not_be_read_are_asked_for_once(place: Place) -> None:
