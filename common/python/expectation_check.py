@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from common.python import environment
 from common.python.artifacts import Run
 from common.python.expectation_runs import blame, own_time
-from common.python.expectations import Expectation, Time
+from common.python.expectations import FEWEST_RUNS, Expectation, Time
 from common.python.judgement import headline_row
 from common.python.report import headline_spread, interval_text, memory_text, time_text, trusted
 from common.python.results import Interval, Manifest, PairResult, VariantResult
@@ -24,6 +24,7 @@ from common.python.text import clean
 Status = Literal["met", "improved", "regressed", "inconclusive", "failed", "new", "missing", "unsupported"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 LOSS = 0.03  # an expectation is met where the intervals exclude a loss of so much
+UNSURE = f"a loss of {LOSS:.0%} is not excluded"
 TIME_MARGIN = 0.05  # a bf16 GEMM wanders by 5-6% at the power cap of an H200
 
 
@@ -54,7 +55,10 @@ def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
 
 
 def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> Held:
-    """One pair's row. What changed around it turns `regressed` and `improved` into `inconclusive`, with its name."""
+    """One pair's row. What changed around it turns `regressed` and `improved` into `inconclusive`, with its name.
+
+    So does an expectation of fewer than three runs: it does not know what differs from run to run.
+    """
     row = Held(found.key, "new", "nothing is expected of it on this GPU", found=found, expected=expected)
     if failed(found):
         return replace(row, status="failed", reason=clean(blame(found)))
@@ -73,6 +77,10 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         status, reason = "inconclusive", f"not comparable: {', '.join(other)}"
     elif decisive and status in ("regressed", "improved"):
         status, reason = "inconclusive", f"{reason}; perhaps by what changed: {', '.join(decisive)}"
+    if status != "met" and expected.runs < FEWEST_RUNS:
+        of = f"{expected.runs} run{'s' * (expected.runs != 1)}"
+        told = f"the expectation is provisional, of {of} where {FEWEST_RUNS} are needed"
+        status, reason = "inconclusive", f"{reason}; {told}"
     differences = list(dict.fromkeys([*decisive, *shown]))
     return replace(row, status=status, reason=clean(reason), differences=differences, time=time)
 
@@ -82,13 +90,13 @@ def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str]:
     now, then = headline_row(found), headline_row(expected.result)
     if found.goal == "memory":
         ratios = [row.memory_ratio if row else None for row in (now, then)]
-        return _memory(ratios[0], ratios[1])
+        return _memory(ratios[0], ratios[1], expected.memory_ratio)
     if now is None or now.speedup is None or expected.gain is None:
         return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one"
     status = compare_intervals(now.speedup, expected.gain)
     told = f"{interval_text(now.speedup)}, expected {interval_text(expected.gain)}"
     if status == "inconclusive":
-        return status, f"{told}: a loss of {LOSS:.0%} is not excluded"
+        return status, f"{told}: {UNSURE}"
     return status, "" if status == "met" else f"{told}: {_moves(found, expected)}"
 
 
@@ -105,14 +113,19 @@ def compare_intervals(found: Interval, expected: Interval) -> Status:
     return "met" if found.low >= expected.high * (1 - LOSS) else "inconclusive"
 
 
-def _memory(now: float | None, then: float | None) -> tuple[Status, str]:
-    """Peaks of memory repeat exactly, so a ratio of them has no interval."""
+def _memory(now: float | None, then: float | None, over: Interval | None) -> tuple[Status, str]:
+    """A run has one peak of memory a side, so only runs say how far their ratio wanders: most repeat exactly."""
     if now is None or then is None:
         return "inconclusive", "there is no peak memory on both sides"
-    told = f"{memory_text(now)}, expected {memory_text(then)}"
-    if now < then * (1 - MARGIN):
-        return "regressed", told
-    return ("improved", told) if now > then * (1 + MARGIN) else ("met", "")
+    status = compare_intervals(_point(now), over or _point(then))
+    told = f"{memory_text(now)}, expected {interval_text(over) if over else memory_text(then)}"
+    if status == "inconclusive":
+        return status, f"{told}: {UNSURE}"
+    return status, "" if status == "met" else told
+
+
+def _point(ratio: float) -> Interval:
+    return Interval(ratio=ratio, low=ratio, high=ratio, rounds=1)
 
 
 def _moves(found: PairResult, expected: Expectation) -> str:

@@ -142,6 +142,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
     rows = [row.model_copy(update={"proofs": []}) for row in result.variants]
     speedups = [row.speedup.ratio for one, _ in outcomes if (row := headline_row(one)) and row.speedup]
     times = [time.us for one, _ in outcomes if (time := own_time(one))]
+    memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
     several = len(outcomes) >= FEWEST_RUNS
     return Expectation(
         measured=about.started,
@@ -156,7 +157,8 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         cpu=about.machine.cpu,
         runs=len(outcomes),
         speedup=over_runs(speedups) if several else None,
-        time=further_run(times) if several else own_time(result),
+        time=_time(further_run(times)) if several else own_time(result),
+        memory_ratio=further_run(memory) if several and memory else None,
         result=result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows}),
     )
 
@@ -181,18 +183,22 @@ def over_runs(ratios: Sequence[float]) -> Interval:
     return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(ratios))
 
 
-def further_run(times_us: Sequence[float]) -> Time:
-    """The median of the runs' times and where that of one further run lies: no baseline cancels drift in a time."""
-    found = interval([math.log(time) for time in times_us])
+def further_run(values: Sequence[float]) -> Interval:
+    """The median of the runs' times or ratios and where that of one further run lies, for what has no control."""
+    found = interval([math.log(value) for value in values])
     if found is None:
         raise ValueError("an interval over runs needs two of them")
-    of_mean, middle = math.sqrt(found.high / found.low), median(times_us)  # exp of t s / sqrt(n)
-    half = of_mean ** math.sqrt(len(times_us) + 1)  # exp of t s sqrt(1 + 1 / n)
-    return Time(us=middle, low=middle / half, high=middle * half)
+    of_mean, middle = math.sqrt(found.high / found.low), median(values)  # exp of t s / sqrt(n)
+    half = of_mean ** math.sqrt(len(values) + 1)  # exp of t s sqrt(1 + 1 / n)
+    return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(values))
 
 
 def own_time(result: PairResult) -> Time | None:
     """The time of the variant that speaks, on the headline clock, with its interval over rounds; None for too few."""
     row = headline_row(result)
     found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
+    return _time(found)
+
+
+def _time(found: Interval | None) -> Time | None:
     return Time(us=found.ratio, low=found.low, high=found.high) if found else None

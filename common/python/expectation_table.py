@@ -18,7 +18,8 @@ SIDE = (
     *("limit_us", "limit_by", "limit_source", "baseline_percent_of_limit", "percent_of_limit"),
     *("peer", "peer_ratio", "peer_ratio_low", "peer_ratio_high", "sm_mhz", "commit", "measured"),
 )
-FIELDS = (*PLAIN, "differences", "expected_runs", *SIDE, *(f"expected_{name}" for name in SIDE))
+OVER_RUNS = ("expected_memory_ratio_low", "expected_memory_ratio_high")  # one run has no interval of memory
+FIELDS = (*PLAIN, "differences", "expected_runs", *SIDE, *(f"expected_{name}" for name in SIDE), *OVER_RUNS)
 
 
 def proof_csv(rows: Sequence[Held], about: Manifest) -> str:
@@ -43,6 +44,8 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
         fields |= {"commit": about.git_commit, "measured": about.started}
     if then := row.expected:
         side = _side(then.result, then.gain, then.time, then.sm_mhz)
+        if over := then.memory_ratio:
+            side |= {"memory_ratio": over.ratio, "memory_ratio_low": over.low, "memory_ratio_high": over.high}
         side |= {"commit": then.commit, "measured": then.measured}
         fields |= {"expected_runs": then.runs} | {f"expected_{name}": value for name, value in side.items()}
     return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}

@@ -49,6 +49,11 @@ class Expectation(Model):
         description="of the variant that speaks, on the headline clock; over three runs or more, the interval is where "
         "a further run's lies",
     )
+    memory_ratio: Interval | None = Field(
+        default=None,
+        description="where memory is the goal: median of three runs or more, with where a further run's lies; null in "
+        "older files, whose ratio is held as if it repeated exactly",
+    )
     result: PairResult = Field(description="of that run, less its samples and proofs")
 
     @property

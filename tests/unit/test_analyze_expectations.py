@@ -136,6 +136,11 @@ def test_fewer_than_three_runs_are_refused_with_how_many_more_are_needed(place: 
     assert out[-1].endswith("the median of 2")
     assert expectations.read(place.kept).pairs["copy"].runs == 2
     assert "Provisional: each is of fewer than 3 runs." in (place.root / "ch07" / "README.md").read_text()
+    place.run(4, place.pair(60.0))
+    code, out, _ = place.analyze("--fail-on", "regressed")
+    assert code == 0
+    assert out[0].startswith("ch07:copy  inconclusive")
+    assert out[1].endswith(": 1 inconclusive"), "so that nobody takes the 0 for a pair that holds"
 
 
 def test_of_many_runs_that_are_left_out_the_newest_are_named(settled: Place) -> None:

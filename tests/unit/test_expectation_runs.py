@@ -167,7 +167,12 @@ def test_where_memory_is_the_goal_the_median_is_of_memory() -> None:
         assert why is not None
         found.variants[1].memory_ratio = 4e9 / peak
         outcomes.append((found, manifest(started=str(index))))
-    assert made_of(outcomes, ROOT).measured == "2"
+    one = made_of(outcomes, ROOT)
+    assert one.measured == "2"
+    assert one.memory_ratio == further_run([4 / 3, 4.0, 2.0])
+    assert (one.memory_ratio.ratio, one.memory_ratio.rounds) == (pytest.approx(2.0), 3)
+    assert made_of(outcomes[:2], ROOT).memory_ratio is None, "two runs do not say where a third lies"
+    assert made_of([(sound(), manifest())] * 3, ROOT).memory_ratio is None, "its goal is speed"
 
 
 def test_an_interval_over_runs_shows_what_no_run_can_see() -> None:

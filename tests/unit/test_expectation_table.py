@@ -58,6 +58,14 @@ def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
     assert (line["measured"], line["expected_measured"]) == (STARTED, "2025")
 
 
+def test_a_line_of_a_memory_goal_has_the_interval_that_its_ratio_is_held_against() -> None:
+    found = pair(US, goal="memory")
+    (line,) = lines(hold(found, expect(found), manifest()))
+    assert [float(line[f"expected_memory_ratio{end}"]) for end in ("", "_low", "_high")] == pytest.approx([3.0] * 3)
+    (line,) = lines(hold(pair(US), expect(pair(US)), manifest()))
+    assert (line["expected_memory_ratio_low"], line["expected_memory_ratio_high"]) == ("", "")
+
+
 def test_what_may_not_be_shown_or_is_not_there_is_empty() -> None:
     (invalid,) = lines(hold(pair(US, control_us=150.0), expect(pair(US)), manifest()))
     assert (invalid["status"], invalid["speedup"], invalid["optimized_us"], invalid["limit_us"]) == (

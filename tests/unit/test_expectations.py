@@ -92,6 +92,22 @@ def test_a_file_of_the_first_schema_is_read_as_of_one_run_and_becomes_one_of_the
     assert (kept.schema_version, kept.pairs["copy"]) == (2, one)
 
 
+def test_the_spread_of_a_memory_ratio_is_kept_and_a_file_without_it_is_read(tmp_path: Path) -> None:
+    folder = chapter(tmp_path)
+    found = [pair({"baseline": 100.0, "optimized": 90.0}, goal="memory") for _ in range(3)]
+    for one, ratio in zip(found, (3.0, 4.0, 5.0)):
+        one.variants[1].memory_ratio = ratio
+    path = expectations.record(tmp_path, [made_of([(one, manifest()) for one in found], ROOT)])[0]
+    kept = expectations.read(path).pairs["copy"].memory_ratio
+    assert kept is not None
+    assert (kept.ratio, kept.rounds, kept.low < 3.0, kept.high > 5.0) == (pytest.approx(4.0), 3, True, True)
+    old = json.loads(path.read_text())
+    del old["pairs"]["copy"]["memory_ratio"]
+    path.write_text(json.dumps(old))
+    assert expectations.read(path).pairs["copy"].memory_ratio is None
+    assert folder == path.parent
+
+
 def test_nothing_is_written_for_a_readme_without_a_place_for_the_table_or_what_is_no_chapter(tmp_path: Path) -> None:
     folder = chapter(tmp_path)
     (folder / "README.md").write_text("# Chapter\n")
