@@ -45,8 +45,9 @@ class AtOnce(Leaving):
         leaving = Leaving()
         try:
             leaving.see_off(workers)
-        finally:
             leaving.settle()
+        finally:
+            leaving.settle()  # the rest, where that was interrupted
 
 
 AT_ONCE = AtOnce()

@@ -44,7 +44,7 @@ RESOURCES = {
     "launch": ("launch_eager", "graph_node"),
 }
 ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # nothing but the GPU is at work
-MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 18 surveys of H200s, 1.1 to 2.1 beside others
+MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 24 surveys of H200s, to 2.1 beside others
 BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
 
@@ -89,7 +89,7 @@ def disturbed(peak: Peak) -> str | None:
     spread = peak.fastest / peak.value
     if spread <= MOST_SPREAD:
         return None
-    return f"its best sample is {spread:.2f} times its median: something else was at work on the GPU"
+    return f"its best sample is {spread:.2f} times its median, as where something else is at work on the GPU"
 
 
 class Point(Model):

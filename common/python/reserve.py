@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from common.python.worker import Worker, WorkerError
 
-READY_S = 10.0  # from its start, or since it was last stopped: many times what a slow host takes
+READY_S = 10.0  # for each, from their start, or since they were last stopped: many times what a slow host takes
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
 REHEARSE, ANSWER = "rehearse", "describe"  # all that a worker in reserve is asked
 
@@ -26,7 +26,8 @@ class Reserve:
         """Have `hire(index)` start those of the pair with this key, and them rehearse."""
         self.pair = pair
         self._workers: dict[int, Worker] = {}
-        self._busy, self._halted, self._deadline = True, False, time.monotonic() + READY_S
+        self._ready_s = READY_S * count  # several may share a core
+        self._busy, self._halted, self._deadline = True, False, time.monotonic() + self._ready_s
         if hire is None:
             return
         for index in range(count):
@@ -44,7 +45,7 @@ class Reserve:
     def go_on(self) -> None:
         """Let them finish what `halt` interrupted."""
         if self._halted:
-            self._halted, self._deadline = False, time.monotonic() + READY_S
+            self._halted, self._deadline = False, time.monotonic() + self._ready_s
             for worker in self._workers.values():
                 worker.go_on()
 
@@ -81,10 +82,16 @@ class Reserve:
         return set().union(*(worker.pids() for worker in self._workers.values()))
 
     def close(self) -> bool:
-        """End those workers, which have run nobody's code and are not asked; whether there were any."""
-        workers, self._workers = self._workers, {}
-        for worker in workers.values():
+        """End those workers, which have run nobody's code and are not asked; whether there were any.
+
+        They are given up when they are gone: whatever interrupts this, a second call does the rest.
+        """
+        workers = list(self._workers.values())
+        for worker in workers:
+            worker.give_up()  # they end side by side
+        for worker in workers:
             worker.kill()
+        self._workers = {}
         return bool(workers)
 
 

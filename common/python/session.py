@@ -62,8 +62,7 @@ class Session:
         """
         self.deadline = min(time.monotonic() + self.settings.time_limit_s, self.settings.suite_deadline)
         self.rng.seed(self.settings.seed)
-        self.plan = fixed_plan(self.settings.iterations)
-        self.result.seed = self.settings.seed
+        self.plan, self.result.seed = fixed_plan(self.settings.iterations), self.settings.seed
         try:
             with self._phase("start"):
                 self._open()
@@ -79,8 +78,9 @@ class Session:
         finally:
             self.settings.reserve.go_on()
             if self.crew is not None:
-                with self._phase("end"):
-                    self.crew.dismiss(self.settings.way_out())
+                started = time.monotonic()  # nobody is told: a listener that raises would keep the workers
+                self.crew.dismiss(self.settings.way_out())
+                self.result.seconds["end"] = time.monotonic() - started
                 self.result.log = self.crew.logs()
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
         return judge(self.result, self.settings.peaks)
@@ -108,7 +108,7 @@ class Session:
 
     def _hire(self, index: int, fresh: bool) -> Worker:
         fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
-        return self.settings.ahead.take(index, self.deadline) or self.settings.hire(self.pair, index, fresh)
+        return self.settings.worker(self.pair, index, fresh, self.deadline)
 
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
@@ -214,7 +214,7 @@ class Session:
                 retaken=answer["retaken"],
                 paces=answer["paces"],
                 telemetry=telemetry,
-                gpus=gpus if len(gpus) > 1 else [],
+                gpus=gpus if self.pair.gpus > 1 else [],
                 discarded=harmful(telemetry) if telemetry else None,
             )
         )

@@ -58,6 +58,16 @@ class Settings:
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
         return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
 
+    def worker(self, pair: Pair, index: int, fresh: bool, deadline: float) -> Worker:
+        """The one in reserve with this index; if there is none, another, once the last pair's has left it the memory.
+
+        By `deadline`, a monotonic time, no more is waited for the one in reserve.
+        """
+        if (worker := self.ahead.take(index, deadline)) is not None:
+            return worker
+        self.leaving.settle()
+        return self.hire(pair, index, fresh)
+
     def in_reserve(self, pair: Pair, roster: Roster) -> Reserve:
         """The workers of a pair that comes next, unless they are ranks, which hold several GPUs."""
         if pair.gpus > 1 or self.cold_start or self.launch.follows or not self.shared():

@@ -29,6 +29,7 @@ DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 STOP_S = 5.0
+SAY_S = 1.0  # until it says which process it is: 10 ms after a fork, 0.3 s in a fresh interpreter
 
 
 class WorkerError(Exception):
@@ -168,7 +169,10 @@ class Worker:
         self._process.terminate()
 
     def halt(self) -> bool:
-        """Stop the process until `go_on`. False if it has not said yet which one it is."""
+        """Stop the process until `go_on`. False if it does not say soon which one it is."""
+        deadline = time.monotonic() + SAY_S
+        while not self.pid and self._process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
         stop(self.pid)
         return self.pid > 0
 
@@ -211,6 +215,8 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
     _let_forkserver_end()
     split(connection.close, settings["parent"] if settings["fresh"] else None)
+    board = Board(Path(state), Path(log))
+    board.say(0, "workload", "")  # before a fresh interpreter imports torch, for seconds, in which it may be halted
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
@@ -226,14 +232,12 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     from common.python.bench import Bench
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
-    board = Board(Path(state), Path(log))
     at_work = ["workload"]
 
     def at(who: str, what: str) -> None:
         at_work[:] = [who]
         board.say(0, who, what)
 
-    at("workload", "")
     channel = Channel(connection)
     if settings.get("ranks"):
         from common.python.distributed import Leader  # few pairs are on several GPUs

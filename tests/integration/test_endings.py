@@ -16,9 +16,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from small_tree import SPINS, Tree, doing, late_s
+from small_tree import HONEST, SPINS, Tree, doing, late_s
 
 from common.python.lock import Busy, hold, lock_file
 from common.python.results import PairResult, Summary
@@ -194,6 +195,38 @@ def test_the_worker_in_reserve_goes_with_the_run(here: Tree, tmp_path: Path, how
     code, _, _ = finish(run)
     assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
     assert how != "time up" or time.monotonic() - started < 15 + late_s()
+    gone(tmp_path)
+    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
+
+
+HANGS_AT_ITS_END = """
+import time
+from multiprocessing.util import Finalize  # a forked worker ends without atexit
+
+Finalize(None, lambda: time.sleep(600), exitpriority=0)
+"""
+
+
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
+def test_the_last_pairs_worker_and_interpreters_in_reserve_go_with_the_run(
+    here: Tree, tmp_path: Path, how: str
+) -> None:
+    note = tmp_path / "note"
+    here.pair("ch01:a", optimized=HANGS_AT_ITS_END + dedent(HONEST))
+    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
+    here.pair("ch01:c", fields="isolated=True,")
+    run = start(here, *(["--suite-timeout", "15"] if how == "time up" else []))
+    until(note.exists)
+    until(lambda: list(here.artifacts.glob("*Z/ch01_c/logs/worker2.log")))
+    assert len(family(tmp_path)) >= 12  # the run, its forkserver, five workers below their reapers
+    if how == "kill -9":
+        run.kill()
+    elif how == "Ctrl-C":
+        os.killpg(run.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.killpg(run.pid, signal.SIGINT)
+    code, _, _ = finish(run)
+    assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 

@@ -1,11 +1,12 @@
 """A worker that has done its work ends beside the next pair's proof, and is gone before that pair is timed."""
 
+import contextlib
 import time
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from small_tree import HONEST, Tree
+from small_tree import HONEST, Tree, doing
 
 from common.python.reaper import parent_of
 from common.python.results import PairResult
@@ -93,3 +94,17 @@ def test_where_the_gpu_is_for_one_process_a_pair_waits_for_its_workers_end(
     monkeypatch.setattr(Session, "run", noting)
     tree.open("ch1").run()
     assert gone == [True]
+
+
+@pytest.mark.parametrize("phase", ["warm-up", "end"])
+def test_a_listener_that_breaks_keeps_no_worker(tree: Tree, phase: str) -> None:
+    tree.pair("ch01:a", optimized=doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))"))
+
+    def show(heard: str, result: PairResult) -> None:
+        if heard in (phase, "end"):
+            raise BrokenPipeError
+
+    suite = tree.open("ch1", show=show)
+    with contextlib.suppress(BrokenPipeError):
+        suite.run()
+    assert parent_of(int((tree.root / "ch01" / "optimized_a.py.pid").read_text())) is None

@@ -399,3 +399,10 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign
         assert block.discarded == "GPU slowed by hw_slowdown"
     assert len(first.own) == 3  # the leader and two ranks
     assert first.own == second.own
+
+
+def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:
+    gauges: Any = {"monitor": Gauge(1980.0)}
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
+    assert result.blocks
+    assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows them"

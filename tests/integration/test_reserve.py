@@ -57,9 +57,11 @@ class Watched:
     def hires(self, pair: str) -> int:
         return self.events.count(("hired", pair))
 
-    def signal(self, number: int) -> None:
-        """Send it to the worker in reserve."""
-        os.kill(self.workers[self.suite.reserve.pair][0].pid, number)
+    def signal(self, number: int, index: int = 0) -> None:
+        """Send it to a worker in reserve."""
+        worker = self.workers[self.suite.reserve.pair][index]
+        assert worker.pid, "0 is this very process's group"
+        os.kill(worker.pid, number)
 
 
 @pytest.fixture
@@ -220,10 +222,27 @@ def test_each_variant_of_an_isolated_pair_has_its_own_interpreter_in_reserve(wat
     assert all(worker._process._start_method == "spawn" for worker in watched.workers["ch01:b"])
 
 
+def test_interpreters_that_have_hardly_started_stand_still_and_become_ready_later(watched: Watched) -> None:
+    watched.tree.pair("ch01:a", fields="isolated=True,")
+    suite = watched.tree.open("ch1")
+    suite.scratch = watched.tree.root / "scratch"
+    ahead = suite._reserve(suite.pairs)
+    ahead.halt()
+    workers = watched.workers["ch01:a"]
+    assert [standing(worker) for worker in workers] == ["T"] * 3
+    assert [ahead.take(index) for index in range(3)] == workers
+    for worker in workers:
+        worker.kill()
+
+
+def standing(worker: Worker) -> str:
+    return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_of_several_in_reserve_only_the_one_that_died_is_replaced(watched: Watched) -> None:
     watched.tree.pair("ch01:a")
     watched.tree.pair("ch01:b", fields="isolated=True,")
-    watched.on["done", "ch01:a"] = lambda: os.kill(watched.workers["ch01:b"][1].pid, signal.SIGKILL)
+    watched.on["done", "ch01:a"] = lambda: watched.signal(signal.SIGKILL, 1)
     done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert watched.hires("ch01:b") == 4
@@ -308,7 +327,7 @@ def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(
 
     def look(name: str) -> None:
         [worker] = watched.workers["ch01:b"]
-        seen[name] = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        seen[name] = standing(worker)
 
     watched.on["samples", "ch01:a"] = lambda: look("timed")
     watched.on["why", "ch01:a"] = lambda: look("profiled")

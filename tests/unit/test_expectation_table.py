@@ -59,9 +59,14 @@ def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
 
 
 def test_a_line_of_a_memory_goal_has_the_interval_that_its_ratio_is_held_against() -> None:
-    found = pair(US, goal="memory")
-    (line,) = lines(hold(found, expect(found), manifest()))
-    assert [float(line[f"expected_memory_ratio{end}"]) for end in ("", "_low", "_high")] == pytest.approx([3.0] * 3)
+    three = [pair(US, goal="memory") for _ in range(3)]
+    for found, ratio in zip(three, (3.8, 4.0, 4.2)):
+        found.variants[1].memory_ratio = ratio
+    then = made_of([(found, manifest(started=str(index))) for index, found in enumerate(three)], ROOT)
+    (line,) = lines(hold(three[0], then, manifest()))
+    low, middle, high = (float(line[f"expected_memory_ratio{end}"]) for end in ("_low", "", "_high"))
+    assert low < 3.8 < 4.2 < high
+    assert middle == pytest.approx(4.0)
     (line,) = lines(hold(pair(US), expect(pair(US)), manifest()))
     assert (line["expected_memory_ratio_low"], line["expected_memory_ratio_high"]) == ("", "")
 

@@ -226,7 +226,7 @@ def test_a_peak_that_stays_disturbed_is_none(monkeypatch: pytest.MonkeyPatch, tm
     kept, tries = answers(monkeypatch, tmp_path, "hbm_write", 1.84, 1.3, 1.11)
     assert (kept.value, tries) == (None, 3)
     assert kept.reason == (
-        "disturbed, 3 times: its best sample is 1.11 times its median: something else was at work on the GPU"
+        "disturbed, 3 times: its best sample is 1.11 times its median, as where something else is at work on the GPU"
     )
 
 

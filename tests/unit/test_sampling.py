@@ -334,6 +334,10 @@ def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself
     for count in (1, 1, 8):
         sampler.block(prep, ["a"] * 20, count, [], lambda who, what: None)
         assert sampler.delays["a"] <= max(1.5 * 4.0 * count + SLACK_US, 1.5 * 3 * 4.0 * count)
+    sampler = Sampler(clock, "device")
+    sampler._wall(prep, "a", 8)
+    sampler.block(prep, ["a"] * 20, 8, [], lambda who, what: None)
+    assert sampler.delays["a"] == 102.0  # 1.5 x 68 us, which is beyond 3 x the 32 us of the host for 8 steps
 
 
 @pytest.mark.parametrize(
@@ -350,13 +354,15 @@ def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_before(
 ) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0 + nth, late=late.__contains__)
     sampler = Sampler(clock, "device", delays={"a": 100.0, "b": 100.0})
-    taken = sampler.block(
-        prepare(tmp_path, **named(clock.script, "a", "b")), list("abba"), 1, [], lambda who, what: None
-    )
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    taken = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
     assert "".join(name for name, _ in clock.script.seen[:-2]) == seen
     assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba", kept)
     assert taken.retaken == len(seen) - 4
     assert [s.device_us for s in taken.samples if s.variant == "b"] == [10.0, 10.0 + seen.count("b") - 1]
+    clock.late = lambda index: False
+    again = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
+    assert (again.late, again.retaken) == (0, 0)
 
 
 def test_a_host_in_time_for_one_step_is_not_thought_able_to_enqueue_many(tmp_path: Path) -> None:

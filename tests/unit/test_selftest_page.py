@@ -82,14 +82,19 @@ def session(number: int, verdict: Verdict) -> Session:
     return Session(pair="ch01:a", number=number, seconds=1.0, phases={}, outcomes=[told])
 
 
+def sessions(folder: Path, found: Report, false: int) -> Path:
+    written(folder, found)
+    verdicts: list[Verdict] = ["faster"] * false + ["same"] * (70 - false)
+    kept = Sessions(sessions=[session(number, verdict) for number, verdict in enumerate(verdicts)])
+    (folder / "aa" / "aa.json").write_text(kept.model_dump_json())
+    return folder
+
+
 def test_sessions_of_selftests_that_are_published_together_are_judged_together(root: Path) -> None:
     folders = []
     for place, commit, false in (("a", "1" * 40, 0), ("b", "2" * 40, 9), ("c", "2" * 40, 1)):
-        folders.append(written(root / place, report("aa", commit=commit)))
-        verdicts: list[Verdict] = ["faster"] * false + ["same"] * (70 - false)
-        found = Sessions(sessions=[session(number, verdict) for number, verdict in enumerate(verdicts)])
-        (folders[-1] / "aa" / "aa.json").write_text(found.model_dump_json())
-    page.publish(folders, root)
+        folders.append(sessions(root / place, report("aa", commit=commit), false))
+    page.publish([*folders, folders[1] / ".." / "b"], root)
     text = (root / page.PAGE).read_text()
     assert (
         "NVIDIA H200, 3 selftests pooled: 1 of commit 111111111111, 2 of commit 222222222222; full form, 27 s" in text
@@ -100,6 +105,32 @@ def test_sessions_of_selftests_that_are_published_together_are_judged_together(r
     assert (root / "docs/results/h200/selftest_aa.svg").read_text() != "<svg>aa</svg>"
     assert page.current(text, root) == text
     page.publish(folders[1:2], root)
+    assert "pooled" not in (root / page.PAGE).read_text()
+
+
+def test_what_is_wrong_with_one_of_the_pooled_selftests_is_said_of_them_all(root: Path) -> None:
+    first = report("aa", commit="1" * 40)
+    first.manifest.git_dirty = True
+    folders = [sessions(root / "a", first, 0), sessions(root / "b", report("aa", commit="2" * 40), 0)]
+    page.publish(folders, root)
+    assert "1 of commit 222222222222, with changes; full form, 18 s" in (root / page.PAGE).read_text()
+    first.failed["aa"] = "the GPU was gone"
+    (folders[0] / REPORT).write_text(first.model_dump_json())
+    page.publish(folders, root)
+    assert "The experiment failed: the GPU was gone" in (root / page.PAGE).read_text()
+
+
+def test_of_another_form_or_without_a_result_nothing_is_pooled(root: Path) -> None:
+    full, quick, cut = report("aa"), report("aa"), report()
+    quick.form = "quick"
+    folders = [sessions(root / "a", full, 0), sessions(root / "b", quick, 0)]
+    with pytest.raises(ValueError, match="of the quick and of the full form are not pooled"):
+        page.publish(folders, root)
+    assert not (root / page.RESULTS).exists()
+    written(root / "c", cut)
+    (root / "c" / "aa").mkdir()
+    (root / "c" / "aa" / "aa.json").write_text((folders[0] / "aa" / "aa.json").read_text())
+    page.publish([folders[0], root / "c"], root)
     assert "pooled" not in (root / page.PAGE).read_text()
 
 

@@ -75,8 +75,9 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
     A later one replaces an earlier one's experiments, but A/A sessions of all `runs` on one kind of GPU are pooled:
     each is an experiment by itself, and several GPUs side by side take them sooner.
 
-    Raises ValueError, in one line, for what is no selftest's folder or was measured on a CPU.
+    Raises ValueError, in one line, for what is no selftest's folder, was measured on a CPU or is not to be pooled.
     """
+    together = _by_place(runs, root)
     for folder in runs:
         report = read_model(folder / REPORT, Report)
         if report.device == "cpu":
@@ -90,7 +91,7 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
         for experiment in NAMES:
             if (picture := folder / experiment / "plot.svg").is_file():
                 shutil.copy(picture, place / f"selftest_{experiment}.svg")
-    for place, folders in _by_place(runs, root).items():
+    for place, folders in together.items():
         evidence = read_model(place / REPORT, Evidence)
         evidence.parts["aa"], found = pool(folders)
         write(place / REPORT, evidence.model_dump_json(indent=1))
@@ -101,12 +102,17 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
 
 
 def _by_place(runs: Sequence[Path], root: Path) -> dict[Path, list[Path]]:
-    """The selftests with A/A sessions, where one kind of GPU has several."""
+    """The selftests with A/A sessions, each once, where one kind of GPU has several."""
     places: dict[Path, list[Path]] = {}
-    for folder in runs:
-        if (folder / "aa" / "aa.json").is_file():
-            device = read_model(folder / REPORT, Report).device
-            places.setdefault(root / RESULTS / file_name(device), []).append(folder)
+    forms: dict[Path, set[str]] = {}
+    for folder in dict.fromkeys(folder.resolve() for folder in runs):
+        report = read_model(folder / REPORT, Report)
+        if "aa" in report.seconds and (folder / "aa" / "aa.json").is_file():
+            place = root / RESULTS / file_name(report.device)
+            places.setdefault(place, []).append(folder)
+            forms.setdefault(place, set()).add(report.form)
+    if any(len(of_one) > 1 for of_one in forms.values()):
+        raise ValueError("A/A sessions of the quick and of the full form are not pooled: publish them one by one")
     return {place: folders for place, folders in places.items() if len(folders) > 1}
 
 
@@ -119,6 +125,8 @@ def pool(folders: Sequence[Path]) -> tuple[Part, Sessions]:
     told = {
         "promises": promises(found),
         "seconds": sum(report.seconds["aa"] for report in reports),
+        "dirty": any(report.manifest.git_dirty for report in reports),
+        "failed": next((report.failed["aa"] for report in reports if "aa" in report.failed), None),
         "cut_off": any(report.at_work == "aa" for report in reports),
         "pooled": [report.manifest.git_commit or "unknown" for report in reports],
     }
@@ -167,7 +175,7 @@ def _part(name: Name, place: str, part: Part) -> str:
     if part.pooled:
         counts = Counter(commit[:12] for commit in part.pooled)
         told = ", ".join(f"{count} of commit {commit}" for commit, count in counts.items())
-        lines = [f"{escaped(part.device)}, {len(part.pooled)} selftests pooled: {told}; {part.form} form,"]
+        lines = [f"{escaped(part.device)}, {len(part.pooled)} selftests pooled: {told}{tree}; {part.form} form,"]
         lines.append(f"{part.seconds:.0f} s in all.")
     if part.cut_off:
         lines.append("It was cut off: this is what it had found by then.")

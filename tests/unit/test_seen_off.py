@@ -1,5 +1,6 @@
 """Whoever has been seen off is waited for, whatever interrupts the wait and whichever thread it is in."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from common.python.launch import Launch
 from common.python.leaving import AT_ONCE, Leaving
+from common.python.reserve import READY_S, Reserve
 from common.python.settings import Settings
 from common.python.worker import Worker
 
@@ -68,15 +70,20 @@ def test_the_last_ones_are_gone_when_others_are_seen_off() -> None:
 
 
 def test_those_seen_off_at_once_are_nobody_elses_to_wait_for() -> None:
-    other, seen = Gone(), []
-    mine = Gone([lambda: (AT_ONCE.see_off(workers(other)), seen.append((other.killed, mine.killed)))])
+    other, seen = Gone(), list[tuple[bool, bool]]()
+
+    def meanwhile() -> None:
+        AT_ONCE.see_off(workers(other))
+        seen.append((other.killed, mine.killed))
+
+    mine = Gone([meanwhile])
     AT_ONCE.see_off(workers(mine))
     assert seen == [(True, False)]
     assert mine.killed
-    interrupted = Gone([interrupt])
+    interrupted, hung = Gone([interrupt]), Gone()
     with pytest.raises(KeyboardInterrupt):
-        AT_ONCE.see_off(workers(interrupted))
-    AT_ONCE.see_off(workers())
+        AT_ONCE.see_off(workers(interrupted, hung))
+    assert (interrupted.killed, hung.killed) == (True, True)
     assert not AT_ONCE.settle()
 
 
@@ -89,3 +96,67 @@ def test_a_leader_that_listens_where_the_next_one_will_is_gone_before(
         tmp_path, tmp_path, tmp_path, "cpu", 0, "cpu", launch=Launch(rdzv_endpoint=endpoint), leaving=leaving
     )
     assert settings.way_out() is (AT_ONCE if waits else leaving)
+
+
+def test_an_interrupt_while_workers_in_reserve_are_ended_loses_none_of_them() -> None:
+    first, second = Idle([interrupt]), Idle()
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", (first, second)[index]), 2)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.close()
+    assert ahead.close()
+    assert (first.killed, second.killed) == (True, True)
+    assert not ahead.close()
+
+
+@dataclass(eq=False)
+class Idle(Gone):
+    """One in reserve; `meanwhile` happens while it is killed, and `waited` is how long others wait for its answer."""
+
+    waited: float = 0.0
+
+    def ask(self, command: str) -> None:
+        pass
+
+    def answer(self, timeout_s: float) -> None:
+        self.waited = timeout_s
+
+    def give_up(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.await_end(0.0)
+        self.killed = True
+
+    def halt(self) -> bool:
+        return True
+
+    def go_on(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("halted", [False, True])
+def test_several_in_reserve_have_the_time_of_each(halted: bool) -> None:
+    """They import torch side by side, on one core if need be."""
+    found = [Idle(), Idle(), Idle()]
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", found[index]), 3)
+    if halted:
+        ahead.halt()
+    ahead.settle()
+    assert [worker.waited for worker in found] == pytest.approx([3 * READY_S] * 3, abs=1.0)
+
+
+def test_who_is_not_in_reserve_is_hired_when_the_last_pairs_worker_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one's memory may leave no room for a context, and may be why there is nobody in reserve."""
+    leaving, last, seen = Leaving(), Gone(), []
+    leaving.see_off(workers(last))
+    monkeypatch.setattr(Settings, "hire", lambda *how: seen.append(last.killed))
+    ready = Idle()
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", ready))
+    settings = Settings(tmp_path, tmp_path, tmp_path, "cpu", 0, "cpu", ahead=ahead, leaving=leaving)
+    pair = cast("Any", None)
+    assert settings.worker(pair, 0, False, math.inf) is cast("Worker", ready)
+    assert not last.killed
+    settings.worker(pair, 0, False, math.inf)
+    assert seen == [True]
