@@ -215,11 +215,11 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
     _let_forkserver_end()
     split(connection.close, settings["parent"] if settings["fresh"] else None)
-    board = Board(Path(state), Path(log))
-    board.say(0, "workload", "")  # before a fresh interpreter imports torch, for seconds, in which it may be halted
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
+    board = Board(Path(state), Path(log))
+    board.say(0, "workload", "")  # before a fresh interpreter imports torch, for seconds, in which it may be halted
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of ranks that are proven on CPUs, since the GPUs are too few
 
