@@ -1,6 +1,6 @@
 """Workers that end while the next pair is loaded and proven at test size: they are gone before anything more is done.
 
-To give a CUDA context back takes a process 0.2 s on an H200, for which no pair waits.
+To give a CUDA context back takes a process 0.2 s on an H200, for which a pair whose worker is in reserve does not wait.
 """
 
 import time

@@ -176,6 +176,18 @@ def test_a_hung_worker_its_child_and_the_lock_go_with_a_killed_parent(here: Tree
         assert json.loads(lock_file(None).read_bytes())["pid"] == os.getpid()
 
 
+def end(run: Process, how: str) -> None:
+    """End the run in this way, or wait for it where its time is up, and see that its exit code says so."""
+    if how == "kill -9":
+        run.kill()
+    elif how == "Ctrl-C":
+        os.killpg(run.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.killpg(run.pid, signal.SIGINT)
+    code, _, _ = finish(run)
+    assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+
+
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
 def test_the_worker_in_reserve_goes_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
     note = tmp_path / "note"
@@ -186,14 +198,7 @@ def test_the_worker_in_reserve_goes_with_the_run(here: Tree, tmp_path: Path, how
     until(note.exists)
     until(lambda: list(here.artifacts.glob("*Z/ch01_b/logs/worker0.log")))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
-    if how == "kill -9":
-        run.kill()
-    elif how == "Ctrl-C":
-        os.killpg(run.pid, signal.SIGINT)
-        time.sleep(0.3)
-        os.killpg(run.pid, signal.SIGINT)
-    code, _, _ = finish(run)
-    assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+    end(run, how)
     assert how != "time up" or time.monotonic() - started < 15 + late_s()
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
@@ -219,14 +224,7 @@ def test_the_last_pairs_worker_and_interpreters_in_reserve_go_with_the_run(
     until(note.exists)
     until(lambda: list(here.artifacts.glob("*Z/ch01_c/logs/worker2.log")))
     until(lambda: len(family(tmp_path)) >= 12)  # the run, its forkserver, five workers below their reapers
-    if how == "kill -9":
-        run.kill()
-    elif how == "Ctrl-C":
-        os.killpg(run.pid, signal.SIGINT)
-        time.sleep(0.3)
-        os.killpg(run.pid, signal.SIGINT)
-    code, _, _ = finish(run)
-    assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+    end(run, how)
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
