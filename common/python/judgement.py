@@ -1,12 +1,22 @@
 """From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
 
+from collections.abc import Sequence
 from statistics import median
 
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
-from common.python.statistics import compare, control_ok, escaped_us, memory_verdict, spread, verdict
+from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
+from common.python.statistics import (
+    compare,
+    control_ok,
+    escaped_us,
+    half_width,
+    memory_verdict,
+    spread,
+    verdict,
+)
 from common.python.telemetry import MOST_PACE, discard_slow_host
 
 NEAR_FLOOR = 10.0
@@ -14,7 +24,6 @@ ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host n
 ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
-FEWEST_ROUNDS = 3
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
@@ -38,6 +47,23 @@ def leave_out(result: PairResult) -> None:
     """Discard the blocks during which the host ran slow, where the host has a part in the time that counts."""
     if result.clock == "end_to_end" and result.best_pace_us:
         discard_slow_host(result.blocks, result.best_pace_us, FEWEST_ROUNDS)
+
+
+def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) -> bool:
+    """Eight rounds and a narrow interval of each of `names`, or as many (at least three) as the time budgets allow.
+
+    While the control speaks against the pair there are more, up to eight even where it is `late`: a few rounds of a
+    noisy host may do that by chance, and what disturbs a session will do it again.
+    """
+    if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
+        return False
+    leave_out(result)
+    baseline, clock = f"baseline_{result.name}", result.clock or "device"
+    control = compare(result.blocks, baseline, CONTROL, clock)
+    if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
+        return False
+    intervals = [compare(result.blocks, baseline, name, clock) for name in names]
+    return late or all(found is not None and half_width(found) < PRECISE for found in intervals)
 
 
 def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:

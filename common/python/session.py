@@ -10,7 +10,7 @@ from typing import Any
 
 from common.python.crew import Crew
 from common.python.discovery import Pair
-from common.python.judgement import beyond_wall, judge, leave_out
+from common.python.judgement import beyond_wall, enough, judge
 from common.python.opening import compiles
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
@@ -18,8 +18,6 @@ from common.python.schedule import (
     CLOSING,
     FEWEST_ROUNDS,
     MOST_ROUNDS,
-    PRECISE,
-    ROUNDS,
     beside_s,
     blocks_in_round,
     fixed_plan,
@@ -27,12 +25,11 @@ from common.python.schedule import (
     warm_passes,
 )
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
-from common.python.statistics import compare, half_width
 from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM, LATER_WARM_S = 1.0, 0.1  # budgets of warming up before the first round, and seconds before each later one
+FIRST_WARM, LATER_WARM_S = 0.5, 0.1  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
@@ -161,11 +158,11 @@ class Session:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         if index == 0:
             with self._phase("wait"):
-                self.settings.make_way(compiles(self.pair), self.deadline)
+                self.settings.make_way(compiles(self.pair))
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            names = _proven(self.roster.active())
-            for share in self._crew.apart(names):
+            self.settings.reserve.go_on()
+            for share in self._crew.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, TRIALS)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
             self.settings.reserve.halt()
@@ -225,17 +222,9 @@ class Session:
         return took
 
     def _enough(self, rounds: int) -> bool:
-        """Eight rounds and a narrow interval, or as many (at least three) as the time budgets allow."""
         late = out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
-        if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
-            return False
-        leave_out(self.result)
-        intervals = [
-            compare(self.result.blocks, self.roster.timed[0].name, name, self.result.clock or "device")
-            for name in self.roster.active()[1:]
-            if self.roster.row(name).role == "optimized" and name not in self.slow
-        ]
-        return late or all(found is not None and half_width(found) < PRECISE for found in intervals)
+        rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
+        return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
 
     def _partakers(self, everybody: bool) -> list[str]:
         """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""

@@ -88,11 +88,11 @@ class Settings:
         """End the workers of the pairs before and after, whose contexts take memory; whether there were any."""
         return self.leaving.settle() | self.reserve.close()
 
-    def make_way(self, compiles: bool, deadline: float) -> None:
-        """Wait until the last pair's worker is gone and, where compiling may time kernels, the next one's is ready."""
+    def make_way(self, compiles: bool) -> None:
+        """Wait until the last pair's worker is gone; the next one's stands still where compiling may time kernels."""
         self.leaving.settle()
         if compiles:
-            self.reserve.settle(deadline)
+            self.reserve.halt()
 
     def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
         """What NVML sees now on each GPU of the pair; `own` gives the processes of its session."""

@@ -1,6 +1,8 @@
 """Pairs on several GPUs, on two gloo ranks of this CPU: what is right is proven and timed, whatever goes wrong ends."""
 
+import json
 import multiprocessing.forkserver
+import os
 import re
 import socket
 import subprocess
@@ -9,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -116,6 +119,34 @@ def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(tmp_path: Pat
     assert len({block.round for block in result.blocks}) == 3
     assert nothing_left()
     assert (tmp_path / "scratch" / "worker0" / "launcher").is_dir()  # and not in a folder that nobody would remove
+
+
+def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_them(tree: Tree) -> None:
+    told = """
+        import json, os
+        from pathlib import Path
+
+        found = {key: value for key, value in os.environ.items() if key.startswith("NCCL_")}
+        Path(f"{__file__}.{os.environ['RANK']}.json").write_text(json.dumps(found))
+    """
+    only_pair(tree, baseline=summing(), optimized=summing(dedent(told).strip().replace("\n", "\n            ")))
+    asked = {"NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring", "NCCL_DEBUG_FILE": "/nowhere/%h.%p"}
+    others = {key: value for key, value in os.environ.items() if not key.startswith("NCCL_")}
+    command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch01:x", "--root", str(tree.root)]
+    done = subprocess.run(
+        [*command, "--artifacts-dir", str(tree.artifacts)],
+        cwd=ROOT.parent,
+        env=others | asked | {"CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    seen = {file.name: json.loads(file.read_text()) for file in (tree.root / "ch01").glob("*.json")}
+    assert seen == {f"optimized_x.py.{rank}.json": asked for rank in (0, 1)}, done.stdout + done.stderr
+    [manifest] = tree.artifacts.glob("*/manifest.json")
+    recorded = json.loads(manifest.read_text())["environment"]
+    assert {key: value for key, value in recorded.items() if key.startswith("NCCL_")} == asked
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -12,10 +12,10 @@ import pytest
 from small_tree import HONEST, Tree, doing, late_s
 
 from common.python import reserve
+from common.python.crew import Crew
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
-from common.python.session import Session
 from common.python.settings import Settings
 from common.python.worker import Worker
 from tools.testing.safety_cost import noted
@@ -340,20 +340,21 @@ def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(
 
 
 @pytest.mark.parametrize("word", ["torch.compile", "autotune"])
-def test_it_is_done_before_its_predecessor_may_choose_kernels_by_timing_them(watched: Watched, word: str) -> None:
+def test_it_stands_still_while_its_predecessor_may_time_kernels_to_choose_one_and_goes_on_in_the_proof(
+    watched: Watched, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watched.tree.pair("ch01:a", optimized=f"\n    # {word}\n{HONEST}")
     watched.tree.pair("ch01:b")
-    busy: list[bool] = []
-    prepared = Session._prepared
+    seen: list[tuple[str, str]] = []
+    each = Crew.each
 
-    def note_prepared(session: Session, names: list[str], size: str) -> dict[str, Any]:
-        if size != "test" and session.pair.key == "ch01:a":
-            busy.append(session.settings.reserve._busy)
-        return prepared(session, names, size)
+    def look(crew: Crew, command: str, names: list[str], **asked: Any) -> dict[str, Any]:
+        if asked.get("size", "") != "test" and len(seen) < 2 and (seen or command == "prepare"):
+            seen.append((command, standing(watched.workers["ch01:b"][0])))
+        return each(crew, command, names, **asked)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "_prepared", note_prepared)
-        done = watched.run("ch1")
+    monkeypatch.setattr(Crew, "each", look)
+    done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
-    assert not any(busy)
-    assert busy
+    assert [command for command, _ in seen] == ["prepare", "prove"]
+    assert [state == "T" for _, state in seen] == [True, False]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.python.judgement import headline_row, judge, times
+from common.python.judgement import enough, headline_row, judge, times
 from common.python.performance_targets import Peaks
 from common.python.results import Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
 from common.python.roster import CONTROL
@@ -60,6 +60,13 @@ def pair(us: Mapping[str, Us], clock: str = "device", rounds: int = ROUNDS, **fa
         "blocks": blocks(us, clock, rounds),
     }
     return PairResult(chapter="ch07", name="x", **{**stated, **facts})
+
+
+def still(us: Mapping[str, Sequence[float]]) -> list[Block]:
+    """A block a round, of exactly these times."""
+    rounds = list(zip(*us.values()))
+    named = [[sample(name, time) for name, time in zip(us, times)] for times in rounds]
+    return [Block(round=index, steps=1, samples=[*once, *reversed(once)]) for index, once in enumerate(named)]
 
 
 def row(result: PairResult, name: str = OPT) -> VariantResult:
@@ -521,3 +528,40 @@ def test_a_number_that_was_tampered_with_is_put_right_from_the_samples() -> None
         verdict="slower",
     )
     assert judge(tampered.model_copy(update={"verdict": "slower", "best_peer": "nobody"}), PEAKS) == judged
+
+
+NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200
+
+
+@pytest.mark.parametrize(
+    ("control", "late", "wanted"),
+    [
+        ([1.0] * 3, True, True),
+        (NOISY, True, False),
+        ([*NOISY, 0.97, 0.94], True, True),
+        ([1.06] * 7, True, False),
+        ([1.06] * 8, True, True),
+        ([1.06] * 8, False, False),
+        ([1.06] * 16, False, True),
+        ([1.0] * 7, False, False),
+        ([1.0] * 8, False, True),
+        ([1.0] * 2, True, False),
+    ],
+)
+def test_a_session_in_which_the_control_is_off_takes_more_rounds_before_it_is_called_invalid(
+    control: list[float], late: bool, wanted: bool
+) -> None:
+    rounds = len(control)
+    us = {BASE: [100.0] * rounds, OPT: [50.0] * rounds, CONTROL: [100.0 / ratio for ratio in control]}
+    assert enough(pair({BASE: 100.0, OPT: 50.0}, blocks=still(us)), [OPT], rounds, late) is wanted
+
+
+def test_a_wide_interval_takes_more_rounds_while_there_is_time() -> None:
+    us = {BASE: [100.0] * 8, OPT: [49.0, 51.0] * 4}
+    result = pair({BASE: 100.0, OPT: 50.0}, blocks=still(us))
+    assert (enough(result, [OPT], 8, late=False), enough(result, [OPT], 8, late=True)) == (False, True)
+    assert enough(result, [], 8, late=False), "of what prepares slowly nobody waits for the precision"
+
+
+def test_a_run_of_one_file_has_nothing_to_wait_for() -> None:
+    assert enough(pair({OPT: 50.0}, blocks=still({OPT: [50.0] * 8})), [], 8, late=False)

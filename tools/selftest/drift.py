@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from common.python.judgement import FEWEST_ROUNDS
 from common.python.results import Block, ClockName
+from common.python.schedule import FEWEST_ROUNDS
 from common.python.session import Session
 from common.python.statistics import round_log_times, verdict, welch
 from tools.selftest.aa import LEAST_COVERED, judged

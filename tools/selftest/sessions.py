@@ -14,13 +14,13 @@ from typing import Any
 from common.python.assignment import assign
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
-from common.python.judgement import FEWEST_ROUNDS
 from common.python.leaving import Leaving
 from common.python.machine import Machine
 from common.python.requirements import arch_of
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import Model, PairResult
 from common.python.roster import Roster
+from common.python.schedule import FEWEST_ROUNDS
 from common.python.session import Session
 from common.python.settings import Settings
 from common.python.statistics import compare, round_log_ratios, verdict
