@@ -77,6 +77,12 @@ class Board:
         found = re.search(rf'File "[^"\n]*/({re.escape(self.read(line).who)}\.py)", line (\d+)', self.tail(line))
         return f" at {found[1]}:{found[2]}" if found else ""
 
+    def asserted(self) -> str:
+        """Where a kernel's assertion failed, as CUDA wrote it into a log: the variant had returned by then."""
+        logs = "".join(self.tail(line) for line in (0, *self.ranks))
+        found = re.search(r"([\w-]+\.cuh?):(\d+): .* Assertion `.*` failed", logs)
+        return f" at {found[1]}:{found[2]}" if found else ""
+
     def whereabouts(self) -> tuple[str, str]:
         """Whose code all were in, and what it was doing; of ranks, where each of them is."""
         if not self.ranks:

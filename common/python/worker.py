@@ -29,6 +29,7 @@ DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 STOP_S = 5.0
+ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
 SAY_S = 1.0  # until it says which process it is: 10 ms after a fork, 0.3 s in a fresh interpreter
 
 
@@ -124,7 +125,8 @@ class Worker:
             raise self._died(deadline - time.monotonic()) from error
         self._at_work = False
         if "error" in answer:
-            raise WorkerError("raised", answer["who"], answer["error"], answer["out_of_memory"])
+            place = self._board.asserted() if ASSERTED in answer["error"] else ""
+            raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
     def _hung(self, timeout_s: float) -> WorkerError:

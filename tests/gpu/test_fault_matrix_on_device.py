@@ -1,104 +1,173 @@
-"""Faults that only a GPU can have: each is one row with its reason, in one suite beside healthy pairs."""
+"""Faults that only a GPU can have: each is one row with its reason, in one suite beside healthy pairs.
 
-import re
+A kernel faults or hangs when the step that launched it has returned: what the harness waits in then is no line of the
+variant. The row names the variant, and the line of an assertion; its log says what the GPU or the stack said, and its
+hint names the tool that finds the line.
+"""
+
+import math
+import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pynvml
 import pytest
+from fault_suite import (
+    HEALTHY,
+    LEFT,
+    MATRIX,
+    Done,
+    artifacts_of,
+    check_codes,
+    check_fault,
+    check_undisturbed,
+    copied,
+    run,
+)
 
 from common.python import peak_store
 from common.python.cuda import find_nvcc
+from common.python.lock import Busy, hold
+from common.python.machine import ask
 from common.python.peak_store import Survey
-from common.python.results import PairResult, Summary
-from common.python.runner import Options, open_suite
+from common.python.runner import PAIR_LIMIT_S, Options, open_suite
+from tools.cli.measuring import claims
 
-ROOT = Path(__file__).resolve().parents[1] / "faults" / "matrix"
-HEALTHY = ("ch01:healthy", "ch02:healthy_last")
-FAILED = {  # what the reason says
-    "device_assert": "device-side assert",
-    "device_memory": r"OutOfMemoryError at optimized_device_memory\.py:\d+: ",
-    "illegal_address": "illegal memory access",
-    "infinite_kernel": r"no answer within \d+ s during prepare",
-    "misaligned_access": "misaligned address",
-    "stream_changed": r"left the current stream \(.*\) changed: put it back, or declare isolated=True",
+MULTIPLIER = 0.25
+SANITIZE, LONGER = "scripts/sanitize.sh", "--timeout-multiplier"
+FAILED = {  # what the reason says, what stands in the line that it names, and what the hint says
+    "device_assert": (r"device-side assert .* at optimized_device_assert\.cu:\d+", "assert(i != 0)", SANITIZE),
+    "device_memory": ("OutOfMemoryError", "torch.empty(1 << 42", "needs(memory_gib="),
+    "illegal_address": ("illegal memory access", None, SANITIZE),
+    "infinite_kernel": (r"optimized_infinite_kernel: no answer within \d+ s during prepare;", None, LONGER),
+    "misaligned_access": ("misaligned address", None, SANITIZE),
+    "stream_changed": (LEFT.format("the current stream", ""), None, None),
 }
-KERNELS = {path.stem.removeprefix("optimized_") for path in ROOT.glob("ch03/*.cu")}
+KERNELS = {path.stem.removeprefix("optimized_") for path in MATRIX.glob("ch03/*.cu")}
 NOISE = 1.05  # between two runs of a few rounds of the healthy pairs
+SPARE_MIB = 64.0  # what a driver keeps for itself once it has run a program; a context alone takes hundreds
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 
-def used_bytes(uuid: str) -> int:
-    """Device memory that is taken, by whomever; a context alone takes hundreds of MiB."""
+def on_gpu(uuid: str) -> tuple[float, set[int]]:
+    """MiB of its memory that are taken, by whomever, and the processes on it, by the numbers that NVML has for them."""
     pynvml.nvmlInit()
     gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-    return int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
-
-
-@pytest.fixture(scope="module")
-def before(measured: Survey) -> int:
-    """With some for what a driver keeps for itself once it has run a program."""
-    return used_bytes(measured.uuid) + (64 << 20)
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, before: int, measured: Survey) -> Summary:
-    return run(measured, tmp_path_factory.mktemp("alone"), *HEALTHY)
-
-
-@pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory, alone: Summary, measured: Survey) -> Summary:
-    return run(measured, tmp_path_factory.mktemp("matrix"), *HEALTHY, "ch01:large_output", "ch03")
+    running = ask(pynvml, "nvmlDeviceGetComputeRunningProcesses", gpu) or []
+    return pynvml.nvmlDeviceGetMemoryInfo(gpu).used / 2**20, {process.pid for process in running}
 
 
 @pytest.fixture(autouse=True)
 def peaks_at_hand() -> None:
-    """`run` gives each suite's folder the peaks."""
+    """`suite` gives each run's folder the peaks."""
 
 
-def run(measured: Survey, folder: Path, *targets: str) -> Summary:
-    peak_store.save(peak_store.path_of(folder, measured.uuid), measured)
-    asked = Options(
-        list(targets), root=ROOT, artifacts_dir=folder, iterations=12, warmup=5, seed=0, timeout_multiplier=0.25
-    )
-    return open_suite(asked, lambda phase, result: None).run()
+@pytest.fixture(scope="module")
+def before(measured: Survey) -> tuple[float, set[int]]:
+    return on_gpu(measured.uuid)
 
 
-def named(summary: Summary, name: str) -> PairResult:
-    [result] = [pair for pair in summary.pairs if pair.name == name]
-    return result
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copied(tmp_path_factory.mktemp("matrix"))
 
 
-def test_every_fault_is_expected() -> None:
-    assert FAILED.keys() == {path.stem.removeprefix("baseline_") for path in ROOT.glob("ch03/baseline_*.py")}
+@pytest.fixture(scope="module")
+def alone(root: Path, before: tuple[float, set[int]], measured: Survey) -> Done:
+    return suite(root, "alone", measured, *HEALTHY)
+
+
+@pytest.fixture(scope="module")
+def matrix(root: Path, alone: Done, measured: Survey) -> Iterator[Done]:
+    first, last = HEALTHY
+    limit = ("--timeout-multiplier", str(MULTIPLIER))
+    done = suite(root, "matrix", measured, first, "ch01:large_output", "ch03", last, *limit)
+    yield done
+    print(done.output)
+
+
+def suite(root: Path, name: str, measured: Survey, *words: str) -> Done:
+    peak_store.save(peak_store.path_of(artifacts_of(root, name), measured.uuid), measured)
+    return run(root, name, *words, "--iterations", "12", "--warmup", "5")
+
+
+def test_every_fault_is_expected_and_a_healthy_pair_comes_after_them(matrix: Done) -> None:
+    assert FAILED.keys() == {path.stem.removeprefix("baseline_") for path in MATRIX.glob("ch03/baseline_*.py")}
+    assert [pair.name for pair in matrix.summary.pairs] == ["healthy", "large_output", *FAILED, "healthy_last"]
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_a_fault_fails_its_row_with_the_reason(matrix: Summary, name: str) -> None:
+def test_a_fault_fails_its_row_with_the_reason_the_place_and_a_hint(matrix: Done, name: str) -> None:
     if name in KERNELS and find_nvcc() is None:
         pytest.skip("needs nvcc")
-    result = named(matrix, name)
-    assert result.status == "failed"
-    assert re.search(FAILED[name], result.reason or ""), result.reason
-    assert next(row for row in result.variants if row.role == "optimized").status == "failed"
-    assert next(row for row in result.variants if row.role == "baseline").status != "failed"
+    check_fault(matrix, f"ch03:{name}", *FAILED[name])
+    baseline = next(row for row in matrix.result(f"ch03:{name}").variants if row.role == "baseline")
+    assert baseline.status != "failed", baseline.reason
 
 
-def test_an_output_of_a_gigabyte_is_measured(matrix: Summary) -> None:
-    result = named(matrix, "large_output")
-    assert result.status == "measured", result.reason
+@needs_nvcc
+def test_the_log_of_an_infinite_kernel_says_who_waits_for_it(matrix: Done) -> None:
+    assert "in synchronize" in matrix.result("ch03:infinite_kernel").log
+
+
+def test_an_output_of_a_gigabyte_is_measured(matrix: Done) -> None:
+    result = matrix.result("ch01:large_output")
+    assert (result.status, result.shape) == ("measured", {"n": 1 << 20}), result.reason
     assert result.verdict != "invalid", result.reason
 
 
-def test_no_memory_of_the_gpu_stays_taken(before: int, matrix: Summary, measured: Survey) -> None:
-    deadline = time.monotonic() + 5
-    while (taken := used_bytes(measured.uuid)) > before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert taken <= before, f"{(taken - before) >> 20} MiB"
+def test_the_exit_code_says_that_there_were_failures(matrix: Done, alone: Done) -> None:
+    check_codes(matrix, alone)
 
 
 @pytest.mark.parametrize("key", HEALTHY)
-def test_the_healthy_are_not_disturbed(matrix: Summary, alone: Summary, key: str) -> None:
-    ours, undisturbed = (named(done, key.partition(":")[2]).variants[1].speedup for done in (matrix, alone))
-    assert ours is not None
-    assert undisturbed is not None
-    assert ours.low / NOISE <= undisturbed.ratio <= ours.high * NOISE
+def test_the_healthy_are_not_disturbed(matrix: Done, alone: Done, key: str) -> None:
+    check_undisturbed(matrix, alone, key, NOISE)
+
+
+def test_no_process_temporary_file_or_lock_is_left(matrix: Done) -> None:
+    assert (matrix.processes, matrix.temporary) == ([], [])
+
+
+def test_neither_memory_of_the_gpu_nor_a_process_on_it_is_left(
+    before: tuple[float, set[int]], matrix: Done, measured: Survey
+) -> None:
+    deadline = time.monotonic() + 5
+    while True:
+        mib, pids = on_gpu(measured.uuid)
+        more_mib, more_pids = mib - before[0], pids - before[1]
+        if (more_mib <= SPARE_MIB and not more_pids) or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert more_mib <= SPARE_MIB
+    assert more_pids == set()
+
+
+@needs_nvcc
+def test_a_pair_whose_kernel_never_ends_ends_within_two_seconds_of_its_limit(matrix: Done) -> None:
+    took_s, limit_s = sum(matrix.result("ch03:infinite_kernel").seconds.values()), MULTIPLIER * PAIR_LIMIT_S
+    assert limit_s <= took_s < limit_s + 2
+
+
+@needs_nvcc
+def test_the_suites_time_holds_to_within_two_seconds_while_a_kernel_never_ends(
+    root: Path, alone: Done, matrix: Done, measured: Survey
+) -> None:
+    """With time enough to come to the pair, whose kernel is compiled by now."""
+    opening_s = alone.seconds - sum(sum(pair.seconds.values()) for pair in alone.summary.pairs)
+    limit_s = 5 + math.ceil(1.5 * opening_s)
+    done = suite(root, "timed", measured, "ch03:infinite_kernel", "--suite-timeout", str(limit_s))
+    assert limit_s - 2 < done.seconds < limit_s + 2
+    assert (done.code, done.processes, done.temporary) == (1, [], [])
+    why = "the suite's time was up while optimized_infinite_kernel was at work"
+    assert done.summary.not_run == {"ch03:infinite_kernel": why}
+
+
+def test_a_second_run_on_the_gpu_is_told_who_holds_it(root: Path, measured: Survey, tmp_path: Path) -> None:
+    asked = Options([HEALTHY[0]], root=root, artifacts_dir=tmp_path)
+    busy = pytest.raises(Busy, match=f"GPU {measured.uuid} is in use by pid {os.getpid()} ")
+    with hold(measured.uuid, print, wait_s=0.0), ExitStack() as stack, busy:
+        open_suite(asked, lambda phase, result: None, claim=claims(stack, wait=False))

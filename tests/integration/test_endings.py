@@ -445,6 +445,15 @@ def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here:
     assert "ch01:a" in out
 
 
+def test_each_gpu_has_a_lock_of_its_own_by_its_uuid(here: Tree) -> None:
+    with hold("GPU-12ab", print, wait_s=0.0), contextlib.ExitStack() as stack:
+        claim = claims(stack, wait=False)
+        claim(None)
+        claim("34cd")
+        with pytest.raises(Busy, match=f"GPU 12ab is in use by pid {os.getpid()} "):
+            claim("12ab")
+
+
 def test_a_folder_for_temporary_files_with_too_long_a_path_is_told_in_one_line(
     here: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,33 +1,21 @@
 """Whatever a pair does ends as one row with its reason, and neither the healthy pairs nor the machine feel it.
 
 One suite, as a user runs it, goes through every fault of tests/faults/matrix that a CPU can have, beside two healthy
-pairs. Hung pairs end after TIMEOUT_MULTIPLIER x 120 s, which is far longer than any other pair there takes.
+pairs. Hung pairs end after 0.07 x 120 s, which is far longer than any other pair there takes.
 """
 
-import fcntl
-import os
-import re
-import shutil
-import subprocess
-import sys
 import xml.etree.ElementTree
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fault_suite import HEALTHY, LEFT, MATRIX, Done, check_codes, check_fault, check_undisturbed, copied, run
 
-from common.python.results import Interval, PairResult, Summary
-from common.python.statistics import compare
+from common.python.results import PairResult
 from common.python.worker import LOG_BYTES
 
-ROOT = Path(__file__).resolve().parents[2]
-MATRIX = ROOT / "tests" / "faults" / "matrix"
-TIMEOUT_MULTIPLIER = "0.07"
-LOCKS = "benchmark_cli_locks"
-HEALTHY = ("ch01:healthy", "ch02:healthy_last")
-LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
+OPTIONS = ("--timeout-multiplier", "0.07")
 FAILED = {  # what the reason says, and what stands in the line that it names
     "abort": ("killed by SIGABRT", "os.abort()"),
     "changed_late": (LEFT.format("the default dtype", "float64"), None),
@@ -83,123 +71,35 @@ HARMLESS = {
 NOISE = 1.25
 
 
-@dataclass(frozen=True)
-class Done:
-    """A run that has ended: how, with what, and what it left."""
-
-    code: int
-    output: str
-    summary: Summary
-    folder: Path
-    processes: list[str]
-    temporary: list[str]
-
-    def result(self, key: str) -> PairResult:
-        return next(pair for pair in self.summary.pairs if pair.key == key)
-
-    def speedup(self, key: str) -> Interval:
-        """From the samples, whatever the verdict."""
-        name = key.partition(":")[2]
-        file = self.folder / key.replace(":", "_") / "results" / "benchmark_test_results.json"
-        blocks = PairResult.model_validate_json(file.read_text()).blocks
-        found = compare(blocks, f"baseline_{name}", f"optimized_{name}", "end_to_end")
-        assert found is not None
-        return found
-
-
-def disturbed(result: PairResult) -> bool:
-    """Whether only the control speaks against a pair: by chance it does in one of twenty, on a noisy host."""
-    reasons = {row.reason for row in result.variants if row.verdict == "invalid"}
-    return bool(reasons) and all("the control, baseline" in (reason or "") for reason in reasons)
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy, since one pair deletes its source."""
-    return Path(shutil.copytree(MATRIX, tmp_path_factory.mktemp("matrix") / "root"))
+    return copied(tmp_path_factory.mktemp("matrix"))
 
 
 @pytest.fixture(scope="module")
 def alone(root: Path) -> Done:
     """The healthy pairs, undisturbed, in more rounds; before any other."""
-    return run(root, "alone", *HEALTHY, iterations=16)
+    return run(root, "alone", *HEALTHY, *OPTIONS, "--iterations", "16")
 
 
 @pytest.fixture(scope="module")
 def matrix(root: Path, alone: Done) -> Iterator[Done]:
-    done = run(root, "matrix", "ch01", "ch02")
+    done = run(root, "matrix", "ch01", "ch04", *OPTIONS, "--iterations", "6")
     yield done
     print(done.output)
-
-
-def run(root: Path, name: str, *targets: str, iterations: int = 6) -> Done:
-    temporary, artifacts = root.parent / f"{name}-temp", root.parent / f"{name}-artifacts"
-    temporary.mkdir()
-    marker = f"FAULT_MATRIX={root.parent}/{name}"
-    options = ["--iterations", str(iterations), "--timeout-multiplier", TIMEOUT_MULTIPLIER, "--seed", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *targets, "--root", str(root), *options]
-        + ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(temporary), "FAULT_MATRIX": marker.partition("=")[2]},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    [folder] = artifacts.glob("*/")
-    summary = Summary.model_validate_json((folder / "summary.json").read_text())
-    kept = ("torchinductor_", LOCKS)  # torch's cache of compiled code, and the harness's lock files, which are reused
-    left = [path.name for path in temporary.iterdir() if not path.name.startswith(kept)]
-    left += [path.name for path in temporary.glob(f"{LOCKS}/*") if not free(path)]
-    return Done(done.returncode, done.stdout + done.stderr, summary, folder, marked(marker), left)
-
-
-def free(lock: Path) -> bool:
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-
-def marked(marker: str) -> list[str]:
-    """The living processes that were started with this variable in their environment, or forked from one that was."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if marker.encode() in environ.read_bytes().split(b"\0"):
-                found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue  # it ended meanwhile
-    return found
 
 
 def test_every_pair_is_one_row(matrix: Done) -> None:
     rows = Counter(pair.name for pair in matrix.summary.pairs)
     expected = {*FAILED, *HARMLESS, "unmet_need", "healthy", "healthy_last"}
     assert rows == Counter(expected), matrix.output
-    files = {path.stem.removeprefix("baseline_") for path in MATRIX.glob("ch0[12]/baseline_*.py")}
+    files = {path.stem.removeprefix("baseline_") for path in MATRIX.glob("ch0[14]/baseline_*.py")}
     assert files == expected
 
 
 @pytest.mark.parametrize("name", FAILED)
 def test_a_fault_fails_its_row_with_the_reason_and_the_place(matrix: Done, name: str) -> None:
-    result, (reason, line) = matrix.result(f"ch01:{name}"), FAILED[name]
-    assert result.status == "failed" or result.verdict == "invalid"
-    assert re.search(reason, result.reason or ""), result.reason
-    assert "\n" not in (result.reason or "")
-    row = next(row for row in result.variants if row.label == "optimized")
-    assert row.status == "failed"
-    assert row.speedup is None
-    if line is not None:
-        place = re.search(r"(\w+\.py):(\d+)", result.reason or "")
-        assert place, result.reason
-        found = (MATRIX / "ch01" / place[1]).read_text().splitlines()[int(place[2]) - 1]
-        assert line in found or found.strip() in line.split("|"), result.reason
-    assert HINTED.get(name, "") in (result.hint or "")
-    assert (result.hint is None) == (name not in HINTED)
+    check_fault(matrix, f"ch01:{name}", *FAILED[name], HINTED.get(name))
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
@@ -215,19 +115,12 @@ def test_a_declared_need_that_is_not_met_is_no_failure(matrix: Done) -> None:
 
 
 def test_the_exit_code_says_that_there_were_failures(matrix: Done, alone: Done) -> None:
-    assert matrix.code == 1, matrix.output
-    assert alone.code == (1 if any(disturbed(pair) for pair in alone.summary.pairs) else 0), alone.output
-    assert "Traceback" not in matrix.output
-    assert matrix.summary.complete
+    check_codes(matrix, alone)
 
 
 @pytest.mark.parametrize("key", HEALTHY)
 def test_the_healthy_are_not_disturbed(matrix: Done, alone: Done, key: str) -> None:
-    ours, undisturbed = (done.speedup(key) for done in (matrix, alone))
-    assert ours.low / NOISE <= undisturbed.ratio <= ours.high * NOISE, (ours, undisturbed)
-    result = matrix.result(key)
-    assert (result.status, [row.status for row in result.variants]) == ("measured", ["measured"] * 2)
-    assert result.verdict in ("faster", "inconclusive") or disturbed(result)  # three rounds may not tell
+    check_undisturbed(matrix, alone, key, NOISE)
 
 
 def test_nothing_is_left(matrix: Done) -> None:

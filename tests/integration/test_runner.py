@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, judged_again, row
+from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
 
 from common.python.cuda import find_nvcc
 from common.python.results import Manifest, PairResult, Summary
@@ -159,6 +159,22 @@ def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: 
     finished = tree.run("ch1", timeout_multiplier=0.0125)
     assert [result.status for result in finished.pairs] == ["failed", "measured"]
     assert "time.sleep" in finished.pairs[0].log or "in step" in finished.pairs[0].log
+
+
+def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_before(tree: Tree) -> None:
+    """The limit is that of the pair from its beginning, and holds where no Python runs any more."""
+    tree.pair("ch01:a", HONEST.replace("(a):", "(a):\n        __import__('time').sleep(3)"), optimized=doing(SPINS))
+    tree.pair("ch01:b")
+    heard: dict[tuple[str, str], float] = {}
+
+    def note(phase: str, result: PairResult) -> None:
+        heard.setdefault((result.key, phase), time.monotonic())
+
+    finished = tree.run("ch1", show=note, timeout_multiplier=0.05)
+    limit_s, took_s = 0.05 * 120, heard["ch01:a", "done"] - heard["ch01:a", "start"]
+    assert limit_s <= sum(finished.pairs[0].seconds.values()) <= took_s < limit_s + late_s()
+    assert [result.status for result in finished.pairs] == ["failed", "measured"]
+    assert "during prepare at optimized_a.py:" in (finished.pairs[0].reason or "")
 
 
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_worker(tree: Tree) -> None:

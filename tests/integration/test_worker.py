@@ -97,6 +97,36 @@ def test_a_variant_that_raises_is_a_failure_with_its_place(hire: Hire, body: str
     assert worker.call("describe", LIMIT_S)["device"] == "cpu"
 
 
+SECOND_CALL_FAILS = """
+    import os
+
+    def prepare(a):
+        calls = []
+
+        def step():
+            calls.append(a)
+            if len(calls) > 1:
+                os.write(2, b"/root/ch01/optimized_x.cu:10: void f(): block: [0,0,0] Assertion `i != 0` failed.\\n")
+                raise RuntimeError({error!r})
+            return a * 2
+
+        return step
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [("CUDA error: device-side assert triggered", " at optimized_x.cu:10"), ("something else", "")],
+)
+def test_an_assertion_of_a_kernel_that_failed_is_told_with_its_line(hire: Hire, error: str, place: str) -> None:
+    worker = hire(SECOND_CALL_FAILS.format(error=error))
+    assert prepare(worker)["failures"] == {}
+    worker.call("start_clock", LIMIT_S)
+    with pytest.raises(WorkerError) as told:
+        worker.call("warm", LIMIT_S, names=["optimized_x"], limit_s=0.1, passes=2)
+    assert told.value.reason.endswith(f": {error}{place}")
+
+
 @pytest.mark.parametrize(
     ("action", "reason"),
     [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,6 +107,14 @@ def test_nothing_is_asked_of_the_driver_unless_the_user_asks(log: Path) -> None:
     with held(None, "base") as told:
         assert told == "clocks not locked: there is no GPU"
     assert asked_of(log) == []
+
+
+def test_nothing_else_of_the_harness_asks_nvml_for_a_change() -> None:
+    files = [*ROOT.glob("*.py"), *(file for place in ("common", "tools") for file in (ROOT / place).rglob("*.py"))]
+    changing = {
+        str(file.relative_to(ROOT)) for file in files if re.search(r"nvml\w*(Set|Reset|Clear)", file.read_text())
+    }
+    assert changing == {"common/python/clocks_lock.py"}
 
 
 def test_a_driver_that_refuses_is_told_in_one_line_and_the_run_goes_on(

@@ -77,6 +77,15 @@ def test_every_anchor_is_a_heading() -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, anchor
 
 
+def test_every_test_of_the_threat_model_exists() -> None:
+    text = (ROOT / "docs" / "threat_model.md").read_text()
+    named = re.findall(r"`(?:[\w/]*?(test_\w+\.py)::)?(test_\w+)`", text)
+    written = {file.name: file.read_text() for file in ROOT.glob("tests/*/test_*.py")}
+    assert len(named) > 15
+    for file, test in named:
+        assert f"def {test}(" in written[file or "test_endings.py"], test
+
+
 def test_every_symptom_is_in_the_tools_own_words() -> None:
     """Between dots, which stand for what varies, each is a piece of a string in the code or what `needs` says."""
     said = [*strings(), (ROOT / "setup.sh").read_text(), *lacking(), complaint(FORBIDDEN, 1) or ""]

@@ -68,3 +68,13 @@ def test_each_rank_is_told_of_by_its_number(tmp_path: Path, stack: str, standing
 )
 def test_an_exit_code_is_put_into_words(code: int | None, how: str) -> None:
     assert how_ended(code) == how
+
+
+@pytest.mark.parametrize("line", [0, 2])
+def test_the_place_of_a_kernels_assertion_is_what_cuda_wrote_into_a_log(tmp_path: Path, line: int) -> None:
+    ours = board(tmp_path, 2)
+    assert ours.asserted() == ""
+    told = "/root/ch03/optimized_x.cu:10: void twice(const float *, float *, long): block: [0,0,0], thread: [{},0,0]"
+    asserted = "".join(f"{told.format(thread)} Assertion `i != 0` failed.\n" for thread in (0, 1))
+    ours.log(line).write_text(f"optimized_x.cu:7: a note\n{asserted}")
+    assert ours.asserted() == " at optimized_x.cu:10"

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ch02.baseline_healthy_last import workload as workload
+from ch04.baseline_healthy_last import workload as workload
 from common.python.workload import Step
 
 

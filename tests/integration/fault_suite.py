@@ -1,0 +1,140 @@
+"""A suite over tests/faults/matrix as a user starts it, on a CPU or a GPU: what it must come to, and what it left."""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.python.results import Interval, PairResult, Summary
+from common.python.statistics import compare
+
+ROOT = Path(__file__).resolve().parents[2]
+MATRIX = ROOT / "tests" / "faults" / "matrix"
+LOCKS = "benchmark_cli_locks"
+HEALTHY = ("ch01:healthy", "ch04:healthy_last")  # among the faults of a CPU, and after all others
+LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that has ended: how, with what, after how long, and what it left."""
+
+    code: int
+    output: str
+    seconds: float
+    summary: Summary
+    folder: Path
+    processes: list[str]
+    temporary: list[str]
+
+    def result(self, key: str) -> PairResult:
+        return next(pair for pair in self.summary.pairs if pair.key == key)
+
+    def speedup(self, key: str) -> Interval:
+        """From the samples, whatever the verdict."""
+        name = key.partition(":")[2]
+        file = self.folder / key.replace(":", "_") / "results" / "benchmark_test_results.json"
+        written = PairResult.model_validate_json(file.read_text())
+        found = compare(written.blocks, f"baseline_{name}", f"optimized_{name}", written.clock or "device")
+        assert found is not None, key
+        return found
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the matrix to run, since one pair deletes its source."""
+    return Path(shutil.copytree(MATRIX, folder / "root"))
+
+
+def artifacts_of(root: Path, name: str) -> Path:
+    return root.parent / f"{name}-artifacts"
+
+
+def run(root: Path, name: str, *words: str) -> Done:
+    """`benchmark_cli run` with these words, its artifacts and temporary files beside `root`, under this name."""
+    temporary, artifacts = root.parent / f"{name}-temp", artifacts_of(root, name)
+    temporary.mkdir()
+    marker = f"FAULT_MATRIX={root.parent}/{name}"
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *words, "--root", str(root), "--seed", "0"]
+        + ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(temporary), "FAULT_MATRIX": marker.partition("=")[2]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    seconds = time.monotonic() - started
+    [folder] = artifacts.glob("*Z")
+    summary = Summary.model_validate_json((folder / "summary.json").read_text())
+    kept = ("torchinductor_", LOCKS)  # torch's cache of compiled code, and the harness's lock files, which are reused
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith(kept)]
+    left += [path.name for path in temporary.glob(f"{LOCKS}/*") if not free(path)]
+    return Done(done.returncode, done.stdout + done.stderr, seconds, summary, folder, marked(marker), left)
+
+
+def free(lock: Path) -> bool:
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def marked(marker: str) -> list[str]:
+    """The living processes that were started with this variable in their environment, or forked from one that was."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker.encode() in environ.read_bytes().split(b"\0"):
+                found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def disturbed(result: PairResult) -> bool:
+    """Whether only the control speaks against a pair: by chance it does in one of twenty, on a noisy host."""
+    reasons = {row.reason for row in result.variants if row.verdict == "invalid"}
+    return bool(reasons) and all("the control, baseline" in (reason or "") for reason in reasons)
+
+
+def check_fault(done: Done, key: str, reason: str, line: str | None, hint: str | None) -> None:
+    """One row that says why, names the file, and the place in it if there is a `line` with these words, and hints."""
+    result = done.result(key)
+    told = result.reason or ""
+    assert result.status == "failed" or result.verdict == "invalid", result.status
+    assert re.search(reason, told), told
+    assert "\n" not in told, told
+    row = next(row for row in result.variants if row.label == "optimized")
+    assert (row.file, row.status, row.speedup) == (f"{result.chapter}/optimized_{result.name}.py", "failed", None)
+    place = re.search(r"(\w+\.(?:py|cu)):(\d+)", told)
+    assert (place is None) == (line is None), told
+    if place and line:
+        found = (MATRIX / result.chapter / place[1]).read_text().splitlines()[int(place[2]) - 1]
+        assert line in found or found.strip() in line.split("|"), told
+    assert (result.hint is None) == (hint is None), result.hint
+    assert (hint or "") in (result.hint or ""), result.hint
+
+
+def check_codes(matrix: Done, alone: Done) -> None:
+    assert matrix.code == 1, matrix.output
+    assert alone.code == (1 if any(disturbed(pair) for pair in alone.summary.pairs) else 0), alone.output
+    assert "Traceback" not in matrix.output, matrix.output
+    assert matrix.summary.complete, matrix.summary.not_run
+
+
+def check_undisturbed(matrix: Done, alone: Done, key: str, noise: float) -> None:
+    """Beside the faults a pair has the speedup that it has without them, within `noise` beyond its interval."""
+    ours, undisturbed = (done.speedup(key) for done in (matrix, alone))
+    assert ours.low / noise <= undisturbed.ratio <= ours.high * noise, (ours, undisturbed)
+    result = matrix.result(key)
+    assert (result.status, [row.status for row in result.variants]) == ("measured", ["measured"] * 2), result.reason
+    assert result.verdict in ("faster", "inconclusive") or disturbed(result), result.verdict  # few rounds may not tell
