@@ -1,8 +1,9 @@
 """A run held against what is expected of it: a row a pair, with a status that says whether anybody has to look.
 
 A ratio is what is held, since drift cancels in it: an interval wholly below the expectation's by more than the margin
-of 1% is a regression. A ratio hides what slows both sides alike, so the optimized variant's own time is held too, but
-loosely: clocks and heat of another day are in it.
+of 1% is a regression, if runs of the same code do not differ by as much. How small a loss would have shown is told
+beside it: hosts that differ hide one of 3%. A ratio hides what slows both sides alike, so the optimized variant's own
+time is held too, but loosely: clocks and heat of another day are in it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Literal, get_args
 
 from common.python import environment
 from common.python.artifacts import Run
-from common.python.expectation_runs import blame, own_time
+from common.python.expectation_runs import blame, own_time, where_further
 from common.python.expectations import FEWEST_RUNS, Expectation, Time
 from common.python.judgement import headline_row
 from common.python.report import headline_spread, interval_text, memory_text, time_text, trusted
@@ -39,6 +40,7 @@ class Held:
     found: PairResult | None = None
     expected: Expectation | None = None
     time: Time | None = None  # found, of the variant that speaks, with its interval over rounds
+    smallest_loss: float | None = None  # of its gain that would have been called regressed, 0 to 1; None if none would
 
 
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
@@ -68,7 +70,7 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     if expected is None:
         return replace(row, time=time)
     decisive, shown = _changes(found, expected, about)
-    status, reason = _gain(found, expected)
+    status, reason, smallest = _gain(found, expected)
     slow = _slower(time, expected) if found.goal != "memory" and status != "regressed" else None
     if slow is not None:
         status, reason = "regressed", slow
@@ -81,47 +83,65 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         of = f"{expected.runs} run{'s' * (expected.runs != 1)}"
         told = f"the expectation is provisional, of {of} where {FEWEST_RUNS} are needed"
         status, reason = "inconclusive", f"{reason}; {told}"
+    if other or decisive or expected.runs < FEWEST_RUNS:
+        smallest = None
+    elif status == "inconclusive" and smallest is not None:
+        reason = f"{reason}; the smallest that would show is {smallest:.1%}"
     differences = list(dict.fromkeys([*decisive, *shown]))
-    return replace(row, status=status, reason=clean(reason), differences=differences, time=time)
+    return replace(row, status=status, reason=clean(reason), differences=differences, time=time, smallest_loss=smallest)
 
 
-def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str]:
-    """The gain that the pair is about, against the one expected."""
+def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float | None]:
+    """The gain that the pair is about, against the one expected; and the smallest loss of it that would show."""
     now, then = headline_row(found), headline_row(expected.result)
     if found.goal == "memory":
         ratios = [row.memory_ratio if row else None for row in (now, then)]
         return _memory(ratios[0], ratios[1], expected.memory_ratio)
     if now is None or now.speedup is None or expected.gain is None:
-        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one"
-    status = compare_intervals(now.speedup, expected.gain)
+        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one", None
+    further = where_further(expected.speedup) if expected.speedup else expected.gain
+    status = compare_intervals(now.speedup, expected.gain, further)
+    smallest = smallest_loss(now.speedup, expected.gain, further)
     told = f"{interval_text(now.speedup)}, expected {interval_text(expected.gain)}"
     if status == "inconclusive":
-        return status, f"{told}: {UNSURE}"
-    return status, "" if status == "met" else f"{told}: {_moves(found, expected)}"
+        return status, f"{told}: {UNSURE}", smallest
+    return status, "" if status == "met" else f"{told}: {_moves(found, expected)}", smallest
 
 
-def compare_intervals(found: Interval, expected: Interval) -> Status:
+def compare_intervals(found: Interval, expected: Interval, further: Interval) -> Status:
     """The rule: apart by more than the margin, or so close that a loss of 3% is excluded, or neither.
 
+    `further` is where one more run of the same code lies. A run's interval knows of its rounds, the expectation's of
+    the mean of its runs: by these two alone, where runs differ by more than their rounds do, one unchanged pair in ten
+    would be called regressed, and the more of them the more runs the expectation is of.
+
     With expectations of three runs of eight rounds, where the rounds' log ratios have a standard deviation of 0.3%, it
-    sees 99% of losses of 3% and calls fewer than 1 in 1,000 unchanged pairs regressed (the tests hold it to that).
+    sees 99% of losses of 3% and calls fewer than 1 in 1,000 unchanged pairs regressed; however far runs differ, it
+    calls at most 3% of them so (the tests hold it to that).
     """
-    if found.high < expected.low * (1 - MARGIN):
+    if found.high < expected.low * (1 - MARGIN) and found.ratio < further.low:
         return "regressed"
-    if found.low > expected.high * (1 + MARGIN):
+    if found.low > expected.high * (1 + MARGIN) and found.ratio > further.high:
         return "improved"
-    return "met" if found.low >= expected.high * (1 - LOSS) else "inconclusive"
+    near = found.low >= expected.high * (1 - LOSS) and found.ratio >= further.high * (1 - LOSS)
+    return "met" if near else "inconclusive"
 
 
-def _memory(now: float | None, then: float | None, over: Interval | None) -> tuple[Status, str]:
+def smallest_loss(found: Interval, expected: Interval, further: Interval) -> float:
+    """The loss of the expected ratio beyond which a run whose interval is as wide as this one's is called regressed."""
+    return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
+
+
+def _memory(now: float | None, then: float | None, over: Interval | None) -> tuple[Status, str, float | None]:
     """A run has one peak of memory a side, so only runs say how far their ratio wanders: most repeat exactly."""
     if now is None or then is None:
-        return "inconclusive", "there is no peak memory on both sides"
-    status = compare_intervals(_point(now), over or _point(then))
+        return "inconclusive", "there is no peak memory on both sides", None
+    found, expected = _point(now), over or _point(then)
+    status, smallest = compare_intervals(found, expected, expected), smallest_loss(found, expected, expected)
     told = f"{memory_text(now)}, expected {interval_text(over) if over else memory_text(then)}"
     if status == "inconclusive":
-        return status, f"{told}: {UNSURE}"
-    return status, "" if status == "met" else told
+        return status, f"{told}: {UNSURE}", smallest
+    return status, "" if status == "met" else told, smallest
 
 
 def _point(ratio: float) -> Interval:

@@ -1,7 +1,8 @@
 """Which runs are held against expectations, and which make new ones: sound ones, alike, and of these the median."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -75,22 +76,30 @@ def _gpu(summary: Summary) -> str | None:
 
 
 def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
-    """What to expect of each pair of the last run, and why of others nothing is, a line each."""
+    """What to expect of each pair of the last run; and, a line a pair, which runs that was not made of, and why."""
     chosen, told = [], []
     for pair in runs[-1].summary.pairs:
-        outcomes = [(one, run.summary.manifest) for run in runs for one in run.summary.pairs if one.key == pair.key]
-        doubts = [doubt(one, about) or _another(one, pair) for one, about in outcomes]
-        sound = [outcome for outcome, wrong in zip(outcomes, doubts) if wrong is None]
-        if len(sound) >= (1 if provisional else FEWEST_RUNS):
-            chosen.append(made_of(sound, root))
-            continue
-        reasons = "; ".join(dict.fromkeys(filter(None, doubts)))
-        needed = (1 if provisional else FEWEST_RUNS) - len(sound)
-        told.append(
-            f"{pair.key}: not recorded, {len(sound)} sound run{'s' * (len(sound) != 1)}, {needed} more needed"
-            + (f": {reasons}" if reasons else "")
-        )
+        outcomes, left_out = [], defaultdict(list)
+        for run in runs:
+            about = run.summary.manifest
+            for one in (one for one in run.summary.pairs if one.key == pair.key):
+                if (reason := doubt(one, about) or _another(one, pair)) is None:
+                    outcomes.append((one, about))
+                else:
+                    left_out[reason].append(run.folder.name)
+        if missing := max(0, (1 if provisional else FEWEST_RUNS) - len(outcomes)):
+            held = f"not recorded, {len(outcomes)} sound run{'s' * (len(outcomes) != 1)}, {missing} more needed"
+        else:
+            chosen.append(made_of(outcomes, root))
+            held = "left out"
+        if left_out or missing:
+            told.append(": ".join([pair.key, held, *filter(None, [_reasons(left_out)])]))
     return chosen, told
+
+
+def _reasons(left_out: Mapping[str, Sequence[str]]) -> str:
+    """Each reason with the runs that were left out for it, which are named: leaving runs out moves a median."""
+    return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in left_out.items())
 
 
 def doubt(result: PairResult, about: Manifest) -> str | None:
@@ -184,13 +193,14 @@ def over_runs(ratios: Sequence[float]) -> Interval:
 
 
 def further_run(values: Sequence[float]) -> Interval:
-    """The median of the runs' times or ratios and where that of one further run lies, for what has no control."""
-    found = interval([math.log(value) for value in values])
-    if found is None:
-        raise ValueError("an interval over runs needs two of them")
-    of_mean, middle = math.sqrt(found.high / found.low), median(values)  # exp of t s / sqrt(n)
-    half = of_mean ** math.sqrt(len(values) + 1)  # exp of t s sqrt(1 + 1 / n)
-    return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(values))
+    """The median of the runs' times or ratios and where that of one further run lies."""
+    return where_further(over_runs(values))
+
+
+def where_further(over: Interval) -> Interval:
+    """Where a further run's lies, by the interval over runs: t s sqrt(1 + 1 / n) each way in place of t s / sqrt(n)."""
+    half = math.sqrt(over.high / over.low) ** math.sqrt(over.rounds + 1)
+    return Interval(ratio=over.ratio, low=over.ratio / half, high=over.ratio * half, rounds=over.rounds)
 
 
 def own_time(result: PairResult) -> Time | None:

@@ -1,13 +1,15 @@
-"""A held run as CSV: a line a pair with its status, both sides' figures, and what differs around them."""
+"""A held run as CSV, a line a pair with all its figures; in two lines that count; and as Markdown for a job's page."""
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 
 from common.python import environment
-from common.python.expectation_check import Held, median_us, sides
+from common.python.expectation_check import LOSS, STATUSES, Held, median_us, sides
 from common.python.expectations import Time
 from common.python.judgement import headline_row
+from common.python.markdown import escaped
 from common.python.report import trusted
 from common.python.results import Interval, Manifest, PairResult
 from common.python.text import clean
@@ -19,7 +21,44 @@ SIDE = (
     *("peer", "peer_ratio", "peer_ratio_low", "peer_ratio_high", "sm_mhz", "commit", "measured"),
 )
 OVER_RUNS = ("expected_memory_ratio_low", "expected_memory_ratio_high")  # one run has no interval of memory
-FIELDS = (*PLAIN, "differences", "expected_runs", *SIDE, *(f"expected_{name}" for name in SIDE), *OVER_RUNS)
+HELD = ("smallest_loss_percent", "differences", "expected_runs")
+FIELDS = (*PLAIN, *HELD, *SIDE, *(f"expected_{name}" for name in SIDE), *OVER_RUNS)
+HELD_AGAINST = ("met", "improved", "regressed", "inconclusive")  # the statuses of what was measured and expected
+LOSSES = (LOSS, 0.1, 0.3)
+
+
+def counts(rows: Sequence[Held]) -> str:
+    """`40 met, 2 regressed, 14 inconclusive`."""
+    found = Counter(row.status for row in rows)
+    return ", ".join(f"{found[status]} {status}" for status in STATUSES if found[status]) or "no pairs"
+
+
+def sight(rows: Sequence[Held]) -> str | None:
+    """How many pairs could have shown a loss at all: 3% hides where runs differ by more. None if none was held."""
+    seen = [row.smallest_loss for row in rows if row.status in HELD_AGAINST]
+    if not seen:
+        return None
+    first, *others = [(f"{loss:.0%}", sum(one is not None and one <= loss for one in seen)) for loss in LOSSES]
+    told = [f"a loss of {first[0]} would show in {first[1]} of {len(seen)} pairs held against expectations"]
+    return ", ".join(told + [f"one of {loss} in {count}" for loss, count in others])
+
+
+def job_page(rows: Sequence[Held], title: str) -> str:
+    """What a job's page says of a held run: the counts, what could have shown, and a line for each pair not met."""
+    lines = ["## Held against expectations", escaped(f"{title}: {counts(rows)}")]
+    lines += [escaped(told)] if (told := sight(rows)) else []
+    table = ["| pair | status | why | smallest loss that would show |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        if row.status != "met":
+            shows = "" if row.smallest_loss is None else f"{row.smallest_loss:.1%}"
+            cells = (row.key, row.status, "; ".join(filter(None, [row.reason, *beside(row)])), shows)
+            table.append(f"| {' | '.join(map(escaped, cells))} |")
+    return "\n\n".join([*lines, "\n".join(table)] if len(table) > 2 else lines) + "\n"
+
+
+def beside(row: Held) -> list[str]:
+    """The differences that its reason does not name already."""
+    return [difference for difference in row.differences if difference not in row.reason]
 
 
 def proof_csv(rows: Sequence[Held], about: Manifest) -> str:
@@ -38,7 +77,9 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
     fields: dict[str, object] = {"chapter": chapter, "pair": clean(name), "status": row.status, "reason": row.reason}
     if either:
         fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
-    fields |= {"variant": own.name if own else None, "differences": "; ".join(row.differences)}
+    smallest = None if row.smallest_loss is None else 100 * row.smallest_loss
+    fields |= {"variant": own.name if own else None, "smallest_loss_percent": smallest}
+    fields["differences"] = "; ".join(row.differences)
     if row.found:
         fields |= _side(row.found, own.speedup if own else None, row.time, environment.sm_mhz(row.found.blocks))
         fields |= {"commit": about.git_commit, "measured": about.started}

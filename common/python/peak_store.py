@@ -129,6 +129,7 @@ class Survey(Model):
     llc_bytes: float = Field(default=0.0, ge=0, description="the host's last caches together")
     peaks: list[Peak]
     curves: list[Curve] = Field(default=[], description="of the peaks that ranks measured, over message sizes")
+    commit: str | None = Field(default=None, description="of the run that measured it, where docs/results keeps it")
 
 
 def versions(driver: str | None, cuda_driver: str | None) -> dict[str, str | None]:

@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {
     "l2_read": _device("B/s", CACHE_S, peaks_memory.l2_ways),
     "shared_read": _device("B/s", CACHE_S, peaks_memory.shared_ways),
     **{name: _matrix(name) for name in ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "fp8_rowwise", "int8", "fp4")},
-    **{name: _matrix(name) for name in ("bf16_sparse", "fp16_sparse", "tf32_sparse", "fp8_sparse", "int8_sparse")},
+    **{f"{name}_sparse": _matrix(f"{name}_sparse") for name in ("bf16", "fp16", "tf32", "fp8", "int8", "fp4")},
     "fp32_fma": _device("FLOP/s", CACHE_S, peaks_matrix.fma_ways),
     "pcie_to_device": _device("B/s", LINK_S, partial(_pcie, to_device=True, pinned=True)),
     "pcie_to_host": _device("B/s", LINK_S, partial(_pcie, to_device=False, pinned=True)),

@@ -49,6 +49,8 @@ def matrix_peak(name: str, timer: Timer) -> Peak:
     needed = max(NEEDS_SM.get(dense, 0), NEEDS_SM_SPARSE if sparse else 0)
     if 10 * major + minor < needed:
         raise Unavailable(f"needs sm_{needed}, this is sm_{major}{minor}")
+    if name == "fp4_sparse":  # cuSPARSELt has it, torch 2.13 does not ask for it
+        raise Unavailable("torch has no 2:4 sparse product of fp4")
     if sparse and not torch.backends.cusparselt.is_available():
         raise Unavailable("needs a torch with cuSPARSELt")
     ways, seconds = (sparse_ways(dense), SPARSE_SECONDS) if sparse else (dense_ways(name), SECONDS)

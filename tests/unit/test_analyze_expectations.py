@@ -52,7 +52,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests
     (tmp_path / "ch07").mkdir()
     (tmp_path / "ch07" / "README.md").write_text(README)
     return Place(tmp_path)
@@ -79,7 +80,11 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
     settled.run(4, settled.pair(49.8))
     code, out, err = settled.analyze()
     assert (code, err) == (0, [])
-    assert out == ["ch07:copy  met", f"{settled.artifacts}/20260104T000000.000000Z on NVIDIA H200: 1 met"]
+    assert out == [
+        "ch07:copy  met",
+        "a loss of 3% would show in 1 of 1 pairs held against expectations, one of 10% in 1, one of 30% in 1",
+        f"{settled.artifacts}/20260104T000000.000000Z on NVIDIA H200: 1 met",
+    ]
 
 
 def test_an_update_renews_the_front_page_where_it_has_a_place_for_results(place: Place) -> None:
@@ -140,7 +145,32 @@ def test_fewer_than_three_runs_are_refused_with_how_many_more_are_needed(place: 
     code, out, _ = place.analyze("--fail-on", "regressed")
     assert code == 0
     assert out[0].startswith("ch07:copy  inconclusive")
-    assert out[1].endswith(": 1 inconclusive"), "so that nobody takes the 0 for a pair that holds"
+    assert out[1].startswith("a loss of 3% would show in 0 of 1 pairs held")
+    assert out[-1].endswith(": 1 inconclusive"), "so that nobody takes the 0 for a pair that holds"
+
+
+def test_what_an_update_was_not_made_of_is_named_with_why_also_where_there_are_runs_enough(settled: Place) -> None:
+    settled.run(4, settled.pair(99.0, plan={"rounds": 2}))
+    settled.run(5, settled.pair(49.8))
+    code, out, err = settled.analyze("--update")
+    assert (code, out[-1].split(",")[-1]) == (0, " the median of 4")
+    assert err == ["ch07:copy: left out: it is inconclusive, not faster or smaller (20260104T000000.000000Z)"]
+
+
+def test_the_page_of_a_job_has_the_counts_and_a_line_for_each_pair_that_is_not_met(
+    settled: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = settled.root / "page.md"
+    page.write_text("# Benchmark results\n\n")  # by `run`
+    settled.run(4, settled.pair(49.8), settled.pair(name="other"), refused("failed", "crash", "segfault"))
+    settled.analyze("--fail-on", "failed")
+    assert page.read_text() == "# Benchmark results\n\n", "nowhere but in GitHub Actions"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    assert settled.analyze("--fail-on", "failed")[0] == 3
+    told = page.read_text().removeprefix("# Benchmark results\n\n## Held against expectations\n\n").splitlines()
+    assert told[0].endswith("20260104T000000.000000Z on NVIDIA H200: 1 met, 1 failed, 1 new")
+    assert told[2].startswith("a loss of 3% would show in 1 of 1 pairs held")
+    assert [line.split(" | ")[:2] for line in told[6:]] == [["| ch07:other", "new"], ["| ch08:crash", "failed"]]
 
 
 def test_of_many_runs_that_are_left_out_the_newest_are_named(settled: Place) -> None:
@@ -167,7 +197,8 @@ def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Pla
     code, _, err = settled.analyze("--update")
     assert code == 2
     assert err == [
-        "ch07:copy: not recorded, 0 sound runs, 3 more needed: it is same, not faster or smaller",
+        "ch07:copy: not recorded, 0 sound runs, 3 more needed: it is same, not faster or smaller "
+        f"({', '.join(f'2026010{day}T000000.000000Z' for day in (4, 5, 6))})",
         "analyze_expectations: --update recorded nothing: no pair is proven, faster and alone on its GPU in 3 runs",
     ]
     assert settled.files() == before

@@ -202,19 +202,38 @@ def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -
     runs = [read_run(folder) for folder in folders]
     chosen, told = choose(runs, ROOT, provisional=False)
     assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 3), ("ch07:wide", 3)]
-    assert told == []
+    contention = "other processes were on the GPU (20260102T000000.000000Z)"
+    other = "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
+    assert told == [f"ch07:copy: left out: {contention}", f"ch07:wide: left out: {other}"]
     chosen, told = choose(runs[1:], ROOT, provisional=False)
     assert [one.result.key for one in chosen] == ["ch07:wide"]
-    assert told == ["ch07:copy: not recorded, 2 sound runs, 1 more needed: other processes were on the GPU"]
+    assert told == [f"ch07:copy: not recorded, 2 sound runs, 1 more needed: {contention}"]
     chosen, told = choose(runs[:2], ROOT, provisional=True)
     assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 1), ("ch07:wide", 1)]
     assert chosen[0].measured == STARTED
     chosen, told = choose(runs[1:2], ROOT, provisional=True)
-    assert told == ["ch07:copy: not recorded, 0 sound runs, 1 more needed: other processes were on the GPU"]
+    assert told == [f"ch07:copy: not recorded, 0 sound runs, 1 more needed: {contention}"]
+    assert choose(runs[2:], ROOT, provisional=True)[1] == []
+    assert choose(runs[3:], ROOT, provisional=False)[1] == [
+        f"ch07:{name}: not recorded, 1 sound run, 2 more needed" for name in ("copy", "wide")
+    ]
+
+
+def test_runs_left_out_for_one_reason_are_named_together(tmp_path: Path) -> None:
+    doubtful = [sound(90.0, plan={"rounds": 2}) for _ in range(2)]
+    folders = runs_of(tmp_path, sound(), sound(), sound(), *doubtful, with_telemetry(Telemetry(other_processes=1)))
+    chosen, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
+    assert [one.runs for one in chosen] == [3]
+    assert told == [
+        "ch07:copy: left out: it is inconclusive, not faster or smaller (20260104T000000.000000Z, "
+        "20260105T000000.000000Z); other processes were on the GPU (20260106T000000.000000Z)"
+    ]
 
 
 def test_runs_of_another_shape_are_of_another_pair(tmp_path: Path) -> None:
     folders = runs_of(tmp_path, sound(shape={"n": 1}), sound(), sound())
     _, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
     assert len(told) == 1
-    assert told[0].endswith("its shape, clock, goal or variants are not those of the newest run")
+    assert told[0].endswith(
+        "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
+    )

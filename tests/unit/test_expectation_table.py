@@ -2,14 +2,15 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic_run import HOSTILE, STARTED, every_kind, manifest, pair
 
-from common.python.expectation_check import Held, hold
+from common.python.expectation_check import Held, Status, hold
 from common.python.expectation_runs import made_of
-from common.python.expectation_table import FIELDS, proof_csv
+from common.python.expectation_table import FIELDS, counts, job_page, proof_csv, sight
 from common.python.expectations import Expectation
 from common.python.results import PairResult
 
@@ -84,6 +85,42 @@ def test_what_may_not_be_shown_or_is_not_there_is_empty() -> None:
     assert (missing["status"], missing["gpu"], missing["measured"]) == ("missing", "NVIDIA H200", "")
     (new,) = lines(hold(pair(US), None, manifest()))
     assert (new["status"], new["expected_speedup"], new["expected_runs"]) == ("new", "", "")
+
+
+def test_a_line_says_how_small_a_loss_would_have_shown() -> None:
+    speedups = [pair({**US, "optimized": us}) for us in (49.0, 50.0, 51.0)]
+    row = hold(pair(US), made_of([(one, manifest()) for one in speedups], ROOT), manifest())
+    blind = hold(pair(US), expect(pair(US)), manifest(versions={"torch": "9"}))
+    assert row.smallest_loss is not None
+    assert [line["smallest_loss_percent"] for line in lines(row, blind)] == [str(100 * row.smallest_loss), ""]
+    assert 9 < 100 * row.smallest_loss < 10
+
+
+def rows(*found: tuple[Status, float | None]) -> list[Held]:
+    return [Held(f"ch07:copy{index}", status, smallest_loss=loss) for index, (status, loss) in enumerate(found)]
+
+
+def test_what_is_counted_is_each_status_and_which_losses_could_have_shown() -> None:
+    held = rows(("met", 0.02), ("met", 0.05), ("inconclusive", 0.2), ("inconclusive", None), ("regressed", 0.03))
+    others = rows(("failed", None), ("new", None), ("missing", None), ("unsupported", None))
+    assert counts([*held, *others]) == ("2 met, 1 regressed, 2 inconclusive, 1 failed, 1 new, 1 missing, 1 unsupported")
+    assert sight([*held, *others]) == (
+        "a loss of 3% would show in 2 of 5 pairs held against expectations, one of 10% in 3, one of 30% in 4"
+    )
+    assert (counts([]), sight(others)) == ("no pairs", None)
+
+
+def test_the_page_of_a_job_names_every_pair_that_is_not_met_and_escapes_what_it_says() -> None:
+    met, doubtful, new = rows(("met", 0.02), ("inconclusive", 0.123), ("new", None))
+    doubtful = replace(doubtful, reason="not `sure` | torch 1 -> 2", differences=["torch 1 -> 2", "CPU a -> b"])
+    page = job_page([met, doubtful, replace(new, key=f"ch07:{HOSTILE}")], "run on H200")
+    assert page.startswith("## Held against expectations\n\nrun on H200: 1 met, 1 inconclusive, 1 new\n\na loss of 3%")
+    table = page.split("\n\n")[3].splitlines()
+    assert table[2] == ("| ch07:copy1 | inconclusive | not \\`sure\\` \\| torch 1 -> 2; CPU a -> b | 12.3% |")
+    assert len(table) == 4
+    assert "<script" not in table[3]
+    assert "| pair |" not in job_page([met], "run on H200")
+    assert job_page([], "x") == "## Held against expectations\n\nx: no pairs\n"
 
 
 def test_hostile_names_stay_on_their_line() -> None:

@@ -131,6 +131,8 @@ def test_products_are_counted_as_two_operations_for_each_multiplication() -> Non
         ("fp16_sparse", (7, 5), "needs sm_80, this is sm_75"),
         ("fp8_sparse", (8, 0), "needs sm_89, this is sm_80"),
         ("int8_sparse", (9, 0), "needs a torch with cuSPARSELt"),
+        ("fp4_sparse", (9, 0), "needs sm_100, this is sm_90"),
+        ("fp4_sparse", (10, 0), "torch has no 2:4 sparse product of fp4"),
     ],
 )
 def test_what_a_chip_or_a_torch_has_not_got_is_said(

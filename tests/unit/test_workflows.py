@@ -116,7 +116,7 @@ def test_a_regression_fails_the_gpu_job_and_its_results_are_kept_whatever_happen
     assert "env:\n          TARGETS: ${{ inputs.targets }}\n" in text
     assert "self-hosted" in text
     assert "workflow_dispatch" in text
-    assert "GITHUB_STEP_SUMMARY" not in text  # `run` adds its summary itself
+    assert "GITHUB_STEP_SUMMARY" not in text  # `run` and analyze_expectations write there themselves
 
 
 def test_the_cpu_job_is_make_check() -> None:
