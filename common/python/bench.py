@@ -244,11 +244,13 @@ class Bench:
             "proof_s": taken.proof_s,
         }
 
-    def prove(self, names: list[str], when: str, trials: int, dtypes: list[str]) -> dict[str, Any]:
-        """Prove the prepared closures, the very ones that are timed, `trials` times."""
+    def prove(
+        self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
+    ) -> dict[str, Any]:
+        """Prove the prepared closures, the very ones that are timed, `trials` times or for `enough_s` seconds."""
         assert self.prep is not None
         self._expect(dtypes)
-        proofs = prove(self.prep, names, when, trials, at=self.at)
+        proofs = prove(self.prep, names, when, trials, at=self.at, enough_s=enough_s)
         if replaced := restore():
             raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
         return _dump(proofs)

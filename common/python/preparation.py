@@ -99,6 +99,7 @@ class Preparation:
                     raise  # the other ranks may be waiting for this one in a collective
                 failures[name] = error
                 try:
+                    settle(self.device)  # whoever is next would be told of this one's error
                     self.overwrote("prepare or step")  # the others are to find what was drawn
                 except (RuntimeError, Rejected) as lost:  # the device, by an illegal access, or the form of an input:
                     raise error from lost  # nobody works in this process any more

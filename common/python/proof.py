@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from common.python.clock import now_ns
 from common.python.preparation import (
     Preparation,
     Prepared,
@@ -79,17 +80,20 @@ def prove(
     trials: int = 1,
     call: Call = lambda step: step(),
     at: Callable[[str, str], None] = lambda who, what: None,
+    enough_s: float | None = None,
 ) -> dict[str, list[Proof]]:
     """Prove the named variants on shared fresh inputs, `trials` times or until one fails; `call` makes the first call.
 
-    Raises VariantError when the workload's own inputs or reference raise.
+    After `enough_s` seconds no further trial is begun. Raises VariantError when the workload's own inputs or reference
+    raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    meanwhile = spoilt(prep)
+    meanwhile, started = spoilt(prep), now_ns()
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
-        if not living:
+        long = trial and enough_s is not None and prep.ranks.either(now_ns() - started > 1e9 * enough_s)
+        if not living or long:
             break
         at("workload", "reference")
         begun = begin(prep, living, when)

@@ -31,6 +31,7 @@ from common.python.worker import Worker, WorkerError
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM, LATER_WARM_S = 0.5, 0.1  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
+ENOUGH_S = 0.5  # of them at the size that is timed, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
@@ -162,8 +163,9 @@ class Session:
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             self.settings.reserve.go_on()
+            enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
-                self._prove(share, BEFORE, TRIALS)
+                self._prove(share, BEFORE, TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
             self.settings.reserve.halt()
         if self.roster.nothing_left():
@@ -230,9 +232,10 @@ class Session:
         """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""
         return [name for name in self.roster.active() if everybody or name not in self.slow]
 
-    def _prove(self, names: list[str], when: str, trials: int) -> None:
+    def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
+        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
         with self._phase("proof"):
-            self.roster.take_proofs(self._crew.each("prove", names, when=when, trials=trials, dtypes=self.dtypes))
+            self.roster.take_proofs(self._crew.each("prove", names, **asked))
 
     def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
         """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""

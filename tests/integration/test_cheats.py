@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from common.python import session
 from common.python.discovery import Pair, find_pairs
 from common.python.results import PairResult, VariantResult
 from common.python.runner import Options, open_suite
@@ -40,6 +41,12 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "wrong_dtype": "dtype float16, should be float32",
     "wrong_shape": "shape .*1\\), should be",
 }
+
+
+@pytest.fixture(autouse=True)
+def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before timing, as pairs have that take long to prove at the size that is timed."""
+    monkeypatch.setattr(session, "ENOUGH_S", 0.0)
 
 
 def test_every_cheat_is_expected_and_has_an_honest_twin() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from small_tree import HONEST, WRONG, Tree, doing, judged_again, row
 
+from common.python import session
 from common.python.cuda import find_nvcc
 from common.python.results import PairResult
 from common.python.roster import CONTROL
@@ -522,6 +523,18 @@ def test_without_reproducible_every_run_draws_other_inputs(tree: Tree) -> None:
     tree.pair("ch01:x")
     assert tree.open("ch01", seed=None).seed != tree.open("ch01", seed=None).seed
     assert Path(tree.folder / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(("reproducible", "trials"), [(False, 1), (True, 3)])
+def test_what_is_long_to_prove_is_proven_less_often_before_timing_but_where_runs_must_draw_the_same(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, reproducible: bool, trials: int
+) -> None:
+    monkeypatch.setattr(session, "ENOUGH_S", 0.0)
+    tree.pair("ch01:a")
+    assert tree.run("ch01:a", reproducible=reproducible).pairs[0].status == "measured"
+    for variant in tree.result("ch01:a").variants:
+        proofs = [(proof.size, proof.when) for proof in variant.proofs]
+        assert (proofs.count(("test", "before timing")), proofs.count(("cpu", "before timing"))) == (3, trials)
 
 
 def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_path: Path) -> None:

@@ -461,3 +461,24 @@ def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: P
     failures = prep.prepare_all({"a": prepare}, lambda who, what: None)
     assert "overwrote the input 'w', which is frozen" in str(failures["a"])
     assert prep.inputs["w"].any()
+
+
+def test_a_variant_that_loses_the_device_is_told_of_and_no_other_though_nothing_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel's fault is an error of whatever asks the device next, of the variant that comes after it too."""
+    lost: list[str] = []
+
+    def faulty(x: Tensor, w: Tensor) -> Step:
+        lost.append("an illegal memory access")
+        return honest(x, w)
+
+    def settle(device: torch.device) -> None:
+        if lost:
+            raise RuntimeError(lost[0])
+
+    monkeypatch.setattr("common.python.preparation.settle", settle)
+    prep = Preparation(workload(frozen=[]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match="an illegal memory access") as told:
+        prep.prepare_all({"b": faulty, "c": faulty, "d": faulty}, lambda who, what: None)
+    assert (len(lost), told.value.who in "bcd") == (1, True)

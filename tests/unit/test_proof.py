@@ -66,6 +66,25 @@ def test_an_honest_variant_is_proven_in_every_trial_with_its_error(prepared: Pre
     assert all(0 < (proof.error or 0) < 1e-6 for proof in proofs)
 
 
+@pytest.mark.parametrize(
+    ("enough_s", "trials"), [(None, 3), (7.0, 3), (4.0, 2), (0.0, 1)], ids=["no limit", "long", "two", "one"]
+)
+def test_once_enough_time_has_gone_no_trial_is_begun_but_one_there_is_always(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch, enough_s: float | None, trials: int
+) -> None:
+    """On a clock on which each trial of both takes three seconds."""
+    seconds = [0]
+    monkeypatch.setattr(proof, "now_ns", lambda: seconds[0] * 10**9)
+    prep = prepared(workload(), a=honest, b=honest)
+
+    def call(step: Step) -> Output:
+        seconds[0] += 3 if step is prep.variants["b"].step else 0
+        return step()
+
+    proofs = prove(prep, ["a", "b"], BEFORE, 3, call, enough_s=enough_s)
+    assert [len(proofs[name]) for name in "ab"] == [trials, trials]
+
+
 def test_a_variant_that_fails_is_not_tried_again(prepared: Prepares) -> None:
     prep = prepared(workload(), a=honest, b=lambda x, w: lambda: x + w)
     proofs = prove(prep, ["a", "b"], BEFORE, trials=3)

@@ -2,16 +2,18 @@
 
     python -m tools.testing.safety_cost ch01:copy ch06:block_reduction [--root ROOT] [--repeats 3]
 
-A suite runs the pairs, and what it asks of their workers is noted. Then this process, which has torch, the device and
-the pairs at hand, does the same by itself: inputs, proofs, warm-up and samples, with the same counts. The difference is
-what it costs to start a process for each pair, to talk to it, to end it with all that it started, and to write files.
+A suite runs the pairs, and what it asks of their workers is noted. Then one process, which has torch and the device at
+hand, does the same for all of them: inputs, proofs, warm-up and samples, with the same counts. The difference is what
+it costs to start a process for each pair, to talk to it, to end it with all that it started, to load in each what one
+process loads once, and to write files. That process is a new one for each suite, as a suite's workers are: what only
+one pair loads, or locks in memory, is loaded and locked in both.
 
 All of a pair's time counts, from when it is begun until its files are written. While a pair is loaded and proven, but
 not while it is timed or profiled, the last one's worker ends (`leaving`) and the next one's gets ready (`reserve`);
 what that did not suffice for is in this and in the next one's figure. The first pair of a suite had no worker in
 reserve, and the last waits for its own to end. So the figure is a mean over all pairs of a suite: name eight or more.
-Isolated variants have an interpreter each, which costs seconds, and one process compiles with torch.compile only once,
-however often it repeats: name none of those. Exit code 1 above 0.4 s.
+Isolated variants have an interpreter each, which costs seconds, and torch.compile readies itself once in a process:
+name none of those. Exit code 1 above 0.4 s.
 """
 
 import argparse
@@ -20,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -61,15 +65,15 @@ def measure(root: Path, targets: Sequence[str], repeats: int = 3) -> list[Cost]:
     with tempfile.TemporaryDirectory(prefix="benchmark-safety-") as temporary:
         folder = Path(temporary)
         machine, found = open_machine(root, folder)
-        for repeat in range(1 + repeats):  # the first fills caches on disk and in this process, and does not count
+        for repeat in range(1 + repeats):  # the first fills caches on disk, and does not count
             options = Options(list(targets), root, folder, iterations=20, warmup=5, seed=SEED)
             about = manifest.collect(list(targets), {}, [], SEED, host=machine)
             place = folder / str(repeat)
             suite = Suite(options, pairs, place, machine, found["device"], found.get("uuid"), None, SEED, ignore, about)
-            for result, harness_s, commands in noted(suite):
-                alone_s = alone(root, folder / "scratch", commands)
-                if repeat:
-                    costs.append(Cost(result.key, repeat, harness_s, alone_s))
+            done = noted(suite)
+            seconds = in_one_process(root, folder / "scratch", [asked for _, _, asked in done]) if repeat else []
+            for (result, harness_s, _), alone_s in zip(done, seconds):
+                costs.append(Cost(result.key, repeat, harness_s, alone_s))
     return costs
 
 
@@ -107,19 +111,34 @@ def noted(suite: Suite) -> list[tuple[PairResult, float, Commands]]:
     return done
 
 
-def alone(root: Path, scratch: Path, commands: Commands) -> float:
-    """The seconds that the same commands take in this process. Raises RuntimeError where a proof fails."""
+def in_one_process(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[float]:
+    """The seconds that each pair's commands take in a new process, one pair after the other. Raises as `alone` does."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(all_alone, root, scratch, pairs).result()
+
+
+def all_alone(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[float]:
+    """The same in this process, which has the device and the harness's own kernels at hand before it begins."""
     from common.python.bench import Bench
 
     scratch.mkdir(exist_ok=True)
+    Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None).rehearse()
+    return [alone(root, scratch, commands) for commands in pairs]
+
+
+def alone(root: Path, scratch: Path, commands: Commands) -> float:
+    """The seconds that a pair's commands take in this process. Raises RuntimeError where a proof or anything fails."""
+    from common.python.bench import Bench
+    from common.python.preparation import VariantError
+
     bench = Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None)
-    loaded = commands[0][1]
-    for module in (loaded["baseline"], *loaded["modules"].values()):
-        sys.modules.pop(module, None)  # a suite in one process would import each pair once
     gc.freeze()  # as in a worker: a collection of all of torch's objects would cost far more than what is measured
     started = time.monotonic()
     for command, arguments in commands:
-        answer = getattr(bench, command)(**arguments)
+        try:
+            answer = getattr(bench, command)(**arguments)
+        except VariantError as error:  # which another process could not read
+            raise RuntimeError(f"in one process, {error.who}: {error}") from None
         wrong = [proof for found in answer.values() for proof in found if proof["reason"]] if command == "prove" else []
         if wrong:
             raise RuntimeError(f"in one process, {arguments['names']}: {wrong[0]['reason']}")
