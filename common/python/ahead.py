@@ -25,6 +25,7 @@ from common.python.cuda import ROOT
 from common.python.discovery import Pair, Variant
 from common.python.installation import build_folder
 from common.python.launch import Launch
+from common.python.leaving import AT_ONCE
 from common.python.machine import Machine
 from common.python.manifest import versions
 from common.python.worker import Worker, WorkerError
@@ -124,7 +125,7 @@ class Ahead:
         finally:
             with contextlib.suppress(ValueError):
                 self.workers.remove(worker)
-            worker.kill()
+            AT_ONCE.see_off([worker])
 
 
 def jobs(machine: Machine) -> int:

@@ -2,7 +2,10 @@
 
 import random
 import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 from textwrap import indent
 
 import pytest
@@ -15,6 +18,7 @@ from common.python.machine import machine
 from common.python.results import PairResult
 from common.python.runner import Options, open_suite
 
+ROOT = Path(__file__).resolve().parents[2]
 COMPILED = """
     def doubled(a):
         return a * 2 + (a - a) * {new}  # a number that no earlier test has compiled
@@ -60,6 +64,28 @@ def test_pairs_find_in_the_cache_what_was_compiled_ahead_of_them(tree: Tree) -> 
     assert {result.status for result in results.values()} == {"measured"}
     assert from_cache(results["a"]) == 1
     assert from_cache(results["tuned"]) == 0, "what was chosen by timing beside other work is found by nobody"
+
+
+LOCKS = """
+    # torch.compile
+    import multiprocessing
+
+    locks = []
+
+    def prepare(a):
+        locks.append(multiprocessing.get_context("spawn").Lock())
+        return lambda: a * 2
+"""
+
+
+def test_what_was_compiled_ahead_leaves_no_semaphore_to_be_told_of_when_the_run_ends(tree: Tree) -> None:
+    tree.pair("ch01:a", optimized=LOCKS)
+    tree.pair("ch01:b", optimized=LOCKS)
+    command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch01", "--root", str(tree.root)]
+    command += ["--artifacts-dir", str(tree.artifacts), "--iterations", "2", "--warmup", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert "prepared 2 variants that compile" in done.stdout, done.stdout + done.stderr
+    assert done.stderr == ""
 
 
 def test_nothing_is_compiled_ahead_of_a_cold_start(tree: Tree) -> None:

@@ -64,6 +64,12 @@ class Stub:
     def give_up(self) -> None:
         self.gone.set()
 
+    def part(self) -> None:
+        pass
+
+    def await_end(self, deadline: float) -> None:
+        pass
+
     def kill(self) -> None:
         with self.stubs.lock:
             self.stubs.killed += 1
