@@ -27,7 +27,6 @@ from common.python.results import Manifest
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, PAGE = "peaks.json", "peaks.md"
 BEGIN, END = "<!-- peaks:begin -->", "<!-- peaks:end -->"
-NOT_MEASURED = "**The survey is not here yet:** `python -m tools.documentation.peak_results RUN` puts its table here."
 MOST_APART = 0.05  # from what is expected; beyond it, the page has to say why
 MESSAGE = 2 * 2**20
 MESSAGE_NAME = f"all_reduce of {size_text(MESSAGE)}"
@@ -98,7 +97,7 @@ def section(folder: Path) -> str:
     for survey, lines in _surveys(folder):
         parts += [_origin(survey), _table(lines)]
         parts += [f"Not measured: {'; '.join(missing)}."] if (missing := _missing(survey)) else []
-    return "\n\n".join(parts if (folder / KEPT).is_file() else [NOT_MEASURED, *parts])
+    return "\n\n".join(parts)
 
 
 def unexplained(text: str, folder: Path) -> list[str]:
