@@ -170,20 +170,21 @@ class Session:
             self.settings.reserve.halt()
         if self.roster.nothing_left():
             return False
-        names = self._partakers(everybody)
+        names, warmed_s = self._partakers(everybody), self.result.seconds.get("warm-up", 0.0)
         with self._phase("warm-up"):
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
             limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else LATER_WARM_S
             count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
+        warmed_s = self.result.seconds["warm-up"] - warmed_s
         with self._phase("samples"):
             done, total = 0, blocks or 1
             while done < total and not self.roster.nothing_left():
                 took = self._block(index, names, done, total)
                 done += 1
                 if blocks is None and done == 1:
-                    total = blocks_in_round(self.settings.budget_s, took)
+                    total = blocks_in_round(self.settings.budget_s, took, warmed_s)
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
         if index == 0:
             self.opened_s = beside_s(self.result.seconds)

@@ -30,10 +30,18 @@ def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:
 
 
 def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hundreds() -> None:
-    assert blocks_in_round(budget_s=4.0, block_s=0.1) == 5
-    assert blocks_in_round(budget_s=4.0, block_s=3.0) == 1
-    assert blocks_in_round(budget_s=4.0, block_s=1e-4) == 32
-    assert blocks_in_round(budget_s=4.0, block_s=0.0) == 32
+    assert blocks_in_round(budget_s=4.0, block_s=0.1, warm_s=0.0) == 5
+    assert blocks_in_round(budget_s=4.0, block_s=3.0, warm_s=0.0) == 1
+    assert blocks_in_round(budget_s=4.0, block_s=1e-4, warm_s=0.0) == 32
+    assert blocks_in_round(budget_s=4.0, block_s=0.0, warm_s=0.0) == 32
+
+
+@pytest.mark.parametrize(("warm_s", "blocks"), [(0.0, 1), (0.01, 1), (0.025, 2), (0.1, 4), (9.0, 4)])
+def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_it_warmed_up(
+    warm_s: float, blocks: int
+) -> None:
+    assert blocks_in_round(budget_s=0.05, block_s=0.01, warm_s=warm_s) == blocks
+    assert blocks_in_round(budget_s=4.0, block_s=0.1, warm_s=warm_s) == 5
 
 
 @pytest.mark.parametrize(
