@@ -51,7 +51,11 @@ def test_the_losses_of_texts_are_so_far_apart_that_any_two_exchanged_are_refused
 
 
 def held_bytes() -> int:
-    """Of all tensors of this process that Python knows, storages that several share counted once."""
+    """Of all tensors of this process that Python knows, storages that several share counted once.
+
+    What is garbage does not count: other tests may have left some, which would be collected meanwhile.
+    """
+    gc.collect()
     storages = {}
     for found in gc.get_objects():
         if type(found) in (Tensor, torch.nn.Parameter):
@@ -74,7 +78,6 @@ def tell_what_a_step_leaves(rank: int, prepare: Prepare, folder: Path) -> None:
     before = held_bytes()
     step = prepare(**given)
     step()
-    gc.collect()
     (folder / f"rank{rank}").write_text(str(held_bytes() - before))
     dist.destroy_process_group()
 
