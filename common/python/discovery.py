@@ -2,7 +2,7 @@
 
 import ast
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
 
 def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
     imported = set()
-    for node in ast.walk(tree) if b"triton" in source or b"load_cuda" in source else ():
+    for node in _statements(tree) if b"triton" in source or b"load_cuda" in source else ():
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -124,6 +124,15 @@ def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
     if "triton" in imported:
         kinds.append("Triton")
     return tuple(kinds) or ("PyTorch",)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Those of every depth. Expressions, which are most of a tree, hold none."""
+    left: list[Any] = list(tree.body)
+    while left:
+        yield (node := left.pop())
+        for inside in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, inside, ())
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:

@@ -101,6 +101,23 @@ def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    {}",
+        "class C:\n    def f(self):\n        {}",
+        "if x:\n    pass\nelse:\n    {}",
+        "try:\n    pass\nexcept E:\n    {}\nfinally:\n    pass",
+        "try:\n    pass\nfinally:\n    {}",
+        "for i in x:\n    with y:\n        {}",
+        "match x:\n    case 1:\n        {}",
+    ],
+)
+def test_an_import_counts_wherever_it_stands_but_in_a_string(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f"{SENTENCE}\n{text.format('import triton')}").kinds == ("Triton",)
+    assert read(tmp_path, f"{SENTENCE}\n{text.format(repr('import triton'))}").kinds == ("PyTorch",)
+
+
+@pytest.mark.parametrize(
     ("imports", "kinds"),
     [
         ("import torch", ("PyTorch",)),
