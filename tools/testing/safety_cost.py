@@ -18,6 +18,7 @@ name none of those. Exit code 1 above 0.4 s.
 
 import argparse
 import gc
+import importlib
 import sys
 import tempfile
 import time
@@ -37,7 +38,7 @@ from common.python.results import PairResult
 from common.python.runner import Options, Suite
 from common.python.targets import TargetError, parse
 from common.python.text import clean
-from common.python.worker import Worker
+from common.python.worker import PRELOAD, Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_S = 0.4
@@ -118,7 +119,9 @@ def in_one_process(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list
 
 
 def all_alone(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[float]:
-    """The same in this process, which has the device and the harness's own kernels at hand before it begins."""
+    """The same in this process, which has what workers are forked with, and the device, at hand before it begins."""
+    for module in PRELOAD[1:]:
+        importlib.import_module(module)
     from common.python.bench import Bench
 
     scratch.mkdir(exist_ok=True)
