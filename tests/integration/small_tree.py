@@ -18,6 +18,19 @@ HONEST = """
 
         return step
 """
+NOTE_PROCESS = """
+    import os
+    from pathlib import Path
+
+    def prepare(a):
+        with Path({file!r}).open("a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+
+        def step():
+            return a * 2
+
+        return step
+"""
 WRONG = HONEST.replace("a * 2", "a * 2.01")
 BASELINE = '''"""Doubles every element."""
 import torch

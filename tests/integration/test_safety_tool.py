@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_tree import WRONG, Tree
+from small_tree import NOTE_PROCESS, WRONG, Tree
 
 from tools.testing.safety_cost import Cost, a_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def cost(tree: Tree) -> "subprocess.CompletedProcess[str]":
+def cost(tree: Tree, repeats: int = 1) -> "subprocess.CompletedProcess[str]":
     """A process of its own, since it imports the tree's chapters."""
-    tool = [sys.executable, "-m", "tools.testing.safety_cost", "ch01:x", "--repeats", "1"]
+    tool = [sys.executable, "-m", "tools.testing.safety_cost", "ch01:x", "--repeats", str(repeats)]
     return subprocess.run(
         [*tool, "--root", str(tree.root)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
@@ -32,6 +32,14 @@ def test_it_tells_the_time_in_the_harness_and_in_one_process(tree: Tree) -> None
     assert abs(harness_s - alone_s - more_s) < 0.02
     assert middle == f"safety costs {more_s:.2f} s a pair, the median of 1 suites; at most 0.4 s are allowed"
     assert done.returncode == (more_s > 0.4)
+
+
+def test_each_suite_is_held_against_a_process_of_its_own_which_is_none_that_worked_before(tree: Tree) -> None:
+    seen = tree.root / "pids"
+    tree.pair("ch01:x", optimized=NOTE_PROCESS.format(file=str(seen)))
+    done = cost(tree, repeats=2)
+    assert done.stdout.count(" s more") == 2, done.stdout + done.stderr
+    assert len(set(seen.read_text().split())) == 3 + 2  # workers of three suites, of which the first does not count
 
 
 def test_the_figure_is_a_mean_over_each_suite_the_first_pair_included() -> None:

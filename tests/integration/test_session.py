@@ -1,9 +1,10 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, judged_again, row
+from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
 from common.python import session
 from common.python.cuda import find_nvcc
@@ -11,19 +12,6 @@ from common.python.results import PairResult
 from common.python.roster import CONTROL
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
-NOTE_PROCESS = """
-    import os
-    from pathlib import Path
-
-    def prepare(a):
-        with Path({file!r}).open("a") as file:
-            file.write(f"{{os.getpid()}}\\n")
-
-        def step():
-            return a * 2
-
-        return step
-"""
 # A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
 ONE_AT_A_TIME = """
     import weakref
@@ -535,6 +523,18 @@ def test_what_is_long_to_prove_is_proven_less_often_before_timing_but_where_runs
     for variant in tree.result("ch01:a").variants:
         proofs = [(proof.size, proof.when) for proof in variant.proofs]
         assert (proofs.count(("test", "before timing")), proofs.count(("cpu", "before timing"))) == (3, trials)
+
+
+def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_has_warmed_up_for_longer(
+    tree: Tree,
+) -> None:
+    slow = doing("import time; time.sleep(0.001)")
+    tree.pair("ch01:a", slow, optimized=slow)
+    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=1e-3).pairs[0].status == "measured"
+    blocks = Counter(block.round for block in tree.result("ch01:a").blocks)
+    later = [count for index, count in blocks.items() if index > 0]
+    assert len(later) >= 2
+    assert 1 < max(later) <= 4, blocks
 
 
 def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_path: Path) -> None:

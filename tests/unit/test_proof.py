@@ -1,5 +1,6 @@
 """Each way to look right without doing the work is seen, on the closures that will be timed."""
 
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -72,9 +73,9 @@ def test_an_honest_variant_is_proven_in_every_trial_with_its_error(prepared: Pre
 def test_once_enough_time_has_gone_no_trial_is_begun_but_one_there_is_always(
     prepared: Prepares, monkeypatch: pytest.MonkeyPatch, enough_s: float | None, trials: int
 ) -> None:
-    """On a clock on which each trial of both takes three seconds."""
-    seconds = [0]
-    monkeypatch.setattr(proof, "now_ns", lambda: seconds[0] * 10**9)
+    """On a clock on which each trial of both takes three seconds, and looking at it a nanosecond."""
+    seconds, looks = [0], itertools.count()
+    monkeypatch.setattr(proof, "now_ns", lambda: seconds[0] * 10**9 + next(looks))
     prep = prepared(workload(), a=honest, b=honest)
 
     def call(step: Step) -> Output:
