@@ -37,7 +37,7 @@ def why(
     peak_bytes = _peak_reserved_bytes if isolated else _peak_bytes
     peaks = {variant.name: peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities, acc_events=True) as profiler:  # without it, torch 2.11 warns into every log
         for variant in variants:
             at(variant.name, "profile")
             settle(device)

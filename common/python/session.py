@@ -148,9 +148,8 @@ class Session:
             closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
-            for name, why in self._crew.each("why", self.roster.active(), traces=traces).items():
-                if name != CONTROL:
-                    self.roster.row(name).why = Why(**why)
+            for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():
+                self.roster.row(name).why = Why(**why)
         if self.settings.reproducible:
             refused = self._crew.refusals()
             self.result.notes += [f"not deterministic: {text}" for text in refused]
@@ -289,5 +288,5 @@ class Session:
 
 
 def _proven(names: list[str]) -> list[str]:
-    """All but the control, which is the baseline's own code, prepared once more to be timed."""
+    """All but the control: it is the baseline's own code, prepared once more for nothing but to be timed."""
     return [name for name in names if name != CONTROL]

@@ -18,6 +18,7 @@ from common.python.telemetry import Monitor
 from common.python.worker import Worker
 
 TIME_UP = "the suite's time was up"
+ROOM_BYTES = 8 << 30  # a context takes hundreds of MiB, and so do NCCL's buffers
 Progress = Callable[[str, PairResult], None]
 
 
@@ -65,7 +66,8 @@ class Settings:
         """
         if (worker := self.ahead.take(index, deadline)) is not None:
             return worker
-        self.leaving.settle()
+        if not self.has_room():
+            self.leaving.settle()
         return self.hire(pair, index, fresh)
 
     def in_reserve(self, pair: Pair, roster: Roster) -> Reserve:
@@ -78,6 +80,11 @@ class Settings:
     def shared(self) -> bool:
         """Whether workers of several pairs may be on the devices."""
         return all(monitor.shared() for monitor in self._monitors())
+
+    def has_room(self) -> bool:
+        """Whether each GPU is known to have memory for contexts and what NCCL takes, beside whoever is on it."""
+        free = [monitor.free_bytes() for monitor in self._monitors()]
+        return bool(free) and all(found is not None and found >= ROOM_BYTES for found in free)
 
     def way_out(self) -> Leaving:
         """Who sees this pair's worker off: beside the next one's, if that may be."""

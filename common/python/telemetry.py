@@ -50,6 +50,11 @@ class Monitor:
         """Whether several processes may have a context; a cluster may set its GPUs to one process each."""
         return ask(self._nvml, "nvmlDeviceGetComputeMode", self._handle) in (None, self._nvml.NVML_COMPUTEMODE_DEFAULT)
 
+    def free_bytes(self) -> int | None:
+        """Memory that nobody has taken; None where NVML does not say."""
+        memory = ask(self._nvml, "nvmlDeviceGetMemoryInfo", self._handle)
+        return None if memory is None else int(memory.free)
+
     def read(self, own: Set[int] | None = None) -> Telemetry:
         """The state now; `own` are the processes that belong to the session (default: this one)."""
         nvml, gpu = self._nvml, self._handle

@@ -379,10 +379,11 @@ def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> N
     assert nothing_left()
 
 
-def test_every_rank_leaves_a_trace_of_its_own(tmp_path: Path) -> None:
+def test_every_rank_leaves_a_trace_of_each_variant_and_none_of_the_control(tmp_path: Path) -> None:
     session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True)
     found = {path.name for path in (tmp_path / "profiles").iterdir()}
-    assert found >= {f"optimized_healthy.rank{rank}.trace.json" for rank in range(2)}
+    variants = ("baseline_healthy", "optimized_healthy")
+    assert found == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
 
 
 def test_an_output_that_cannot_be_one_on_one_rank_alone_ends_nobodys_trial_early(tree: Tree) -> None:
@@ -417,6 +418,9 @@ class Gauge:
 
     def shared(self) -> bool:
         return True
+
+    def free_bytes(self) -> int:
+        return 0
 
 
 def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from common.python.launch import Launch
 from common.python.leaving import AT_ONCE, Leaving
 from common.python.reserve import READY_S, Reserve
 from common.python.settings import Settings
+from common.python.telemetry import Monitor
 from common.python.worker import Worker
 
 
@@ -145,8 +147,15 @@ def test_several_in_reserve_have_the_time_of_each(halted: bool) -> None:
     assert [worker.waited for worker in found] == pytest.approx([3 * READY_S] * 3, abs=1.0)
 
 
-def test_who_is_not_in_reserve_is_hired_when_the_last_pairs_worker_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("free", "waits"),
+    [([], True), ([9 * GIB], False), ([7 * GIB], True), ([9 * GIB, None], True), ([9 * GIB, GIB], True)],
+)
+def test_who_is_not_in_reserve_is_hired_when_the_last_pairs_worker_is_gone_unless_there_is_room_for_both(
+    free: list[int | None], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That one's memory may leave no room for a context, and may be why there is nobody in reserve."""
     leaving, last, seen = Leaving(), Gone(), []
@@ -154,9 +163,12 @@ def test_who_is_not_in_reserve_is_hired_when_the_last_pairs_worker_is_gone(
     monkeypatch.setattr(Settings, "hire", lambda *how: seen.append(last.killed))
     ready = Idle()
     ahead = Reserve("ch01:a", lambda index: cast("Worker", ready))
+    gpus = [cast("Monitor", SimpleNamespace(free_bytes=lambda found=found: found)) for found in free]
+    first, further = (gpus or [None])[0], tuple(gpus[1:])
     settings = Settings(tmp_path, tmp_path, tmp_path, "cpu", 0, "cpu", ahead=ahead, leaving=leaving)
+    settings = replace(settings, monitor=first, further_monitors=further)
     pair = cast("Any", None)
     assert settings.worker(pair, 0, False, math.inf) is cast("Worker", ready)
     assert not last.killed
     settings.worker(pair, 0, False, math.inf)
-    assert seen == [True]
+    assert seen == [waits]
