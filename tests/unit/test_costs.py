@@ -88,6 +88,10 @@ ROWS: list[Row] = [
         {"rows": 1048576, "width": 256, "layers": 8, "dtype": "bfloat16"},
         {"hbm_bytes": 1074790400, "flops": 1099511627776, "dtype": "bf16", "items": 1048576, "unit": "rows"},
     ),
+    # floats of 4 bytes go out over the link, are read in this GPU's memory, and as many that come in are written.
+    ("ch02:p2p_copy", {"n": 10}, {"nvlink_bytes": 40, "hbm_bytes": 80}),
+    ("ch02:p2p_copy", {"n": 1027}, {"nvlink_bytes": 4108, "hbm_bytes": 8216}),
+    ("ch02:p2p_copy", {"n": 67108864}, {"nvlink_bytes": 268435456, "hbm_bytes": 536870912}),
     # 2 x 3 results of 4 multiply-adds; 8 + 12 + 6 numbers, of 2 bytes.
     ("ch02:tensor_core_gemm", {"m": 2, "n": 3, "k": 4}, {"hbm_bytes": 52, "flops": 48, "dtype": "bf16"}),
     (
