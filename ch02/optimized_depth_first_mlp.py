@@ -7,8 +7,10 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ch02.baseline_depth_first_mlp import workload as workload
+from common.python.requirements import needs
 from common.python.workload import Step
 
+requires = needs(sm=90)  # TMA: without it Triton keeps an address for every piece of the weights, and registers spill
 ROWS = 128  # of a tile: 64 for each of two warp groups, which have registers for no more
 STAGES = 3  # of 64 KiB at width 256: half of a layer's weights is multiplied, the next two halves are on their way
 WARPS = 8

@@ -66,9 +66,10 @@ def prepare(x: Tensor, to: Tensor, gain: Tensor) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         exchange()
+    held = exchange, graph  # a graph has addresses; what lies there lives as long as the function that was recorded
 
     def step() -> Tensor:
-        graph.replay()
+        held[1].replay()
         return out
 
     return step

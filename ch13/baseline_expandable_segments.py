@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.python.workload import Cost, Draw, Inputs, Metered, Step, Workload
 
 
 def lengths(first: int, last: int, batches: int) -> list[int]:
@@ -62,7 +62,31 @@ workload = Workload(
 )
 
 
-def prepare(texts: list[Tensor], weights: list[Tensor]) -> Step:
+def metered(step: Step, leaves: list[Tensor]) -> Metered:
+    """The step, and what the allocator's statistics say of one: the most that tensors hold, above what was there.
+
+    The free rest of segments that are there before serves the step, and is not in what it reserves.
+    """
+
+    def metrics() -> dict[str, float]:
+        if not leaves[0].is_cuda:
+            return {}
+        for leaf in leaves:
+            leaf.grad = None
+        torch.cuda.empty_cache()
+        allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return {
+            "allocated peak MB": (torch.cuda.max_memory_allocated() - allocated) / 1e6,
+            "reserved peak MB": (torch.cuda.max_memory_reserved() - reserved) / 1e6,
+            "free in segments before MB": (reserved - allocated) / 1e6,
+        }
+
+    return Metered(step, metrics)
+
+
+def prepare(texts: list[Tensor], weights: list[Tensor]) -> Metered:
     leaves = [weight.detach().requires_grad_() for weight in weights]
 
     def step() -> tuple[Tensor, ...]:
@@ -70,4 +94,4 @@ def prepare(texts: list[Tensor], weights: list[Tensor]) -> Step:
             leaf.grad = None
         return torch.stack(losses(texts, leaves)), *(leaf.grad for leaf in leaves)
 
-    return step
+    return metered(step, leaves)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from common.python.workload import Cost, Draw, Step, Workload
+from common.python.workload import Cost, Draw, Metered, Step, Workload
 
 
 def inputs(draw: Draw, tokens: int, features: int, outputs: int, dtype: str) -> dict[str, Tensor]:
@@ -38,11 +38,34 @@ workload = Workload(
 )
 
 
-def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
+def on_int8_grid(weight: Tensor) -> Tensor:
+    """Each output's weights rounded to codes of -127 to 127 times the least power of two with which all of them fit."""
+    scales = torch.exp2((weight.abs().amax(1, keepdim=True) / 127).log2().ceil())
+    return (weight / scales).round() * scales
+
+
+def rounding_error(x: Tensor, weight: Tensor) -> float:
+    """What eight bits a weight cost in accuracy, whatever multiplies with them: normwise, of the output."""
+    full, rounded = (x.float() @ each.T for each in (weight, on_int8_grid(weight)))
+    return float((rounded - full).norm() / full.norm())
+
+
+def metered(step: Step, x: Tensor, outputs: int) -> Metered:
+    """The step, and the error with normal weights rounded to a checkpoint like this one, of 4096 outputs at most."""
+    generator, shape = torch.Generator(x.device).manual_seed(0), (min(outputs, 4096), x.shape[1])
+
+    def metrics() -> dict[str, float]:
+        weight = torch.randn(shape, generator=generator, device=x.device)
+        return {"quantisation error": rounding_error(x, weight)}
+
+    return Metered(step, metrics)
+
+
+def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     weight = codes.to(x.dtype).mul_(scales[:, None])
     out = x.new_empty(x.shape[0], codes.shape[0])
 
     def step() -> Tensor:
         return torch.mm(x, weight.T, out=out)
 
-    return step
+    return metered(step, x, len(codes))

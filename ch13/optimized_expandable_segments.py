@@ -6,12 +6,12 @@ from torch import Tensor
 from ch13.baseline_expandable_segments import prepare as prepare_alike
 from ch13.baseline_expandable_segments import workload as workload
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(gpus=1)
 
 
-def prepare(texts: list[Tensor], weights: list[Tensor]) -> Step:
+def prepare(texts: list[Tensor], weights: list[Tensor]) -> Metered:
     # From here on; PYTORCH_ALLOC_CONF=expandable_segments:True in the environment does it from the start.
     torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     return prepare_alike(texts, weights)

@@ -4,8 +4,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ch13.baseline_int8_weight_only_decode import metered
 from ch13.baseline_int8_weight_only_decode import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 
 @triton.jit
@@ -39,7 +40,7 @@ def int8_linear(
     tl.store(out + token * outputs + output, total * scale, mask=(token < tokens) & (output < outputs))
 
 
-def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
+def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     tokens, (outputs, features) = x.shape[0], codes.shape
     out = x.new_empty(tokens, outputs)
     # The fastest of 200 tiles on an H200: a stage is 32 KB of codes, and three programs an SM keep two each in flight.
@@ -50,4 +51,4 @@ def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
         int8_linear[grid](x, codes, scales, out, tokens, features, outputs, **tile, num_warps=2, num_stages=2)
         return out
 
-    return step
+    return metered(step, x, outputs)

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from ch13.baseline_expandable_segments import losses
+from ch13.baseline_expandable_segments import losses, metered
 from ch13.baseline_expandable_segments import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 
-def prepare(texts: list[Tensor], weights: list[Tensor]) -> Step:
+def prepare(texts: list[Tensor], weights: list[Tensor]) -> Metered:
     leaves = [weight.detach().requires_grad_() for weight in weights]
 
     def step() -> tuple[Tensor, ...]:
@@ -16,4 +16,4 @@ def prepare(texts: list[Tensor], weights: list[Tensor]) -> Step:
             leaf.grad = None
         return torch.stack(losses(reversed(texts), leaves)[::-1]), *(leaf.grad for leaf in leaves)
 
-    return step
+    return metered(step, leaves)

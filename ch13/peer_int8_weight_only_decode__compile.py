@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from ch13.baseline_int8_weight_only_decode import metered
 from ch13.baseline_int8_weight_only_decode import workload as workload
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(gpus=1)
 
@@ -15,10 +16,10 @@ def int8_linear(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     return torch.nn.functional.linear(x, codes.to(x.dtype) * scales[:, None])
 
 
-def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
+def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     compiled = torch.compile(int8_linear, mode="max-autotune-no-cudagraphs", dynamic=False)
 
     def step() -> Tensor:
         return compiled(x, codes, scales)
 
-    return step
+    return metered(step, x, len(codes))

@@ -52,9 +52,13 @@ def grouped_linear(
 
 
 def tile() -> dict[str, int]:
-    """Wide where an SM has shared memory for it, as on an H100 or a B200."""
-    roomy = triton.knobs.runtime.interpret or torch.cuda.get_device_properties().shared_memory_per_block_optin > 220_000
-    shape = {"M": 128, "N": 256, "K": 64} if roomy else {"M": 128, "N": 128, "K": 64}
+    """Wide where an SM has shared memory for it, as on an H100 or a B200; shallow where no TMA finds the addresses."""
+    if triton.knobs.runtime.interpret:
+        roomy, tma = True, True
+    else:
+        gpu = torch.cuda.get_device_properties()
+        roomy, tma = gpu.shared_memory_per_block_optin > 220_000, gpu.major >= 9
+    shape = {"M": 128, "N": 256 if roomy else 128, "K": 64 if tma else 32}  # 64 would spill registers on Ampere
     return {**shape, "GROUP": GROUP, "num_warps": 8, "num_stages": 3 if roomy else 2}
 
 

@@ -53,10 +53,11 @@ def tile() -> tuple[int, int, int, int]:
     """Queries and keys of a tile, warps, and how many tiles of keys there is room for.
 
     On Hopper a block is one warpgroup, and several share a multiprocessor: one multiplies while another finds its
-    weights. Where shared memory is small and sums stay in registers, tiles have fewer keys and sums more warps.
+    weights. Where shared memory is small and sums stay in registers, tiles have fewer keys and sums more warps; without
+    TMA, on Ampere and Ada, addresses take registers too, and tiles of 64 keys would spill.
     """
     major = 0 if knobs.runtime.interpret else torch.cuda.get_device_capability()[0]
-    return {9: (64, 128, 4, 1), 10: (128, 128, 8, 3)}.get(major, (128, 64, 8, 2))
+    return {8: (128, 32, 8, 2), 9: (64, 128, 4, 1), 10: (128, 128, 8, 3)}.get(major, (128, 64, 8, 2))
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:

@@ -6,11 +6,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 
 from ch18.baseline_split_kv_decode import workload as workload
 from common.python.workload import Step
 
-PART = 1024  # keys of a program: 1,024 programs at bench size, nearly eight for each multiprocessor
 KEYS = 64  # of a tile
 
 
@@ -40,9 +40,9 @@ def attend_part(
     group,
     keys,
     parts,
+    share,
     scale,
     WIDTH: tl.constexpr,
-    PART: tl.constexpr,
     KEYS: tl.constexpr,
     QUERIES: tl.constexpr,
     PARTS: tl.constexpr,
@@ -54,7 +54,7 @@ def attend_part(
     mine = tl.load(q + (head * group + query[:, None]) * WIDTH + column[None, :], mask=mask, other=0.0)
     sums = tl.zeros((QUERIES, WIDTH), tl.float32)
     total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
-    for start in range(part * PART, min(part * PART + PART, keys), KEYS):
+    for start in range(part * share, min(part * share + share, keys), KEYS):
         row = start + tl.arange(0, KEYS)
         at, live = (head * keys + row[:, None]) * WIDTH + column[None, :], row < keys
         scores = tl.dot(mine, tl.load(k + at, mask=live[:, None], other=0.0).T) * scale
@@ -74,20 +74,37 @@ def attend_part(
             merge(sums_of, logs_of, out, head, one, group, parts, WIDTH, PARTS)
 
 
+def share_of(keys: int, pairs: int, tile_bytes: int) -> int:
+    """Keys of a program: whole tiles, of which so many that all programs run at once and fill the multiprocessors.
+
+    A program has two tiles of keys and two of values in shared memory, and a little more: on an H200 there is room for
+    three on each of 132 multiprocessors.
+    """
+    if knobs.runtime.interpret:
+        slots = 24
+    else:
+        gpu = torch.cuda.get_device_properties()
+        slots = gpu.multi_processor_count * max(1, gpu.shared_memory_per_block_optin // (4 * tile_bytes + 8192))
+    parts = max(1, slots // pairs)
+    return triton.cdiv(triton.cdiv(keys, parts), KEYS) * KEYS
+
+
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     requests, heads, group, width = q.shape
     keys, out = k.shape[2], torch.empty_like(q)
-    parts, pairs = triton.cdiv(keys, PART), requests * heads
+    pairs = requests * heads
+    share = share_of(keys, pairs, KEYS * width * k.element_size())
+    parts = triton.cdiv(keys, share)
     sums = q.new_empty(pairs, parts, group, width, dtype=torch.float32)
     logs = q.new_empty(pairs, parts, group, dtype=torch.float32)
     ended = torch.zeros(pairs, dtype=torch.int32, device=q.device)  # programs of each head
     scale = width**-0.5 * math.log2(math.e)  # weights are powers of 2
     rows, power = max(16, triton.next_power_of_2(group)), triton.next_power_of_2(parts)
-    tile = {"PART": PART, "KEYS": KEYS, "QUERIES": rows, "num_warps": 4, "num_stages": 3}
+    tile = {"WIDTH": width, "KEYS": KEYS, "QUERIES": rows, "PARTS": power, "num_warps": 4, "num_stages": 3}
 
     def step() -> Tensor:
         grid = parts, pairs
-        attend_part[grid](q, k, v, out, sums, logs, ended, group, keys, parts, scale, WIDTH=width, PARTS=power, **tile)
+        attend_part[grid](q, k, v, out, sums, logs, ended, group, keys, parts, share, scale, **tile)
         return out
 
     return step

@@ -11,8 +11,9 @@ from common.models.caches import appending, new_cache
 from common.models.decoder import EPSILON, SHAPES, Linear, Shape, Weights, block, draw_weights, turns
 from common.models.int4 import GROUP, on_int4_grid
 from common.models.references import planted
+from common.models.timeline import Deliver, metered
 from common.python.requirements import needs
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 requires = needs(memory_gib=60)  # 16 GB of weights, a clone to see that nobody writes them, two layers in float64
 Pair = tuple[Tensor, Tensor]
@@ -84,12 +85,11 @@ def generation(
     linear: Linear = F.linear,
     compiled: Callable[[Any], Any] = lambda code: code,
     repeat: Callable[..., Callable[[], None]] = lambda work, device: work,
-) -> Step:
+) -> Metered:
     """Greedy decoding with a static cache. Nothing is asked of the device, so the host may run ahead of it."""
     embedding, position, token = weights["embedding"], torch.zeros_like(first), first.clone()
     tokens, states = first.new_empty(1, new), embedding.new_empty(1, new, shape.width)
     cache, last = new_cache(shape, 1, new, embedding), {name: weights[name] for name in ("norm", "head")}
-
     # One block is compiled and called in turn: the kernels of the whole network, for a fraction of the compiling.
     through_block, pick = compiled(decode_block), compiled(choose)
 
@@ -106,15 +106,15 @@ def generation(
     again = repeat(advance, first.device)
 
     @torch.inference_mode()
-    def step() -> Pair:
-        token.copy_(first)
-        position.zero_()
+    def serve(deliver: Deliver) -> Pair:
+        token.copy_(first), position.zero_()
         for _ in range(new):
             again()
+            deliver([0])
         return tokens, states
 
-    return step
+    return metered(serve, first.device)
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Step:
+def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
     return generation(weights, shape, first, new)

@@ -13,7 +13,7 @@ from ch20.baseline_decode_8b import workload as workload
 from common.models.decoder import EPSILON, Linear, Shape, Weights
 from common.models.graphs import replayable
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(memory_gib=60)
 ROWS = 64 if knobs.runtime.interpret else 8  # of a program: the interpreter takes as long over a small one
@@ -113,5 +113,5 @@ def by_hand(code: Any) -> Any:
     return block if code is decode_block else code
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Step:
+def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
     return generation(weights, shape, first, new, product, by_hand, replayable)

@@ -7,10 +7,10 @@ from ch20.baseline_decode_8b import workload as workload
 from common.models.decoder import Shape, Weights
 from common.models.graphs import replayable
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(gpus=1, memory_gib=60)
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Step:
+def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
     return generation(weights, shape, first, new, repeat=replayable)

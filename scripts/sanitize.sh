@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compute-sanitizer over the CUDA pairs at test size: scripts/sanitize.sh [TARGET...], --help for more.
+# compute-sanitizer over the CUDA and Triton pairs at test size: scripts/sanitize.sh [TARGET...], --help for more.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}

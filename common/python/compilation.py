@@ -32,7 +32,7 @@ from common.python.targets import TargetError
 
 __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
 
-TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_121a")
+TARGETS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[2]
 CHAPTER = r"ch\d\d"  # packages of pairs

@@ -118,7 +118,7 @@ def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
         pairs = kept.pairs | {one.result.name: one for one in here}
         kept = Expectations(schema_version=2, gpu=kept.gpu, pairs=dict(sorted(pairs.items())))
         readme = path.parent / "README.md"
-        text = replace_between_markers(readme.read_text(), table(kept))
+        text = replace_between_markers(readme.read_text(), table(kept, mechanisms=True))
         write(path, kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
         write(readme, text)
         written += [path, readme]
@@ -138,11 +138,20 @@ def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
     return manifest.git_commit, manifest.git_dirty if manifest.git_commit is not None else None
 
 
-def table(expectations: Expectations) -> str:
-    """The chapter's table, as it stands between the README's markers."""
+def renew_tables(root: Path, gpu: str) -> list[Path]:
+    """Write the tables of all chapters' READMEs anew, of what their files hold; gives those that were written."""
+    readmes = []
+    for path in (path for chapter in CHAPTERS if (path := place(root, chapter, gpu)).exists()):
+        readmes.append(path.parent / "README.md")
+        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(read(path), mechanisms=True)))
+    return readmes
+
+
+def table(expectations: Expectations, mechanisms: bool = False) -> str:
+    """The table as it stands between a README's markers; a chapter's says what the mechanism of each variant is."""
     commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
     results = [_over_runs(pair) for pair in expectations.pairs.values()]
-    shown = chapter_table(results, ", ".join(sorted(commits)) or None)
+    shown = chapter_table(results, ", ".join(sorted(commits)) or None, mechanisms)
     if expectations.schema_version == 1:
         return shown
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]

@@ -155,22 +155,27 @@ def summary_markdown(summary: Summary) -> str:
     return "\n\n".join([*parts, escaped(suite_title(summary.pairs)), _suite(summary.pairs)]) + "\n"
 
 
-def chapter_table(results: Sequence[PairResult], commit: str | None = None) -> str:
-    """The table of a chapter's README: a figure in prose names its GPU, and its commit where that is known."""
+def chapter_table(results: Sequence[PairResult], commit: str | None = None, mechanisms: bool = False) -> str:
+    """The table of a chapter's README: a figure in prose names its GPU, and its commit where that is known.
+
+    With `mechanisms`, each line says what its variant does, in the variant's own first sentence.
+    """
     measured = sorted({clean(result.device) for result in results if result.device})
     at = f", commit {commit}" if commit else ""
     loud = " These are times of a CPU, not of a GPU." * any(map(on_cpu, results))
     origin = escaped(f"Measured on {', '.join(measured)}{at}.{loud}") if measured else "Not measured yet."
-    return f"{_suite(results)}\n\n{origin}"
+    return f"{_suite(results, mechanisms)}\n\n{origin}"
 
 
-def _suite(results: Sequence[PairResult]) -> str:
+def _suite(results: Sequence[PairResult], mechanisms: bool = False) -> str:
+    first, *others = COLUMNS
     lines = []
     for row in (row for result in results for row in rows(result)):
-        cells = [escaped(cell) for cell in row.cells()]
-        lines.append(["&nbsp;&nbsp;" * row.rung + cells[0], *cells[1:]])
+        name, *cells = (escaped(cell) for cell in row.cells())
+        lines.append(["&nbsp;&nbsp;" * row.rung + name, *[escaped(row.mechanism)] * mechanisms, *cells])
     notes = "\n".join(f"- {escaped(line)}" for line in footers(results))
-    return "\n\n".join(filter(None, (_escaped_table(COLUMNS, lines), notes)))
+    table = _escaped_table((first, *["mechanism"] * mechanisms, *others), lines)
+    return "\n\n".join(filter(None, (table, notes)))
 
 
 def replace_between_markers(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:

@@ -23,6 +23,7 @@ STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
+Span = tuple[float, float]  # from when to when, in microseconds
 
 
 def why(
@@ -95,11 +96,11 @@ def _peak_reserved_bytes(variant: Prepared) -> float:
 
 
 def _read(events: list[Event], name: str, device: torch.device) -> Why:
-    within = _during(events, STEP + name)
+    within = during(events, STEP + name)
     operators = [event for event in within if event.get("cat") == "cpu_op"]
     if device.type == "cpu":
         return Why(operators=len(operators), top=_longest(operators))
-    on_device = _during(events, DONE + name)
+    on_device = during(events, DONE + name)
     kernels, copies, sets = (
         [event for event in on_device if event.get("cat") == category]
         for category in ("kernel", "gpu_memcpy", "gpu_memset")
@@ -109,12 +110,12 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
         operators=len(operators),
         syncs=sum(event["name"] in SYNCS for event in within),
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
-        busy_us=_union_us(kernels + copies + sets),
+        busy_us=length_us(union(kernels + copies + sets)),
         top=_longest(kernels + copies),
     )
 
 
-def _during(events: list[Event], annotation: str) -> list[Event]:
+def during(events: list[Event], annotation: str) -> list[Event]:
     """What began while the annotated code ran; the device is idle before and after it, and keeps the same time."""
     span = next(event for event in events if event["name"] == annotation and event.get("cat") == "user_annotation")
     return [event for event in events if span["ts"] <= event["ts"] <= span["ts"] + span["dur"]]
@@ -127,10 +128,16 @@ def _longest(events: list[Event]) -> list[str]:
     return [name[:120] for name, _ in sorted(times.items(), key=lambda item: -item[1])[:TOP]]
 
 
-def _union_us(events: list[Event]) -> float:
-    """Time during which at least one of the events ran: streams that overlap count once."""
-    covered, reached = 0.0, 0.0
+def union(events: list[Event]) -> list[Span]:
+    """When at least one of the events ran, in order: streams that overlap count once."""
+    found: list[Span] = []
     for start, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return float(covered)
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def length_us(spans: list[Span]) -> float:
+    return float(sum(end - start for start, end in spans))

@@ -60,6 +60,7 @@ class Row:
     peer: str = ""
     why: str = ""
     rung: bool = False
+    mechanism: str = ""  # which the tables of chapters alone have room for
 
     def cells(self) -> tuple[str, ...]:
         return (self.pair, self.verdict, self.speedup, self.time, self.limit, self.peer, self.why)
@@ -80,8 +81,9 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
     if rung and verdict == "invalid" and judged.verdict != "invalid":
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
+    mechanism = clean(variant.sentence) if variant else ""
     if variant is None or not trusted(result, variant):
-        return Row(name, verdict, why=told, rung=rung)
+        return Row(name, verdict, why=told, rung=rung, mechanism=mechanism)
     before = [v for v in result.variants if v.role == "baseline" and v is not variant and trusted(result, v)]
     baseline = before[0] if before else None  # of a single file's run there is only the file itself
     peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
@@ -95,6 +97,7 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
         peer="" if rung else peer,
         why="; ".join(filter(None, (differences, told))),
         rung=rung,
+        mechanism=mechanism,
     )
 
 

@@ -19,9 +19,26 @@ from common.python.workload import Draw, Metered
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
 SIZES: dict[str, list[dict[str, Any]]] = {
+    "ch01:arithmetic_intensity": LENGTHS,
     "ch06:vector_add_grid": LENGTHS,
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
+    "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
+    "ch07:transpose": [  # of one element, of whole tiles, of whole pieces of 16 bytes, and of neither
+        {"rows": rows, "columns": columns}
+        for rows, columns in (
+            (1, 1),
+            (1, 7),
+            (7, 1),
+            (4, 8),
+            (32, 64),
+            (64, 128),
+            (68, 132),
+            (65, 63),
+            (129, 4),
+            (4, 257),
+        )
+    ],
     "ch07:sgemm_tiling": [  # sizes of one, of whole tiles, of whole pieces of 16 bytes, and of neither
         {"m": m, "n": n, "k": k}
         for m, n, k in ((1, 1, 1), (128, 128, 16), (256, 384, 48), (129, 132, 20), (128, 128, 8), (65, 63, 257))
@@ -47,6 +64,14 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         {"rows": rows, "columns": columns}
         for rows, columns in ((1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384))
     ],
+    "ch12:cg_solver_graph": [  # a grid that closes on itself in one point of a side, whole blocks of 256, and neither
+        {"rows": rows, "columns": columns}
+        for rows, columns in ((1, 7), (7, 1), (5, 3), (16, 16), (17, 15), (129, 33), (255, 257))
+    ],
+    "ch12:sinkhorn_while_node": [  # one iteration and many, fewer than a warp and more than a block
+        {"rows": rows, "columns": columns}
+        for rows, columns in ((1, 1), (1, 9), (9, 1), (3, 5), (33, 31), (8, 256), (257, 7), (65, 129), (129, 255))
+    ],
     "ch19:int4_prepacked_gemm": [  # rows of each kernel; one group and one tile, tiles that blocks share, whole tiles
         {"rows": rows, "features": features, "outputs": outputs}
         for rows, features, outputs in (
@@ -68,7 +93,7 @@ VARIANTS = {
     for pair in find_pairs(ROOT)
     if pair.key in SIZES and pair.baseline is not None
     for variant in pair.variants
-    if "CUDA" in variant.kinds
+    if "CUDA" in variant.kinds or variant.role == "optimized"  # a graph of the baseline's kernels has none of its own
 }
 
 

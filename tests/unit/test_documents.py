@@ -18,6 +18,9 @@ from tools.documentation import front_page
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+CHAPTERS = sorted(ROOT.glob("ch??/README.md"))
+READ_FIRST = re.compile(r"\b(read\b.*\b(first|in this order)|take\b.*\bin this order)\b", re.IGNORECASE | re.DOTALL)
+TO_COME = re.compile(r"(What is )?[Tt]o come")
 PATHS = re.compile(r"`((?:tests|common|tools|docs|scripts|\.github)/[\w./]+)(?:::\w+)?`")
 
 
@@ -56,6 +59,92 @@ def test_every_pair_of_a_learning_path_exists() -> None:
         assert keys, who
         assert set(keys) <= there, f"{who}: {set(keys) - there}"
         assert len(set(keys)) == len(keys), who
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
+def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
+    names = {pair.key.split(":")[1] for pair in find_pairs(ROOT) if pair.chapter == chapter.parent.name}
+    assert missing_parts(chapter.read_text(), names) == []
+
+
+def test_a_chapter_without_one_of_its_parts_is_told_which() -> None:
+    assert missing_parts(WHOLE, {"copy", "sum"}) == []
+    for fault, part in (
+        ("?", "a question before its first section"),
+        ("able to", "a list of what one will be able to do"),
+        ("Read these first: `copy`", "the pairs to read first"),
+        ("<!-- results:begin -->", "the results' table, under ## Results"),
+        ("## sum", "a section for sum"),
+        ("- **None.**", "pitfalls, as a list under ## Pitfalls"),
+        ("`benchmark_cli run ch07`", "three exercises or more, and a command that checks them"),
+        ("| `scan` |", "names to come, none of which is there"),
+    ):
+        assert missing_parts(WHOLE.replace(fault, "", 1), {"copy", "sum"}) == [part]
+    assert missing_parts(WHOLE.replace("`scan`", "`sum`"), {"copy", "sum"}) == ["names to come, none of which is there"]
+
+
+WHOLE = """# Chapter 7
+
+How many bytes?
+
+After this chapter you will be able to
+
+- count.
+
+Read these first: `copy`, then `sum`.
+
+## copy: straight
+
+## sum
+
+## Results
+
+<!-- results:begin -->
+| pair |
+<!-- results:end -->
+
+## Pitfalls
+
+- **None.** There are some.
+
+## Exercises
+
+1. Count. `benchmark_cli run ch07`
+2. Count again.
+3. And again.
+
+## To come
+
+| pair | what it shows |
+| --- | --- |
+| `scan` | sums |
+"""
+
+
+def missing_parts(text: str, names: set[str]) -> list[str]:
+    """What a chapter's README lacks of the parts that each must have; `names` are those of its pairs."""
+    opening, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    sections = {re.sub(r"^\d+\. ", "", head): body for head, _, body in (part.partition("\n") for part in parts)}
+    first = [paragraph for paragraph in re.split(r"\n\n", opening) if READ_FIRST.search(paragraph)]
+    first += [body for head, body in sections.items() if READ_FIRST.search(head)]
+    if READ_FIRST.search(text):  # "Take the pairs in this order", and their sections are numbered
+        first.append(" ".join(re.findall(r"^## \d+\. (.+)$", text, re.MULTILINE)))
+    exercises = re.findall(r"^\d+\. ", sections.get("Exercises", ""), re.MULTILINE)
+    later = "".join(body for head, body in sections.items() if TO_COME.fullmatch(head))
+    listed = {row[0].strip("`") for row in rows(later)}
+    there = {
+        "a question before its first section": "?" in opening,
+        "a list of what one will be able to do": re.search(r"\bable to( do)?\n\n- ", text),
+        "the pairs to read first": any(sum(name in text for name in names) >= min(2, len(names)) for text in first),
+        "the results' table, under ## Results": "<!-- results:begin -->" in sections.get("Results", ""),
+        **{f"a section for {name}": any(re.match(rf"{name}\b", head) for head in sections) for name in sorted(names)},
+        "pitfalls, as a list under ## Pitfalls": re.search(r"^- \S", sections.get("Pitfalls", ""), re.MULTILINE),
+        "three exercises or more, and a command that checks them": len(exercises) >= 3
+        and "benchmark_cli" in sections["Exercises"],
+        "names to come, none of which is there": (listed | set(re.findall(r"`(\w+)`", later))) - names
+        and not listed & names,
+    }
+    return [part for part, found in there.items() if not found]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

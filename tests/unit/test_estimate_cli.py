@@ -80,6 +80,21 @@ def test_every_option_reaches_its_formula() -> None:
     assert found("llama-3.1-8b", *H200, "--layers", "32")["case"]["model"]["name"] == "llama-3.1-8b"
 
 
+def test_a_vocabulary_of_another_size_changes_head_and_table_and_nothing_else() -> None:
+    """The sixteenth of ch20:train_step_8b: 6 x (2 x 218,103,808 + 8064 x 4096) x 8192 FLOPs and attention in 40 ms."""
+    words = "llama-3.1-8b", *H200, "--layers", "2", "--vocab", "8064", "--batch", "4", "--context", "2048"
+    whole = found(*words, "--phase", "train", "--measured-ms", "40")
+    model = whole["case"]["model"]
+    assert (model["linear"], model["head"], model["embedding"]) == (436_207_616, 33_030_144, 33_030_144)
+    assert model["name"] == "llama-3.1-8b of 2 layers and 8064 words"
+    attention = 3 * 4 * 2 * 32 * 128 * 4 * (2048 * 2049 // 2)
+    flops = 6 * (436_207_616 + 33_030_144) * 8192 + attention
+    assert whole["measured"]["flops_utilisation"] == pytest.approx(flops / (40e-3 * 989.4e12))
+    assert whole["measured"]["share_of_floor"] < 1
+    tied = found("llama-3.2-1b", *H200, "--vocab", "7")["case"]["model"]
+    assert (tied["head"], tied["embedding"], tied["name"]) == (7 * 2048, 0, "llama-3.2-1b of 7 words")
+
+
 def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     text = shown("llama-3.1-8b", *H200, "--measured-ms", "4.4")
     assert "llama-3.1-8b: bf16 weights, bf16 cache, bf16 arithmetic; 1 sequence of 4096 tokens on 1 GPU (H200)" in text
@@ -125,6 +140,7 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),
         (["8B", "--gpu", "T4"], "no bf16 rate of T4 is known"),
         (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
+        (["8B", *H200, "--vocab", "3"], "--vocab needs a published shape"),
         (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
         (["8B", *H200, "--measured-ms", "nan"], "--measured-ms nan is not a number from 1e-09 to 1e+30"),
         (["8B", *H200, "--measured-ms", "0"], "--measured-ms 0.0 is not"),

@@ -1,4 +1,4 @@
-"""What the pairs of chapters 6 and 8 promise is in the machine code: wide loads, shuffles, shared atomics."""
+"""What the pairs of chapters 6 to 8 promise is in the machine code: wide loads, shuffles, shared atomics."""
 
 import re
 import subprocess
@@ -92,3 +92,15 @@ def test_eight_codes_are_one_load_and_their_values_one_store() -> None:
     assert count(source, kernel, "LDG.E.64") >= 1
     assert count(source, kernel, "STG.E.128") >= 1
     assert loads_ahead(source, kernel, "LDG.E.64.CONSTANT") == 1
+
+
+def test_rows_of_whole_pieces_are_transposed_in_accesses_of_16_bytes() -> None:
+    source = "ch07/optimized_transpose.cu"
+    for kind, whole in (("LDG", "LDG.E.128"), ("STG", "STG.E.128"), ("STS", "STS.128"), ("LDS", "LDS.128")):
+        wide = count(source, "transposeILb1E", whole)  # a block of 4 x 4 a thread, and no narrower access
+        assert wide >= 4, whole
+        assert count(source, "transposeILb1E", kind) == wide, kind
+    assert count(source, "transposeILb0E", "LDG.E.128") == count(source, "transposeILb0E", "STG.E.128") == 0
+    assert count(source, "transposeILb0E", "LDG.E") == 16
+    for rung in ("__tile", "__padded"):
+        assert count(f"ch07/optimized_transpose{rung}.cu", "transpose", "LDG.E.128") == 0

@@ -36,14 +36,15 @@ def test_no_text_is_as_short_as_the_one_before_it() -> None:
 def test_the_order_of_the_texts_changes_no_loss_and_no_sum_of_gradients(tmp_path: Path) -> None:
     drawn = expandable_segments.inputs(Draw(CPU, 0, tmp_path), **expandable_segments.sizes["test"])
     given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
-    for up, down in zip(shortest_first(**given)(), longest_first(**given)()):
+    for up, down in zip(shortest_first(**given).step(), longest_first(**given).step()):
         torch.testing.assert_close(up, down)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_losses_of_texts_are_so_far_apart_that_any_two_exchanged_are_refused(seed: int, tmp_path: Path) -> None:
     drawn = expandable_segments.inputs(Draw(CPU, seed, tmp_path), **expandable_segments.sizes["test"])
-    right = shortest_first(**{key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()})()[0]
+    given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
+    right = shortest_first(**given).step()[0]
     for a, b in itertools.combinations(range(len(right)), 2):
         wrong = right.clone()
         wrong[[a, b]] = right[[b, a]]

@@ -118,7 +118,7 @@ def test_the_packed_network_generates_what_the_plain_one_does(tmp_path: Path) ->
     weights, shape, sequence = inputs["weights"], inputs["shape"], inputs["first"][0]
     layers = [{n: packed(m) if m.ndim == 2 else m for n, m in layer.items()} for layer in weights["layers"]]
     narrow = {**weights, "layers": layers, "head": packed(weights["head"])}
-    step = generation(narrow, shape, inputs["first"], inputs["new"], int4_linear)
+    step = generation(narrow, shape, inputs["first"], inputs["new"], int4_linear).step
     wide = doubled(weights)
     for index in range(inputs["new"]):
         tokens, states = step()  # again, for a step must begin anew
@@ -171,6 +171,36 @@ def test_the_block_of_five_kernels_is_the_plain_one_where_tiles_just_fit_and_jus
 
 def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:
     return train_step_8b.inputs(Draw(CPU, seed, folder), **train_step_8b.sizes["test"])
+
+
+COPIED = """
+import torch
+from ch20 import optimized_decode_8b__compile, optimized_train_step_8b, optimized_train_step_8b__compile
+from ch20 import peer_decode_8b__cublas
+from ch20.baseline_decode_8b import choose, decode_block
+from common.python.compile_facts import watched
+
+own = optimized_decode_8b__compile.own, peer_decode_8b__cublas.own
+copies = [copy(code) for copy in own for code in (decode_block, choose)]
+assert len({id(code.__code__) for code in (*copies, decode_block, choose)}) == 6
+assert [own[0](code) for code in (decode_block, choose)] == copies[:2]  # in every round the same
+assert optimized_train_step_8b.own.__code__ is not optimized_train_step_8b__compile.own.__code__
+
+last, x = {"norm": torch.ones(4), "head": torch.randn(7, 4)}, torch.randn(1, 1, 4)
+for copy, wanted in ((own[0], 1), (own[1], 1), (own[0], None)):
+    with watched(told := {}):
+        found = torch.compile(copy(choose), backend="eager")(last, x, torch.nn.functional.linear)
+    assert told.get("graphs") == wanted, told
+    assert torch.equal(found[0], choose(last, x, torch.nn.functional.linear)[0])
+"""
+
+
+def test_each_variant_is_told_what_was_compiled_for_it_and_only_the_first_time() -> None:
+    """Under one code object, what the second compiles is found, and counted as nothing."""
+    command = [sys.executable, "-c", COPIED]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_plain_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) -> None:

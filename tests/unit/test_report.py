@@ -526,6 +526,19 @@ def test_a_chapter_table_names_its_gpu_and_commit_and_indents_rungs() -> None:
     assert "Not measured yet." in chapter_table([])
 
 
+def test_a_chapter_table_says_what_each_variant_does_where_that_is_asked_for_and_nowhere_else() -> None:
+    found = pair(baseline(), optimized(), optimized("swizzled"))
+    found.variants[1].sentence, found.variants[2].sentence = "One | tile.", "Two *tiles*."
+    text = chapter_table([found], mechanisms=True)
+    assert text.startswith("| pair | mechanism | verdict | speedup | time | % of limit | peer | why |\n| --- |")
+    assert f"\n| {found.key} | One \\| tile. | faster |" in text
+    assert "\n| &nbsp;&nbsp;swizzled | Two \\*tiles\\*. | faster |" in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in lines} == {9}
+    assert "mechanism" not in chapter_table([found]) + drawn(suite_table([found]))
+    assert "One" not in chapter_table([found]) + drawn(suite_table([found]))
+
+
 README = "# Chapter\n<!-- results:begin -->\nold\n<!-- results:end -->\nprose\n"
 
 

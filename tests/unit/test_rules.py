@@ -144,12 +144,13 @@ def parent_imports_no_torch(root: Path) -> list[str]:
 
 def chapters_import_the_library_and_their_baseline(root: Path) -> list[str]:
     ours = re.compile(r"common|tools|tests|scripts|ch\d\d")
+    allowed = "common.python, common.models and its own baseline"
     found = []
     for file in pair_files(root):
         own = (f"{file.parent.name}.{baseline_of(file).stem}.", "common.python.", "common.models.")
         for line, name in imported(ast.walk(parse(file))):
             if name.startswith(".") or (ours.fullmatch(name.split(".")[0]) and not f"{name}.".startswith(own)):
-                found.append(at(root, file, line, f"imports {name}: common.python and its own baseline are all it may"))
+                found.append(at(root, file, line, f"imports {name}: {allowed} are all it may"))
     for file in cuda_files(root):
         for line, text in enumerate(file.read_text().splitlines(), 1):
             if (match := re.match(r'\s*#include\s+"(.+)"', text)) and match[1] not in ("kernel.cuh", "hopper.cuh"):

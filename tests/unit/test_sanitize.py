@@ -1,6 +1,7 @@
 """scripts/sanitize.sh with a stand-in for compute-sanitizer that records its arguments and replays a report."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,8 @@ import tools.testing.sanitize as sanitize
 from common.python.cuda import CudaError
 from common.python.discovery import find_pairs
 from common.python.machine import Gpu, Machine
-from tools.testing.sanitize import command, kernels, main, runs_of, verdict, watch
+from common.python.markdown import escaped
+from tools.testing.sanitize import command, jit_kernels, kernels, main, runs_of, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
@@ -55,6 +57,7 @@ INTERNAL = START + (
 )
 STAND_IN = """#!/bin/bash
 cd "$(dirname "$0")"
+[[ $1 != --version ]] || { echo "NVIDIA (R) Compute Sanitizer"; echo "Version 2025.3.1"; exit; }
 printf '%s\\n' "$PYTORCH_NO_CUDA_MEMORY_CACHING" "$@" end >recorded.$$
 cat recorded.$$ >>recorded  # at once, for tools run side by side
 while [[ $1 != --log-file ]]; do [[ $1 != --tool ]] || tool=$2; shift; done
@@ -296,6 +299,83 @@ def test_a_pair_without_kernels_of_its_own_is_not_watched_inside_a_library(
     assert lines[1] == "skipped    ch06:library optimized: racecheck watches our kernels, and it has none"
 
 
+TRITON = '''"""It doubles in Triton."""
+import triton
+from ch06.helpers import helper as helper
+from common.python.requirements import needs
+requires = needs(sm=80)
+
+@triton.autotune([], key=[])
+@triton.jit(do_not_specialize=["n"])
+def twice_in_triton(x, n):
+    pass
+
+def prepare(a):
+    return lambda: a
+'''
+
+
+def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    pair(tmp_path, "mixed", ("optimized",))
+    (tmp_path / "ch06" / "optimized_mixed__triton.py").write_text(TRITON)
+    (tmp_path / "ch06" / "helpers.py").write_text("import triton\n@triton.jit\ndef helper(x):\n    pass\n")
+    code, lines = run("--tool", "racecheck", root=tmp_path)
+    assert (code, lines[0]) == (0, "racecheck  ch06:mixed: clean")
+    recorded = (stand_in / "recorded").read_text().splitlines()
+    names = {word for word in recorded if word.startswith("kns=")}
+    assert names == {"kns=twice_optimized", "kns=twice_in_triton", "kns=helper"}
+    assert recorded[-3:-1] == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
+
+
+def test_every_triton_variant_of_the_corpus_has_kernels_whose_names_are_found() -> None:
+    found = {
+        f"{pair.key} {variant.label}": jit_kernels(variant.path, ROOT)
+        for pair in find_pairs(ROOT)
+        for variant in pair.variants
+        if "Triton" in variant.kinds
+    }
+    assert found["ch02:depth_first_mlp optimized"] == ["pack", "unpack", "network"]
+    assert all(found.values()), found
+
+
+def test_a_page_keeps_what_each_tool_said_of_each_pair_with_versions_commit_and_date(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    for name in ("good", "bad"):
+        pair(tmp_path / "tree", name, ("optimized",))
+    pair(tmp_path / "tree", "blackwell", ("optimized",), requires="needs(targets=['sm_100a'])")
+    (stand_in / "memcheck.report").write_text(WRITE)
+    kept = tmp_path / "docs" / "sanitizer.md"
+    assert run("--tool", "memcheck", "--tool", "racecheck", "--page", str(kept), root=tmp_path / "tree")[0] == 1
+    text = kept.read_text()
+    facts = [line for line in text.splitlines() if line.startswith("- ")]
+    assert re.match(r"- \d{4}-\d\d-\d\dT[\d:]{8}\+00:00, commit unknown", facts[0])
+    assert facts[1] == "- NVIDIA H200, driver unknown"
+    assert re.match(r"- compute-sanitizer 2025\.3\.1, python 3\.\d+\.\d+, torch \d", facts[2])
+    assert "\n2 clean, 2 with errors.\n" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert table[:2] == ["| pair | memcheck | racecheck |", "| --- | --- | --- |"]
+    wrong = "Invalid __global__ write of size 4 bytes at twice(const float *, float *, long)+0x160 in optimized_x.cu:8"
+    assert table[2:] == [f"| ch06:{name} optimized | {escaped(wrong)} | clean |" for name in ("bad", "good")]
+    assert facts[3] == "- ch06:blackwell optimized: is for sm_100a, found sm_90"
+    assert str(tmp_path) not in text, "folders of one machine are of no use to others"
+
+
+def test_what_does_not_build_fills_its_line_of_the_page(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(source: Path, arch: str) -> Path:
+        raise CudaError("expected a ; | here")
+
+    monkeypatch.setattr(sanitize, "build", fails)
+    pair(tmp_path / "tree", "broken", ("optimized",))
+    run("--page", str(tmp_path / "page.md"), root=tmp_path / "tree")
+    line = "| ch06:broken optimized | does not build: expected a ; \\| here |  |  |  |"
+    assert line in (tmp_path / "page.md").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "right"),
     [
@@ -313,12 +393,12 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], right: str) 
     assert right in done.stderr
 
 
-def test_pairs_without_cuda_are_refused(tmp_path: Path) -> None:
+def test_pairs_without_kernels_are_refused(tmp_path: Path) -> None:
     pair(tmp_path, "plain", ())
     done = script("ch06:plain", "--root", str(tmp_path))
     assert (done.returncode, done.stderr) == (
         2,
-        "sanitize.sh: ch06:plain has no CUDA variant: compute-sanitizer is for .cu files\n",
+        "sanitize.sh: ch06:plain has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here\n",
     )
 
 

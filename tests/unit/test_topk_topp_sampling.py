@@ -3,7 +3,16 @@
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ch16.baseline_topk_topp_sampling import workload as topk_topp_sampling
+from ch16.peer_topk_topp_sampling__flashinfer import prepare as prepare_flashinfer
+from common.python.workload import Draw
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETED = """
@@ -50,6 +59,28 @@ for case, sizes in CASES.items():
     for vocabulary in sizes:
         check(case, vocabulary)
 """
+
+
+def test_the_peer_chooses_rightly_with_filters_that_do_what_flashinfer_says_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As FlashInfer documents: all but the top k become -inf; shares that top p drops become 0, the others sum to 1."""
+
+    def top_k_mask_logits(logits: Tensor, top_k: int) -> Tensor:
+        return logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -torch.inf)
+
+    def top_p_renorm_probs(probs: Tensor, top_p: float) -> Tensor:
+        ordered, order = probs.sort(descending=True)
+        kept = ordered * (ordered.cumsum(-1) - ordered < top_p)
+        return torch.zeros_like(probs).scatter(1, order, kept / kept.sum(-1, keepdim=True))
+
+    given = types.SimpleNamespace(top_k_mask_logits=top_k_mask_logits, top_p_renorm_probs=top_p_renorm_probs)
+    monkeypatch.setitem(sys.modules, "flashinfer", types.ModuleType("flashinfer"))
+    monkeypatch.setitem(sys.modules, "flashinfer.sampling", given)
+    inputs = topk_topp_sampling.inputs(Draw(torch.device("cpu"), 0, tmp_path), **topk_topp_sampling.sizes["test"])
+    before = inputs["logits"].clone()
+    assert torch.equal(prepare_flashinfer(**inputs)(), topk_topp_sampling.reference(**inputs))
+    assert torch.equal(inputs["logits"], before)
 
 
 def test_the_sampler_keeps_what_a_stable_sort_keeps() -> None:

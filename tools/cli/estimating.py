@@ -37,6 +37,7 @@ Gpus = Annotated[int | None, typer.Option(min=1, max=MOST, help="Split over so m
 Batch = Annotated[int, typer.Option(min=1, max=MOST, help="Sequences at a time.")]
 Tokens = Annotated[int, typer.Option(min=1, max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
 Layers = Annotated[int | None, typer.Option(min=1, max=10_000, help="This many layers instead of the shape's.")]
+Vocab = Annotated[int | None, typer.Option(min=1, max=MOST, help="A vocabulary of this size instead of the shape's.")]
 Read = Annotated[float | None, typer.Option(help="Bytes of weights that a step reads, if not as the dtype says.")]
 Rate = Annotated[float | None, typer.Option(help="A rate to hold against the floor, of all sequences together.")]
 Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.")]
@@ -55,6 +56,7 @@ def estimate(
     batch: Batch = 1,
     context: Tokens = 4096,
     layers: Layers = None,
+    vocab: Vocab = None,
     weights_bytes: Read = None,
     measured_tokens_per_s: Rate = None,
     measured_ms: Took = None,
@@ -72,7 +74,7 @@ def estimate(
     from tools.cli.estimate_table import show
 
     case = Case(
-        model=find_model(model, layers),
+        model=find_model(model, layers, vocab),
         weights=_one_of("--weights", weights, WEIGHT_BYTES),
         cache=_one_of("--kv", kv, CACHE_BYTES),
         arithmetic=arithmetic or ARITHMETIC[weights],
@@ -90,19 +92,22 @@ def estimate(
         show(result)
 
 
-def find_model(word: str, layers: int | None = None) -> "Model":
-    """The model that a word names or counts, with that many layers of it. Raises the exit for any other word."""
+def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> "Model":
+    """The model that a word names or counts, with so many layers and words. Raises the exit for what is neither."""
     from common.python.model_shapes import SHAPES, model_of, model_of_count
 
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
-        if layers is None or layers == shape.layers:
-            return model_of(shape)
-        return model_of(replace(shape, layers=layers, name=f"{shape.name} of {layers} layers"))
+        cut = replace(shape, layers=layers or shape.layers, vocab=vocab or shape.vocab)
+        fewer = [f"{cut.layers} layers"] * (cut.layers != shape.layers) + [f"{cut.vocab} words"] * (
+            cut.vocab != shape.vocab
+        )
+        return model_of(replace(cut, name=f"{shape.name} of {' and '.join(fewer)}") if fewer else shape)
     if (counted := model_of_count(word)) is None:
         raise _unknown("MODEL", word, "a published shape or a number of parameters, such as 8B", shapes)
-    if layers is not None:
-        raise usage(f"--layers needs a published shape: {word.strip()} parameters have no layers to leave out")
+    for option, given, lacks in (("--layers", layers, "layers"), ("--vocab", vocab, "vocabulary")):
+        if given is not None:
+            raise usage(f"{option} needs a published shape: {word.strip()} parameters have no {lacks} to replace")
     return counted
 
 

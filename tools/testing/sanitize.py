@@ -1,30 +1,35 @@
-"""compute-sanitizer over the CUDA pairs at `test` size: each of its tools watches one step of every CUDA variant.
+"""compute-sanitizer over the pairs that have kernels of their own, CUDA or Triton, at `test` size.
+
+Each of its tools watches one step of every such variant; `--page` keeps what they said as a Markdown page.
 
 It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
 the end of a tensor lands in nobody's memory. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
 import argparse
+import ast
 import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from common.python.compilation import imports_of
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair, Variant, find_pairs, select
 from common.python.doctor import find_program
+from common.python.journal import write
 from common.python.machine import Machine, machine
 from common.python.requirements import arch_of, unmet
 from common.python.targets import TargetError, parse
 from common.python.text import clean
+from tools.testing.sanitizer_page import Told, Verdict, facts, page
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
@@ -43,6 +48,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "synccheck": (),
 }
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
+WATCHED = {"CUDA", "Triton"}
 ATTRIBUTE = re.compile(r"__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(N), __cluster_dims__(2)
 KERNEL = re.compile(r"__global__\s[^;{}()]*?\b(\w+)\s*\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -65,11 +71,11 @@ class Run:
 
 
 def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
-    """The runs of a pair's CUDA variants, and those that cannot run here, with the reason."""
+    """The runs of a pair's variants with kernels, and those that cannot run here, with the reason."""
     runnable, skipped = [], []
     baseline = f"{pair.chapter}.baseline_{pair.name}"
     for variant in pair.variants:
-        if "CUDA" not in variant.kinds:
+        if not WATCHED & {*variant.kinds}:
             continue
         reasons = [variant.problem] if variant.problem else unmet(variant.required, here)
         if pair.literals.get("gpus", 1) != 1:
@@ -88,9 +94,26 @@ def kernels(source: str) -> list[str]:
     return list(dict.fromkeys(KERNEL.findall(code)))
 
 
+def jit_kernels(path: Path, root: Path) -> list[str]:
+    """The names of the Triton functions of a file and of the files that it imports."""
+    parsed = [ast.parse(file.read_bytes()) for file in imports_of(path, root)]
+    functions = [node for tree in parsed for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [
+        function.name
+        for function in functions
+        if any(ast.unparse(decorator).startswith("triton.jit") for decorator in function.decorator_list)
+    ]
+
+
+def own_kernels(variant: Variant, root: Path) -> list[str]:
+    source = variant.path.with_suffix(".cu")
+    in_cuda = kernels(source.read_text()) if "CUDA" in variant.kinds else []
+    return in_cuda + (jit_kernels(variant.path, root) if "Triton" in variant.kinds else [])
+
+
 def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[str] | None:
     """The command line that watches a run; None where the tool watches our own kernels and there are none."""
-    names = [name for variant in run.variants for name in kernels(variant.path.with_suffix(".cu").read_text())]
+    names = [name for variant in run.variants for name in own_kernels(variant, root)]
     if tool in OWN_KERNELS_ONLY and not names:
         return None
     own = [part for name in dict.fromkeys(names) for part in ("--kernel-name", f"kns={name}")]
@@ -108,7 +131,7 @@ def built(run: Run, here: Machine) -> str | None:
     """Build what a run loads, because nvcc is not to run under the tools; the reason if something does not build."""
     sm = here.gpus[0].sm
     try:
-        for variant in run.variants:
+        for variant in (variant for variant in run.variants if "CUDA" in variant.kinds):
             build(variant.path.with_suffix(".cu"), arch_of(sm))
     except CudaError as error:
         return clean(str(error))
@@ -168,15 +191,17 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
     parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
+    parser.add_argument("--page", type=Path, help="write what each tool said of each pair into this Markdown file")
     return parser.parse_args(words)
 
 
 def chosen(targets: list[str], root: Path) -> list[Pair]:
-    """The pairs with CUDA variants among the targets. Raises TargetError when there are none."""
+    """The pairs with kernels of their own among the targets. Raises TargetError when there are none."""
     pairs = select(find_pairs(root), [target for text in targets or ["all"] for target in parse(text)])
-    found = [pair for pair in pairs if any("CUDA" in variant.kinds for variant in pair.variants)]
+    found = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
     if not found:
-        raise TargetError(f"{' '.join(targets) or 'all'} has no CUDA variant: compute-sanitizer is for .cu files")
+        named = " ".join(targets) or "all"
+        raise TargetError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
     return found
 
 
@@ -194,39 +219,45 @@ def main(words: Sequence[str] | None = None) -> int:
         return NOTHING
     logs = asked.logs.resolve()
     logs.mkdir(parents=True, exist_ok=True)
-    return sweep(program, pairs, here, asked.tool or list(TOOLS), asked.root.resolve(), logs)
+    tools, root = asked.tool or list(TOOLS), asked.root.resolve()
+    told = sweep(program, pairs, here, tools, root, logs)
+    print(f"{told.count(True)} clean, {told.count(False)} with errors")
+    if asked.page is not None:
+        asked.page.parent.mkdir(parents=True, exist_ok=True)
+        write(asked.page, page(told, facts(program, here, root), tools))
+    return FOUND if told.count(False) else CLEAN if told.count(True) else NOTHING
 
 
-def examined(program: Path, tool: str, run: Run, root: Path, logs: Path) -> tuple[str, bool | None]:
-    """One tool on one run: a line, and whether it is clean; None where there was nothing to watch."""
+def examined(program: Path, tool: str, run: Run, root: Path, logs: Path) -> Verdict:
+    """One tool on one run."""
     log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-    line = command(program, tool, run, root, log)
-    if line is None:
-        return f"skipped    {run.name}: {tool} watches our kernels, and it has none", None
-    found = watch(line, log)
-    return f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found), found is None
+    words = command(program, tool, run, root, log)
+    if words is None:
+        return Verdict("no kernel of ours", None, f"skipped    {run.name}: {tool} watches our kernels, and it has none")
+    found = watch(words, log)
+    shown = f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found)
+    return Verdict(found or "clean", found is None, shown)
 
 
-def sweep(program: Path, pairs: list[Pair], here: Machine, tools: list[str], root: Path, logs: Path) -> int:
-    """Every tool on every run, the tools side by side, a line for each; the exit code."""
-    results: Counter[bool] = Counter()
+def sweep(program: Path, pairs: list[Pair], here: Machine, tools: list[str], root: Path, logs: Path) -> Told:
+    """Every tool on every run, the tools side by side, a line for each."""
+    told = Told()
     for pair in pairs:
         runs, skipped = runs_of(pair, here)
         for reason in skipped:
             print(f"skipped    {reason}")
+        told.skipped += skipped
         for run in runs:
             if unbuilt := built(run, here):
-                results[False] += 1
-                print(f"build      {run.name}: {unbuilt}", flush=True)
-                continue
-            with ThreadPoolExecutor(len(tools)) as pool:
-                verdicts = list(pool.map(lambda tool, run=run: examined(program, tool, run, root, logs), tools))
-            for said, clean_run in verdicts:
-                print(said, flush=True)
-                if clean_run is not None:
-                    results[clean_run] += 1
-    print(f"{results[True]} clean, {results[False]} with errors")
-    return FOUND if results[False] else CLEAN if results[True] else NOTHING
+                verdicts = {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
+            else:
+                with ThreadPoolExecutor(len(tools)) as pool:
+                    said = pool.map(lambda tool, run=run: examined(program, tool, run, root, logs), tools)
+                    verdicts = dict(zip(tools, said))
+            told.found[run.name] = verdicts
+            for one in verdicts.values():
+                print(one.line, flush=True)
+    return told
 
 
 if __name__ == "__main__":
