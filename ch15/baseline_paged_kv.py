@@ -9,12 +9,11 @@ from common.models.lengths import SHAREGPT_ANSWER, length_mix
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128  # of Llama-3.1-8B
-SPREAD = 0.9735  # LMSys-Chat-1M's answers: median 139, 90th percentile 484 (arXiv 2405.05465; README)
 
 
-def inputs(draw: Draw, requests: int, longest: int, mean: float, spread: float, dtype: str) -> Inputs:
+def inputs(draw: Draw, requests: int, longest: int, mean: float, dtype: str) -> Inputs:
     """Keys and values arrive packed, request after request; the multiset of lengths is the same in every draw."""
-    mix, element = torch.tensor(length_mix(requests, mean, longest, spread)), getattr(torch, dtype)
+    mix, element = torch.tensor(length_mix(requests, mean, longest)), getattr(torch, dtype)
     lengths = mix[draw.permutation(requests).cpu()]  # on the host, where a scheduler has them
     queries = draw.normal(requests, HEADS, HEAD_DIM, std=2.0, dtype=element)
     keys, values = (draw.normal(int(mix.sum()), KV_HEADS, HEAD_DIM, dtype=element) for _ in range(2))
@@ -30,9 +29,9 @@ def reference(lengths: Tensor, longest: int, queries: Tensor, keys: Tensor, valu
     return torch.stack(seen)
 
 
-def cost(requests: int, longest: int, mean: float, spread: float, dtype: str) -> Cost:
+def cost(requests: int, longest: int, mean: float, dtype: str) -> Cost:
     """Keys and values come in, are stored, and are read by attention."""
-    tokens, flops = sum(length_mix(requests, mean, longest, spread)), 4 * HEADS * HEAD_DIM
+    tokens, flops = sum(length_mix(requests, mean, longest)), 4 * HEADS * HEAD_DIM
     numbers = 3 * 2 * KV_HEADS * HEAD_DIM * tokens + 2 * requests * HEADS * HEAD_DIM
     return Cost(hbm_bytes=2 * numbers, flops=flops * tokens, dtype="bf16", items=tokens, unit="tokens")
 
@@ -42,9 +41,8 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"requests": 256, "longest": 2048, "mean": SHAREGPT_ANSWER, "spread": SPREAD, "dtype": "bfloat16"},
-        # The interpreter has no bf16 dot.
-        "test": {"requests": 5, "longest": 61, "mean": 20.0, "spread": 1.0, "dtype": "float16"},
+        "bench": {"requests": 256, "longest": 2048, "mean": SHAREGPT_ANSWER, "dtype": "bfloat16"},
+        "test": {"requests": 5, "longest": 61, "mean": 20.0, "dtype": "float16"},  # the interpreter has no bf16 dot
     },
     tolerance=1e-2,  # of bf16 shares and sums
     goal="memory",
@@ -57,8 +55,10 @@ ROWS, TOKENS = tl.constexpr(16), tl.constexpr(64)  # of queries: those that shar
 def attend_pages(
     queries, keys, values, table, lengths, out, page, span, HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr
 ):
-    """One program for a request and a key head: it walks the request's tokens, TOKENS at a time, page by page."""
-    # queries (requests, kv heads, GROUP, DIM); keys, values (pages, page, kv heads, DIM); table (requests, span)
+    """One program for a request and a key head: it walks the request's tokens, TOKENS at a time, page by page.
+
+    queries (requests, kv heads, GROUP, DIM); keys, values (pages, page, kv heads, DIM); table (requests, span).
+    """
     request, head = tl.program_id(0), tl.program_id(1)
     row, dim = tl.arange(0, ROWS)[:, None], tl.arange(0, DIM)[None, :]
     mine = (request * HEADS + head) * GROUP * DIM + row * DIM + dim

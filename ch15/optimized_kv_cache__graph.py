@@ -7,11 +7,10 @@ from ch15.baseline_kv_cache import workload as workload
 from common.models.caches import continuing, new_cache, prefilling
 from common.models.decoder import Shape, Weights, forward, greedy
 from common.models.graphs import replayable
-from common.models.timeline import Deliver, metered
-from common.python.workload import Metered
+from common.python.workload import Step
 
 
-def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Metered:
+def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Step:
     (batch, start), head = prompt.shape, weights["head"]
     cache = new_cache(shape, batch, start + new, head)
     tokens, states = prompt.new_empty(batch, new), head.new_empty(batch, new, shape.width)
@@ -30,13 +29,11 @@ def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Metered
     decode_again = replayable(decode, prompt.device)
 
     @torch.inference_mode()
-    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
+    def step() -> tuple[Tensor, Tensor]:
         made.zero_()
         choose(forward(weights, shape, prompt, positions, prefilling(cache))[:, -1])
-        deliver(range(batch))
         for _ in range(new - 1):
             decode_again()
-            deliver(range(batch))
         return tokens, states
 
-    return metered(serve, prompt.device)
+    return step

@@ -6,8 +6,7 @@ from torch import Tensor
 from common.models.caches import uncached
 from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.references import planted
-from common.models.timeline import Deliver, metered
-from common.python.workload import Cost, Draw, Inputs, Metered, Workload
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary: the float64 reference passes every token of every request.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
@@ -62,15 +61,13 @@ workload = Workload(
 )
 
 
-def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
+def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Step:
     positions = torch.arange(tokens.shape[1], device=tokens.device)
 
     @torch.inference_mode()
-    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
+    def step() -> tuple[Tensor, Tensor]:
         batches = [forward(weights, shape, part, positions, uncached())[:, -1] for part in tokens.split(BATCH)]
         states = torch.cat(batches)
-        chosen = greedy(weights, states)
-        deliver(range(len(tokens)))
-        return chosen, states
+        return greedy(weights, states), states
 
-    return metered(serve, tokens.device)
+    return step
