@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
+from triton import knobs
 
 ROOT = Path(__file__).resolve().parents[2]
 TILE = 64 * 128 * 2  # bytes of 64 keys of an 8B model
@@ -26,6 +27,7 @@ def test_programs_fill_the_multiprocessors_once(
 ) -> None:
     properties = SimpleNamespace(multi_processor_count=gpu[0], shared_memory_per_block_optin=gpu[1])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: properties)
+    monkeypatch.setattr(knobs.runtime, "interpret", False)  # other tests of this process may have chosen it
     variant = importlib.import_module(f"ch18.optimized_split_kv_decode{rung}")
     share = variant.share_of(keys, pairs, TILE)
     parts = triton.cdiv(keys, share)

@@ -188,7 +188,7 @@ app.command()(new)
 def build(
     words: o.Words = None,
     targets: o.Targets = None,
-    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_90a,sm_100a,sm_103a,sm_121a.")] = None,
+    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and four more, to sm_121a.")] = None,
     artifacts_dir: Annotated[Path, typer.Option(help="build.json goes to a new folder in here.")] = Path("artifacts"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
