@@ -5,14 +5,13 @@ import gc
 import importlib
 import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interpreter import interpret
 
 from ch02.baseline_depth_first_mlp import prepare as layer_by_layer
 from ch02.baseline_depth_first_mlp import workload as depth_first_mlp
@@ -77,11 +76,7 @@ for rows, width, layers in ((1, 8, 1), (ROWS, 16, 2), (4 * ROWS + 1, 40, 3), (RO
 
 
 def test_a_tile_passes_all_layers_in_one_kernel_whatever_its_rows_and_columns(tmp_path: Path) -> None:
-    """In Triton's interpreter, which must be chosen before triton is imported: hence another process."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", FUSED, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpret(FUSED, tmp_path)
 
 
 def test_a_text_is_decoded_to_the_tokens_that_it_was_made_of(tmp_path: Path) -> None:

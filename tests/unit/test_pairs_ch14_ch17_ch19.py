@@ -1,8 +1,5 @@
 """What the proofs of chapters 14, 17 and 19 rest on, and what of their GPU-only variants a CPU can run."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from interpreter import interpret
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -211,13 +209,6 @@ for seed in range(2):
         assert found.reason is None, found.reason
     assert set(casting_errors(layer.cast_back, **inputs).values()) == {0.0}
 """
-
-
-def interpret(program: str) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_the_fp8_kernels_give_the_right_codes_both_ways_in_the_interpreter() -> None:

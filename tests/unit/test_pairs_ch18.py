@@ -1,13 +1,11 @@
 """Attention's references against torch's own, kernels at awkward sizes, and documents' tiles against all pairs."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interpreter import interpret
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
@@ -103,8 +101,4 @@ for name, rung, sizes in (
 
 
 def test_kernels_are_right_where_tiles_and_parts_just_fit_and_just_do_not(tmp_path: Path) -> None:
-    """In Triton's interpreter, which must be chosen before triton is imported: hence another process."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", INTERPRETED, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpret(INTERPRETED, tmp_path)

@@ -1,15 +1,13 @@
 """Attention's work in whole waves: how the cache and the last tiles are shared out, and answers at awkward sizes."""
 
 import importlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
+from interpreter import interpret
 from triton import knobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +56,4 @@ for heads, tokens in ((2, 1), (5, 128), (3, 129), (1, 193), (3, 256), (6, 321)):
 
 
 def test_tiles_of_the_last_wave_are_shared_out_and_merged(tmp_path: Path) -> None:
-    """In Triton's interpreter, which must be chosen before triton is imported: hence another process."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", INTERPRETED, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpret(INTERPRETED, tmp_path)

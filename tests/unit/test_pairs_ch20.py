@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from interpreter import interpret
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -162,11 +163,7 @@ for position in (0, 16, 17, 34):
 
 
 def test_the_block_of_five_kernels_is_the_plain_one_where_tiles_just_fit_and_just_do_not() -> None:
-    """In Triton's interpreter, which must be chosen before triton is imported: hence another process."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", INTERPRETED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpret(INTERPRETED)
 
 
 def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:

@@ -4,12 +4,10 @@ Here the ranks are processes that share memory at the same addresses, and the ke
 knows no PTX, so an ordinary store stands in for the strong one.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from interpreter import interpret
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,15 +52,4 @@ assert (outs[:, :, n:] == -7).all(), "and write no others"
 
 @pytest.mark.parametrize(("ranks", "n", "before"), [(2, 40, 0), (3, 33, 0), (2, 16, 0xFFFD)])
 def test_ranks_wait_for_each_others_words_and_sum_them_in_one_order(ranks: int, n: int, before: int) -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    arguments = [str(ranks), str(n), str(before)]
-    done = subprocess.run(
-        [sys.executable, "-c", RANKS_IN_PROCESSES, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    interpret(RANKS_IN_PROCESSES, ranks, n, before)

@@ -1,11 +1,9 @@
 """Chapter 4's put: every microbatch arrives where it belongs, with its own flag, and nothing beside it is written."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from interpreter import interpret
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,14 +30,4 @@ assert (received[1][-8:] == -7).all() and (received[0] == -7).all() and (receive
 
 @pytest.mark.parametrize(("microbatches", "n"), [(3, 185), (2, 128), (1, 1)])
 def test_each_microbatch_is_stored_at_its_place_with_its_own_flag_behind_it(microbatches: int, n: int) -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED, str(microbatches), str(n)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    interpret(INTERPRETED, microbatches, n)
