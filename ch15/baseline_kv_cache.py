@@ -6,7 +6,8 @@ from torch import Tensor
 from common.models.caches import uncached
 from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.references import planted
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.timeline import Deliver, metered
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary: weights, their clone and their float64 copies fit a 24 GB card.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
@@ -59,19 +60,20 @@ workload = Workload(
 )
 
 
-def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Step:
+def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Metered:
     end = prompt.shape[1] + new
     tokens = prompt.new_empty(len(prompt), end)
     positions = torch.arange(end, device=prompt.device).expand_as(tokens)
     states = weights["head"].new_empty(len(prompt), new, shape.width)
 
     @torch.inference_mode()
-    def step() -> tuple[Tensor, Tensor]:
+    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
         tokens[:, :-new] = prompt
         for index, length in enumerate(range(end - new, end)):
             hidden = forward(weights, shape, tokens[:, :length], positions[:, :length], uncached())
             states[:, index] = hidden[:, -1]
             tokens[:, length] = greedy(weights, states[:, index])
+            deliver(range(len(prompt)))
         return tokens[:, -new:], states
 
-    return step
+    return metered(serve, prompt.device)

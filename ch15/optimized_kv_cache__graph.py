@@ -7,10 +7,11 @@ from ch15.baseline_kv_cache import workload as workload
 from common.models.caches import continuing, new_cache, prefilling
 from common.models.decoder import Shape, Weights, forward, greedy
 from common.models.graphs import replayable
-from common.python.workload import Step
+from common.models.timeline import Deliver, metered
+from common.python.workload import Metered
 
 
-def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Step:
+def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Metered:
     (batch, start), head = prompt.shape, weights["head"]
     cache = new_cache(shape, batch, start + new, head)
     tokens, states = prompt.new_empty(batch, new), head.new_empty(batch, new, shape.width)
@@ -29,11 +30,13 @@ def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Step:
     decode_again = replayable(decode, prompt.device)
 
     @torch.inference_mode()
-    def step() -> tuple[Tensor, Tensor]:
+    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
         made.zero_()
         choose(forward(weights, shape, prompt, positions, prefilling(cache))[:, -1])
+        deliver(range(batch))
         for _ in range(new - 1):
             decode_again()
+            deliver(range(batch))
         return tokens, states
 
-    return step
+    return metered(serve, prompt.device)

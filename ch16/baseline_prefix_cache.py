@@ -6,7 +6,8 @@ from torch import Tensor
 from common.models.caches import uncached
 from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.references import planted
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.timeline import Deliver, metered
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary: the float64 reference passes every token of every request.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
@@ -61,13 +62,15 @@ workload = Workload(
 )
 
 
-def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Step:
+def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
     positions = torch.arange(tokens.shape[1], device=tokens.device)
 
     @torch.inference_mode()
-    def step() -> tuple[Tensor, Tensor]:
+    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
         batches = [forward(weights, shape, part, positions, uncached())[:, -1] for part in tokens.split(BATCH)]
         states = torch.cat(batches)
-        return greedy(weights, states), states
+        chosen = greedy(weights, states)
+        deliver(range(len(tokens)))
+        return chosen, states
 
-    return step
+    return metered(serve, tokens.device)

@@ -11,6 +11,7 @@ from torch.nn.attention.bias import causal_lower_right
 from ch16.baseline_prefix_cache import workload as workload
 from common.models.caches import Cache, new_cache, prefilling
 from common.models.decoder import Attend, Shape, Weights, forward, greedy
+from common.models.timeline import Deliver, median_ms, metered
 from common.python.workload import Metered
 
 BLOCK = 64  # tokens
@@ -64,17 +65,25 @@ def prefill(weights: Weights, shape: Shape, tokens: Tensor, blocks: int) -> Tens
 def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
     states = weights["head"].new_empty(len(tokens), shape.width)
 
+    def look_up() -> list[tuple[list[int], int]]:
+        return shared_blocks(tokens.cpu().numpy())
+
     @torch.inference_mode()
-    def step() -> tuple[Tensor, Tensor]:
-        groups = shared_blocks(tokens.cpu().numpy())
+    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
+        groups = look_up()
         order = torch.tensor([row for rows, _ in groups for row in rows]).to(tokens.device, non_blocking=True)
         parts = tokens[order].split([len(rows) for rows, _ in groups])
         last = [prefill(weights, shape, part, blocks) for part, (_, blocks) in zip(parts, groups)]
         states[order] = torch.cat(last)
-        return greedy(weights, states), states
+        chosen = greedy(weights, states)
+        deliver(range(len(tokens)))
+        return chosen, states
+
+    served = metered(serve, tokens.device)
 
     def metrics() -> dict[str, float]:
-        reused = sum((len(rows) - 1) * blocks * BLOCK for rows, blocks in shared_blocks(tokens.cpu().numpy()))
-        return {"prompt tokens reused %": 100 * reused / tokens.numel()}
+        reused = sum((len(rows) - 1) * blocks * BLOCK for rows, blocks in look_up())
+        told, took = {**served.metrics(), "prompt tokens reused %": 100 * reused / tokens.numel()}, median_ms(look_up)
+        return told | {"look-up ms": took, "look-up % of first token": 100 * took / told["first token p50 ms"]}
 
-    return Metered(step, metrics)
+    return Metered(served.step, metrics)

@@ -90,7 +90,7 @@ def test_slots_that_are_never_idle_take_as_many_steps_as_their_tokens_fill() -> 
 
 def test_the_mean_context_is_that_of_the_mix_that_is_served() -> None:
     size = continuous_batching.sizes["bench"]
-    mix = length_mix(size["requests"], size["mean"], size["longest"])
+    mix = length_mix(size["requests"], size["mean"], size["longest"], size["spread"])
     contexts = [size["prompt"] + made for count in mix for made in range(1, count)]
     cost, slots = continuous_batching.cost(**size), bf16(size["shape"], size["slots"], 1)
     [one] = PAIRS["ch15:continuous_batching"](BOARD, result("ch15:continuous_batching", cost, **size))
@@ -120,6 +120,13 @@ def test_rounds_are_as_many_as_the_share_of_right_guesses_makes_them() -> None:
     rounds = 3 / (1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4)
     assert plain.least == pytest.approx(sum(target[:4]))
     assert guessed.least == pytest.approx(target[0] + draft[0] + rounds * (target[4] + 4 * draft[1]))
+
+
+def test_the_spread_of_the_mixes_is_that_of_the_published_percentiles() -> None:
+    """Median 139 and 90th percentile 484 of LMSys-Chat-1M's answers: ln(484 / 139) over 1.2816 deviations."""
+    size = continuous_batching.sizes["bench"]
+    mix = length_mix(1000, 1e3, 10**6, size["spread"])
+    assert mix[900] / mix[500] == pytest.approx(484 / 139, rel=0.01)
 
 
 def test_a_page_without_markers_or_peaks_is_refused(tmp_path: Path) -> None:

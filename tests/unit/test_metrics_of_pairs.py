@@ -14,7 +14,12 @@ from torch.utils._pytree import tree_map
 from ch15.baseline_continuous_batching import prepare as prepare_static
 from ch15.baseline_continuous_batching import serving
 from ch15.baseline_continuous_batching import workload as continuous_batching
+from ch15.baseline_kv_cache import prepare as prepare_again
+from ch15.baseline_kv_cache import workload as kv_cache
 from ch15.baseline_paged_kv import HEAD_DIM, KV_HEADS, caching
+from ch15.optimized_kv_cache import prepare as prepare_kept
+from ch15.optimized_kv_cache__graph import prepare as prepare_replayed
+from ch16.baseline_prefix_cache import prepare as prepare_unshared
 from ch16.baseline_prefix_cache import workload as prefix_cache
 from ch16.baseline_speculative_decoding import prepare as prepare_plain
 from ch16.baseline_speculative_decoding import workload as speculative_decoding
@@ -29,6 +34,8 @@ from ch19.baseline_int4_prepacked_gemm import rounding_error as rounding_error_o
 from ch19.baseline_int4_prepacked_gemm import workload as int4_gemm
 from ch19.peer_fp8_linear_training__compile import cast, cast_back
 from ch20.baseline_decode_8b import MODELS
+from ch20.baseline_decode_8b import prepare as prepare_decode
+from ch20.baseline_decode_8b import workload as decode_8b
 from ch20.optimized_decode_8b__int4 import rounding_error as rounding_error_of_block
 from common.models.decoder import draw_weights
 from common.models.int4 import on_int4_grid
@@ -170,8 +177,35 @@ def test_pages_are_held_whole_and_used_in_part() -> None:
 
 
 def test_two_prompts_of_two_whole_blocks_are_reused_by_three_of_five_requests(tmp_path: Path) -> None:
-    inputs = drawn(prefix_cache, tmp_path)
-    assert prepare_prefix(**inputs).metrics() == pytest.approx({"prompt tokens reused %": 100 * 3 * 128 / (5 * 163)})
+    told = prepare_prefix(**drawn(prefix_cache, tmp_path)).metrics()
+    assert told["prompt tokens reused %"] == pytest.approx(100 * 3 * 128 / (5 * 163))
+    share = told["look-up ms"] / told["first token p50 ms"]  # of two runs
+    assert told["look-up % of first token"] == pytest.approx(100 * share)
+    assert 0 < share < 1
+
+
+@pytest.mark.parametrize("prepare", [prepare_unshared, prepare_prefix])
+def test_all_prompts_have_their_first_token_at_once_and_no_other(
+    prepare: Callable[..., Metered], heard: Callable[..., list[list[int]]], tmp_path: Path
+) -> None:
+    assert heard(prepare.__module__, prepare, **drawn(prefix_cache, tmp_path)) == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("prepare", [prepare_again, prepare_kept, prepare_replayed])
+def test_every_step_of_a_batch_gives_each_request_a_token(
+    prepare: Callable[..., Metered], heard: Callable[..., list[list[int]]], tmp_path: Path
+) -> None:
+    inputs = drawn(kv_cache, tmp_path)
+    assert heard(prepare.__module__, prepare, **inputs) == [[0, 1, 2]] * inputs["new"]
+    told = prepare(**inputs).metrics()
+    assert set(told) == {f"{of} p{q} ms" for of in ("first token", "time per token") for q in (50, 95, 99)} | {
+        "tokens/s"
+    }
+
+
+def test_one_sequence_has_a_token_a_step(heard: Callable[..., list[list[int]]], tmp_path: Path) -> None:
+    inputs = drawn(decode_8b, tmp_path)
+    assert heard("ch20.baseline_decode_8b", prepare_decode, **inputs) == [[0]] * inputs["new"]
 
 
 def test_a_cast_that_rounds_nothing_has_no_error_and_that_of_noise_is_the_steps_of_e4m3() -> None:

@@ -172,7 +172,8 @@ def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:
 
 COPIED = """
 import torch
-from ch20 import optimized_decode_8b__compile, peer_decode_8b__cublas
+from ch20 import optimized_decode_8b__compile, optimized_train_step_8b, optimized_train_step_8b__compile
+from ch20 import peer_decode_8b__cublas
 from ch20.baseline_decode_8b import choose, decode_block
 from common.python.compile_facts import watched
 
@@ -180,6 +181,7 @@ own = optimized_decode_8b__compile.own, peer_decode_8b__cublas.own
 copies = [copy(code) for copy in own for code in (decode_block, choose)]
 assert len({id(code.__code__) for code in (*copies, decode_block, choose)}) == 6
 assert [own[0](code) for code in (decode_block, choose)] == copies[:2]  # in every round the same
+assert optimized_train_step_8b.own.__code__ is not optimized_train_step_8b__compile.own.__code__
 
 last, x = {"norm": torch.ones(4), "head": torch.randn(7, 4)}, torch.randn(1, 1, 4)
 for copy, wanted in ((own[0], 1), (own[1], 1), (own[0], None)):

@@ -158,7 +158,7 @@ def _doubled(tree: object) -> object:
 def test_sixteen_token_pages_waste_less_than_rows_of_the_longest() -> None:
     """The row's target is a waste of at most 4% of the live keys and values; rows waste several times what lives."""
     size = paged_kv.sizes["bench"]
-    lengths = length_mix(size["requests"], size["mean"], size["longest"])
+    lengths = length_mix(size["requests"], size["mean"], size["longest"], size["spread"])
     pages = sum(-(-length // 16) * 16 for length in lengths)
     assert pages / sum(lengths) < 1.04
     assert size["requests"] * size["longest"] / sum(lengths) > 4
