@@ -1,4 +1,4 @@
-"""Eight threads do nothing but fill page-locked slots; the calling thread sends full ones off by DMA, and refills them."""
+"""Eight threads only fill page-locked slots; the calling thread sends full ones off by DMA, and has them refilled."""
 
 from concurrent.futures import ThreadPoolExecutor
 
