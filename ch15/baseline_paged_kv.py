@@ -43,8 +43,7 @@ workload = Workload(
     cost=cost,
     sizes={
         "bench": {"requests": 256, "longest": 2048, "mean": SHAREGPT_ANSWER, "spread": SPREAD, "dtype": "bfloat16"},
-        # The interpreter has no bf16 dot.
-        "test": {"requests": 5, "longest": 61, "mean": 20.0, "spread": 1.0, "dtype": "float16"},
+        "test": {"requests": 5, "longest": 61, "mean": 20.0, "spread": 1.0, "dtype": "float16"},  # interpreted: no bf16
     },
     tolerance=1e-2,  # of bf16 shares and sums
     goal="memory",
@@ -58,9 +57,7 @@ def attend_pages(
     queries, keys, values, table, lengths, out, page, span, HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr
 ):
     """One program for a request and a key head: it walks the request's tokens, TOKENS at a time, page by page.
-
-    queries (requests, kv heads, GROUP, DIM); keys, values (pages, page, kv heads, DIM); table (requests, span).
-    """
+    queries (requests, kv heads, GROUP, DIM); keys, values (pages, page, kv heads, DIM); table (requests, span)."""
     request, head = tl.program_id(0), tl.program_id(1)
     row, dim = tl.arange(0, ROWS)[:, None], tl.arange(0, DIM)[None, :]
     mine = (request * HEADS + head) * GROUP * DIM + row * DIM + dim
