@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 CACHES = ("build", "dist", "reports", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
@@ -127,8 +128,15 @@ def remove(path: Path) -> str | None:
     return None
 
 
+class Arguments(argparse.ArgumentParser):
+    """argparse with one line for what was wrong: that of `tools`, which this file does without, to stand alone."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def options(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="cleanup.py", description=(__doc__ or "").splitlines()[0])
+    parser = Arguments(prog="cleanup.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--yes", action="store_true", help="remove without asking, for scripts")
     parser.add_argument("--dry-run", action="store_true", help="only show")
     parser.add_argument("--keep", type=int, default=0, metavar="N", help="leave the newest N runs and the peaks")

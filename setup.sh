@@ -53,13 +53,23 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 nvcc_path() { .venv/bin/python -c 'from common.python.cuda import find_nvcc; print(find_nvcc() or "")'; }
 
 install_nvcc() {
-    [[ -n "$(nvcc_path)" || "$(uname -s)" != Linux ]] && return
-    echo "setup: no nvcc on this machine, installing its wheels"
-    pip install -c requirements-cuda.lock nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl
-    # nvcc looks for its runtime library in lib64, and the wheels put it in lib.
-    local home
-    home=$(dirname "$(dirname "$(nvcc_path)")")
-    ln -sfn lib "$home/lib64"
+    local nvcc
+    if [[ -z "$(nvcc_path)" && "$(uname -s)" == Linux ]]; then
+        echo "setup: no nvcc on this machine, installing its wheels"
+        pip install -c requirements-cuda.lock nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl
+    fi
+    nvcc=$(nvcc_path)
+    if [[ $nvcc == */site-packages/nvidia/*/bin/nvcc ]]; then
+        make_linkable "${nvcc%/bin/nvcc}"
+    fi
+}
+
+make_linkable() { # HOME: of nvcc's wheels
+    local library
+    ln -sfn lib "$1/lib64" # where nvcc looks for libraries, and the wheels put them in lib
+    for library in "$1"/lib/lib*.so.*; do # the linker looks for libcublas.so, and the wheels have libcublas.so.13 alone
+        [[ ! -e $library || -e ${library%.so.*}.so ]] || ln -s "${library##*/}" "${library%.so.*}.so"
+    done
 }
 
 unfit() { # NAME TORCH: why a wheel of this name, built for that torch, cannot be installed here; nothing, if it can

@@ -3,5 +3,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
-command -v "$python" >/dev/null || python=python3
+if ! command -v "$python" >/dev/null; then
+    [[ -z ${PYTHON:-} ]] || { echo "build_transformer_engine_wheel.sh: PYTHON=$PYTHON is no program" >&2; exit 2; }
+    python=python3
+fi
 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m tools.transformer_engine_wheel "$@"

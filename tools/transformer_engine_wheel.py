@@ -2,7 +2,8 @@
 
 The extension is linked against one torch and one CUDA, and no index has it for every pair of them. A wheel larger than
 a git host takes is kept in parts. Beside it stand its sum and the torch that it is for: setup.sh holds both against
-what it finds. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
+what it finds. MAX_JOBS limits the compilers at work, NVTE_CUDA_ARCHS (such as 90) what they compile for, PYTHON
+names an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
 """
 
 import argparse
@@ -17,12 +18,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from common.python.cuda import find_nvcc, nvcc_version
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[1]
-DONE, FAILED, USAGE, NOTHING = 0, 1, 2, 4
+DONE, FAILED, NOTHING = 0, 1, 4
 REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 # What its pyproject.toml asks for beside frameworks and pip. They are not installed beside torch, but in a folder of
 # their own, and isolation is off: pip would otherwise build against a torch that it fetches for the purpose.
@@ -42,12 +43,6 @@ class Host:
     cuda_home: Path
     cudnn: Path  # holds include/cudnn.h
     libraries: tuple[Path, ...]  # folders with include and lib, from the wheels that torch brought
-
-
-class Arguments(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"build_transformer_engine_wheel.sh: {message}: --help lists what it takes", file=sys.stderr)
-        raise SystemExit(USAGE)
 
 
 def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -80,12 +75,7 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = Arguments(
-        prog="scripts/build_transformer_engine_wheel.sh",
-        description="Builds Transformer Engine for the torch that is installed, as a wheel in vendor/wheels; setup.sh "
-        "installs it from there. MAX_JOBS limits the compilers at work, NVTE_CUDA_ARCHS (such as 90) what they compile "
-        "for, PYTHON names an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 failed, 2 usage, 4 not here.",
-    )
+    parser = Arguments("scripts/build_transformer_engine_wheel.sh", __doc__)
     parser.add_argument("version", metavar="VERSION", help="a release of NVIDIA/TransformerEngine, such as 2.17")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
     parser.add_argument("--part-bytes", type=int, default=PART_BYTES, metavar="N", help=f"default {PART_BYTES}")

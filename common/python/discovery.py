@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.python.requirements import Requirements, needs
-from common.python.targets import CHAPTERS, MOST_TOLD, Target, TargetError, nearest, pair_name, parse
+from common.python.targets import CHAPTERS, MOST_TOLD, PAIR, Target, TargetError, nearest, pair_name, parse
 
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.results import Kind, Role
@@ -202,10 +202,19 @@ def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
         try:
             targets += parse(word)
         except TargetError as error:
-            keys = {known: pair.key for pair in pairs for known in (pair.name, pair.key)}
-            close = difflib.get_close_matches(word.strip()[:MOST_TOLD], keys, n=1, cutoff=0.7)
-            raise TargetError(f"{error}; did you mean {keys[close[0]]}?" if close else str(error)) from None
+            meant = _spellings(pairs, PAIR.fullmatch(word.strip()) is None)
+            close = difflib.get_close_matches(word.strip().lower()[:MOST_TOLD], meant, n=1, cutoff=0.7)
+            raise TargetError(f"{error}; did you mean {meant[close[0]]}?" if close else str(error)) from None
     return targets
+
+
+def _spellings(pairs: Iterable[Pair], chapters: bool) -> dict[str, str]:
+    """Targets by what may be written for them; without chapters for a word that names one which is out of range."""
+    known = {} if not chapters else {"all": "all"}
+    for pair in pairs:
+        known |= {pair.name: pair.key, pair.key: pair.key} | ({pair.chapter: pair.chapter} if chapters else {})
+        known |= {file: file for file in (f"{pair.chapter}/{variant.name}.py" for variant in pair.variants)}
+    return known
 
 
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.python.checks import Check, Problem
+from common.python.findings import counted
 
 Say = Callable[[str], None]
 
@@ -68,6 +69,6 @@ def print_report(report: Report) -> None:
         for reason, count in (+check.not_done).most_common():
             print(f"not done: {count} {check.name}: {reason}")
     if report.noted:
-        print(f"{report.noted} pairs are as they were when they were last proven here: --again proves them once more")
+        print(f"{counted(report.noted, 'pair')} unchanged since last proven here: --again proves all once more")
     each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
-    print(f"{report.pairs} pairs in {report.seconds:.1f} s{each}")
+    print(f"{counted(report.pairs, 'pair')} in {report.seconds:.1f} s{each}")

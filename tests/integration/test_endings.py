@@ -394,6 +394,17 @@ def full(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+def test_what_is_kept_is_counted_among_the_pairs_that_were_asked_for(here: Tree) -> None:
+    three(here)
+    assert finish(start(here))[0] == 0
+    [folder] = folders(here)
+    (folder / "summary.json").unlink()
+    (folder / "summary.json").mkdir()
+    code, _, err = finish(start(here, "--resume", folder, targets=("ch01:a",)))
+    assert (code, err.count("\n")) == (1, 1), err
+    assert "1 of 1 pairs are kept" in err
+
+
 def test_a_full_disk_stops_the_suite_with_one_line_and_keeps_what_was_written(here: Tree, full: Path) -> None:
     three(here)
     for letter in "defghijklmno":

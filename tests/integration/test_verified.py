@@ -11,7 +11,7 @@ from common.python.checks import Check, Problem
 from common.python.discovery import Pair
 from tools.cli.benchmark_cli import app
 
-NOTED = "1 pairs are as they were when they were last proven here: --again proves them once more"
+NOTED = "1 pair unchanged since last proven here: --again proves all once more"
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ def test_what_has_not_changed_is_counted_from_its_note_and_said(tree: Tree, prov
     assert counts(first) == counts(again[1])
     assert NOTED not in first
     assert NOTED in again[1]
+    assert "\n1 pair in " in first
 
 
 def test_again_proves_once_more(tree: Tree, proven: list[str]) -> None:

@@ -105,10 +105,12 @@ def copy(place: Path, *words: str) -> Done:
 
 
 @pytest.mark.parametrize("words", [["--bogus"], ["--keep", "-1"], ["--keep", "x"], ["artifacts"]])
-def test_usage(words: list[str], cleanup: ModuleType, root: Path) -> None:
+def test_usage(words: list[str], cleanup: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cleanup.main(words, root)
     assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("cleanup.py: ")
     assert left(root) == set(MADE)
 
 

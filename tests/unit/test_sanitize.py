@@ -198,6 +198,15 @@ def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
     assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.out").read_text() == "it printed this\n"
 
 
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_watched(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    code, lines = run("ch06:uninitialised_read", "--page", str(tmp_path / "taken" / "page.md"))
+    assert (code, lines) == (2, [f"sanitize.sh: cannot use {tmp_path}/taken: File exists"])
+    assert not (stand_in / "recorded").exists()
+
+
 def test_an_error_names_pair_tool_first_error_and_log(
     run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,23 @@ def test_a_missing_interpreter_is_named() -> None:
     assert re.fullmatch(r"setup\.sh: no Python 3\.10 to 3\.14 found \(PYTHON=python-that-is-not .*\n", done.stderr)
 
 
+def test_what_the_wheels_hold_can_be_linked_under_its_plain_name(tmp_path: Path) -> None:
+    library = tmp_path / "lib"
+    library.mkdir()
+    for name in ("libcublas.so.13", "libnvrtc-builtins.so.13.2", "libplain.so", "libplain.so.1", "libcudart_static.a"):
+        (library / name).write_text(name)
+    script = (ROOT / "setup.sh").read_text().split("\nmode=")[0]  # its functions, without the run
+    command = ["bash", "-c", f"{script}\nmake_linkable $HOME_OF_WHEELS", str(ROOT / "setup.sh")]
+    for _ in range(2):  # the second time as the first
+        subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin", "HOME_OF_WHEELS": str(tmp_path)})
+    linked = {path.name: path.read_text() for path in (tmp_path / "lib64").glob("*.so")}
+    assert linked == {
+        "libcublas.so": "libcublas.so.13",
+        "libnvrtc-builtins.so": "libnvrtc-builtins.so.13.2",
+        "libplain.so": "libplain.so",
+    }
+
+
 def pins() -> dict[str, list[Requirement]]:
     found: dict[str, list[Requirement]] = {}
     for line in (ROOT / "requirements.lock").read_text().splitlines():

@@ -311,6 +311,12 @@ def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, mess
         ("transpos", "; did you mean ch07:transpose?"),
         ("ch07-transpose", "; did you mean ch07:transpose?"),
         ("cpy", "; did you mean ch02:copy?"),
+        ("ch07/optimised_transpose.py", "; did you mean ch07/optimized_transpose.py?"),
+        ("ch07/baseline_reduce.cu", "; did you mean ch07/baseline_reduce.py?"),
+        ("Ch7:Transpose", "; did you mean ch07:transpose?"),
+        ("CH07", "; did you mean ch07?"),
+        ("ch07/", "; did you mean ch07?"),
+        ("ALL", "; did you mean all?"),
         ("softmax", "py or all"),
         ("x" * 100_000, "py or all"),
     ],
@@ -321,6 +327,11 @@ def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
     with pytest.raises(TargetError, match="is not a target: write ch07") as refused:
         choose(tmp_path, ["ch07", word])
     assert str(refused.value).endswith(hint)
+
+
+def test_beside_the_range_of_chapters_no_chapter_is_guessed(pairs: list[Pair], tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"chapters are ch01 to ch20$"):
+        choose(tmp_path, ["ch27"])
 
 
 def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:

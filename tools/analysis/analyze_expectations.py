@@ -33,7 +33,12 @@ ROOT = Path(__file__).resolve().parents[2]
 USAGE, REGRESSION = 2, 3
 SHOWN = 5  # of the runs that are left out
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 @app.command()

@@ -1,8 +1,8 @@
 """Measure this machine's peaks, which limits are made of: `python -m tools.benchmarking.benchmark_peak --help`."""
 
-import typer
+import sys
 
-from tools.cli.benchmark_cli import peak
+from tools.cli.benchmark_cli import main
 
 if __name__ == "__main__":
-    typer.run(peak)
+    main(["peak", *sys.argv[1:]])

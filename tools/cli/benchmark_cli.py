@@ -283,11 +283,11 @@ def selftest(
     raise typer.Exit(code)
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
     step_over_colon()
     try:
-        code = app(standalone_mode=False)
+        code = app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli")
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "benchmark_cli"
         code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code

@@ -73,6 +73,7 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+    make_room(junit)
     try:
         check(options.lock_clocks)
     except ClockError as error:
@@ -88,6 +89,18 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
                 return _run(suite, display, junit, interrupts)
         except KeyboardInterrupt:  # before the suite, where peaks are measured, or the second one
             return INTERRUPTED
+
+
+def make_room(file: Path | None) -> None:
+    """Make the folder of a file that is written last, while a wrong name has cost nothing. Raises the exit for one."""
+    if file is None:
+        return
+    if not file.name:
+        raise usage("--junit '' names no file")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | int":
@@ -138,7 +151,8 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
             _publish(suite.folder, suite.options.root, junit, job_page=True)
     except OSError as error:
-        kept = f"{len(suite.results)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
+        done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
+        kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
         told(f"stopped, since {error.filename or suite.folder} cannot be written: {error.strerror or error}; {kept}")
         return FAILED
     except (ValueError, ArithmeticError) as error:
@@ -152,6 +166,7 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
 
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:
     """The report of a run, and its JUnit file if asked for."""
+    make_room(junit)
     try:
         return _publish(folder, root, junit, job_page=False)
     except (ValueError, ArithmeticError) as error:

@@ -1,5 +1,6 @@
 """The arguments and options of the commands, with their help: those of several, and the many of `run`."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,18 @@ import typer
 from common.python.schedule import BUDGET_S as BUDGET_S
 from common.python.schedule import QUICK as QUICK
 from tools.cli.completion import complete_target
+
+MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
+MOST_CALLS = 1_000_000
+MOST_RANKS = 1024  # on a host
+
+
+def number(value: float | None) -> float | None:
+    """A number of an option with a range, in which click finds NaN, too. Raises typer.BadParameter for it."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is no number")
+    return value
+
 
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
 Words = Annotated[
@@ -31,17 +44,28 @@ SizeOption = Annotated[
     str | None, typer.Option(help="Problem size: bench, cpu or test (tiny); by default bench on a GPU, else cpu.")
 ]
 IterationsOption = Annotated[
-    int | None, typer.Option(min=1, help="Time each variant this often, instead of until its interval is narrow.")
+    int | None,
+    typer.Option(min=1, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),
 ]
 WarmupOption = Annotated[
-    int | None, typer.Option(min=0, help="Untimed calls before those; by default 5. Without --iterations it means 20.")
+    int | None,
+    typer.Option(
+        min=0, max=MOST_CALLS, help="Untimed calls before those; by default 5. Without --iterations it means 20."
+    ),
 ]
-BudgetOption = Annotated[float, typer.Option(min=0.1, help="At most this many seconds of timing for a pair.")]
+BudgetOption = Annotated[
+    float, typer.Option(min=0.1, max=MOST_S, callback=number, help="At most this many seconds of timing for a pair.")
+]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A first look: a fifth of that, and wider intervals.")]
 PatienceOption = Annotated[
-    float, typer.Option(min=0.01, help="Give a pair this many times its usual time before it is ended.")
+    float,
+    typer.Option(
+        min=0.01, max=MOST_S, callback=number, help="Give a pair this many times its usual time before it is ended."
+    ),
 ]
-SuiteTimeoutOption = Annotated[float | None, typer.Option(min=1, help="Seconds for all pairs together.")]
+SuiteTimeoutOption = Annotated[
+    float | None, typer.Option(min=1, max=MOST_S, callback=number, help="Seconds for all pairs together.")
+]
 ReproducibleOption = Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")]
 ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
 ProfileOption = Annotated[
@@ -54,7 +78,11 @@ ClocksOption = Annotated[
 ]
 RanksOption = Annotated[
     int | None,
-    typer.Option(min=1, help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest."),
+    typer.Option(
+        min=1,
+        max=MOST_RANKS,
+        help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest.",
+    ),
 ]
 HostsOption = Annotated[
     int, typer.Option(min=1, help="For several hosts: how many; each runs this command, with the same --seed.")

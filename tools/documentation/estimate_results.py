@@ -21,6 +21,7 @@ from common.python.model_shapes import Model, Shape, model_of
 from common.python.peak_survey import figure
 from common.python.publish import RESULTS
 from common.python.results import PairResult, VariantResult
+from tools.arguments import Arguments
 from tools.cli.estimate_table import MARGIN, bytes_text, time_text
 from tools.cli.estimating import RATES
 
@@ -264,4 +265,5 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    Arguments("estimate_results", __doc__).parse_args()
     main(ROOT)

@@ -12,6 +12,7 @@ from common.python.journal import write
 from common.python.judgement import headline_row
 from common.python.markdown import BEGIN, replace_between_markers
 from common.python.performance_targets import Peaks
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = "NVIDIA H200"
@@ -66,5 +67,6 @@ def _lead(one: Expectation) -> Expectation:
 
 
 if __name__ == "__main__":
+    Arguments("front_page", __doc__).parse_args()
     for path in [*renew_tables(ROOT, GPU), *renew(ROOT)]:
         print(f"wrote {path.relative_to(ROOT)}")

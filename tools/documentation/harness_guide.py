@@ -22,6 +22,7 @@ from common.python.journal import write
 from common.python.markdown import replace_between_markers
 from common.python.peak_store import Survey
 from common.python.results import Manifest, PairResult, Summary
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = Path("docs") / "benchmark_harness_guide.md"
@@ -219,5 +220,6 @@ def current(text: str, root: Path) -> str:
 
 
 if __name__ == "__main__":
+    Arguments("harness_guide", __doc__).parse_args()
     write(ROOT / GUIDE, current((ROOT / GUIDE).read_text(), ROOT))
     print(f"wrote {GUIDE}")

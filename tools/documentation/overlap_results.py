@@ -5,7 +5,6 @@ table of every rank goes between markers of ch04/README.md, and rank 0 over time
 What counts as communication, waiting and arithmetic is said in `overlap`.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from common.python.report import time_text
 from common.python.report_plots import BAD, INK, PEER, STYLE, WIDTH, as_svg, name_text
 from common.python.results import Manifest
 from common.python.text import clean
+from tools.arguments import USAGE, Arguments
 from tools.documentation.overlap import Overlap, overlap
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,15 +129,15 @@ def keep(run: Path, pairs: Sequence[str], root: Path) -> list[Path]:
 
 
 def main(words: Sequence[str], root: Path) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path)
+    parser = Arguments("overlap_results", __doc__)
+    parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--pairs", nargs="+", default=PAIRS, metavar="chNN:name")
     asked = parser.parse_args(words)
     try:
         print(*keep(asked.run, asked.pairs, root), sep="\n")
     except (ValueError, OSError) as error:
         print(f"overlap_results: {clean(str(error))}", file=sys.stderr)
-        return 2
+        return USAGE
     return 0
 
 

@@ -6,7 +6,6 @@ outside of them stays. A survey of one GPU knows no links: these are in links.js
 """
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +22,7 @@ from common.python.peak_survey import figure, size_text
 from common.python.publish import KEPT as LINKS
 from common.python.publish import RESULTS
 from common.python.results import Manifest
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, PAGE = "peaks.json", "peaks.md"
@@ -186,7 +186,9 @@ def main(words: list[str], root: Path) -> None:
 
 
 if __name__ == "__main__":
+    words = Arguments("peak_results", __doc__)
+    words.add_argument("run", nargs="*", metavar="RUN")
     try:
-        main(sys.argv[1:], ROOT)
+        main(words.parse_args().run, ROOT)
     except (ValueError, OSError) as error:
-        sys.exit(f"peak_results: {error}")
+        words.error(str(error))

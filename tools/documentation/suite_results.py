@@ -6,7 +6,6 @@ speedups; and how it compares with another machine's suite, which may be in seve
 they were told.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from common.python.report import interval_text, time_text
 from common.python.report_plots import gain_chart
 from common.python.results import PairResult, Summary, VariantResult
 from common.python.run_comparison import WARNING, Change, compare_runs
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("artifacts_dir", "resume", "suite_timeout")
@@ -137,10 +137,12 @@ def _commits(runs: Sequence[Run]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit((__doc__ or "").strip())
+    words = Arguments("suite_results", __doc__)
+    words.add_argument("run", type=Path, metavar="RUN")
+    words.add_argument("others", type=Path, nargs="*", default=[], metavar="ANOTHER")
+    asked = words.parse_args()
     try:
-        for path in keep(Path(sys.argv[1]), [Path(word) for word in sys.argv[2:]], ROOT):
+        for path in keep(asked.run, asked.others, ROOT):
             print(path)
-    except ValueError as error:
-        sys.exit(f"suite_results: {error}")
+    except (ValueError, OSError) as error:
+        words.error(str(error))

@@ -16,7 +16,6 @@ Isolated variants have an interpreter each, which costs seconds, and torch.compi
 name none of those. Exit code 1 above 0.4 s.
 """
 
-import argparse
 import gc
 import importlib
 import sys
@@ -39,6 +38,7 @@ from common.python.runner import Options, Suite
 from common.python.targets import TargetError, parse
 from common.python.text import clean
 from common.python.worker import PRELOAD, Worker
+from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_S = 0.4
@@ -149,16 +149,17 @@ def alone(root: Path, scratch: Path, commands: Commands) -> float:
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("targets", nargs="+")
+    words = Arguments("safety_cost", __doc__)
+    words.add_argument("targets", nargs="+", metavar="TARGET")
     words.add_argument("--root", type=Path, default=ROOT)
     words.add_argument("--repeats", type=int, default=3)
     asked = words.parse_args()
+    if asked.repeats < 1:
+        words.error(f"--repeats {asked.repeats} is no number of suites: 1 or more")
     try:
         costs = measure(asked.root, asked.targets, asked.repeats)
     except (TargetError, RuntimeError) as error:
-        print(f"safety_cost: {clean(str(error))}", file=sys.stderr)
-        return 2
+        words.error(clean(str(error)))
     for cost in costs:
         print(f"{cost.key}: {cost.harness_s:.2f} s, in one process {cost.alone_s:.2f} s: {cost.safety_s:.2f} s more")
     typical = a_pair(costs)

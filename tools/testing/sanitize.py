@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from common.python.compilation import imports_of
 from common.python.cuda import CudaError, build
@@ -29,6 +28,7 @@ from common.python.machine import Machine, machine
 from common.python.requirements import arch_of, unmet
 from common.python.targets import TargetError, parse
 from common.python.text import clean
+from tools.arguments import Arguments
 from tools.testing.sanitizer_page import Told, Verdict, facts, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,15 +178,8 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse with one line for what was wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message}\n")
-
-
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="sanitize.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments("sanitize.sh", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
@@ -218,12 +211,16 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"sanitize.sh: {lack}; nothing was checked", file=sys.stderr)
         return NOTHING
     logs = asked.logs.resolve()
-    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        for folder in (logs, *([asked.page.parent] if asked.page else [])):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"sanitize.sh: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        return USAGE
     tools, root = asked.tool or list(TOOLS), asked.root.resolve()
     told = sweep(program, pairs, here, tools, root, logs)
     print(f"{told.count(True)} clean, {told.count(False)} with errors")
     if asked.page is not None:
-        asked.page.parent.mkdir(parents=True, exist_ok=True)
         write(asked.page, page(told, facts(program, here, root), tools))
     return FOUND if told.count(False) else CLEAN if told.count(True) else NOTHING
 

@@ -1,0 +1,55 @@
+"""The tools beside `benchmark_cli`: one line for a word that is wrong, and their own text when asked for help."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = (
+    *("documentation.estimate_results", "documentation.front_page", "documentation.harness_guide"),
+    *("documentation.overlap_results", "documentation.peak_results", "documentation.suite_results"),
+    *("testing.one_step", "testing.safety_cost"),
+)
+
+
+def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", f"tools.{name}", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_asked_for_help_a_tool_shows_its_text_and_does_nothing(name: str) -> None:
+    done = tool(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {name.partition('.')[2]} [-h]")
+    assert "wrote" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "right"),
+    [
+        *((name, ["--bogus"], "") for name in TOOLS),
+        ("benchmarking.benchmark_peak", ["--bogus"], "`benchmark_cli peak --help`"),
+        ("documentation.front_page", ["ch07"], "unrecognized arguments: ch07"),
+        ("documentation.peak_results", ["nowhere"], "nowhere holds no peaks of a GPU"),
+        ("documentation.suite_results", ["nowhere"], "nowhere has no summary.json"),
+        ("documentation.suite_results", [], "required: RUN\n"),
+        ("testing.safety_cost", ["ch01", "--repeats", "0"], "1 or more"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], right: str) -> None:
+    done = tool(name, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert right in done.stderr
+
+
+@pytest.mark.parametrize("script", ["sanitize.sh", "build_transformer_engine_wheel.sh"])
+def test_an_interpreter_that_is_named_and_not_there_is_not_replaced_by_another(script: str) -> None:
+    command = [str(ROOT / "scripts" / script), "--help"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": "/nowhere/python"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    told = f"{script}: PYTHON=/nowhere/python is no program\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
