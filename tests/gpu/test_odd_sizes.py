@@ -88,6 +88,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         )
     ],
 }
+# Rounding grows with the condition number, 801, and few unknowns do not average it out: 1.2e-5 in float32 on a CPU.
+TOLERANCE = {"ch12:cg_solver_graph": 5e-5}
 VARIANTS = {
     f"{pair.key} {variant.name}": (pair.baseline.module, variant)
     for pair in find_pairs(ROOT)
@@ -97,8 +99,15 @@ VARIANTS = {
 }
 
 
-def wrong(baseline: str, module: str, size: dict[str, Any], device: torch.device, scratch: Path) -> str | None:
-    """Why a variant's first step at this size is not the answer; None where it is."""
+def wrong(
+    baseline: str,
+    module: str,
+    size: dict[str, Any],
+    device: torch.device,
+    scratch: Path,
+    within: float | None = None,
+) -> str | None:
+    """Why a variant's first step at this size is not the answer, within the workload's tolerance or this."""
     workload = importlib.import_module(baseline).workload
     inputs = workload.inputs(Draw(device, 1, scratch), **size)
     doubled = {
@@ -110,7 +119,7 @@ def wrong(baseline: str, module: str, size: dict[str, Any], device: torch.device
     output = leaves((made.step if isinstance(made, Metered) else made)())
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return compare(output, expected, [leaf.dtype for leaf in output], workload.tolerance).reason
+    return compare(output, expected, [leaf.dtype for leaf in output], within or workload.tolerance).reason
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -118,7 +127,8 @@ def test_a_kernel_is_right_at_every_size(name: str, tmp_path: Path) -> None:
     baseline, variant = VARIANTS[name]
     lacking(variant)
     key = name.split()[0]
-    found = {str(size): wrong(baseline, variant.module, size, torch.device("cuda"), tmp_path) for size in SIZES[key]}
+    asked = baseline, variant.module
+    found = {str(size): wrong(*asked, size, torch.device("cuda"), tmp_path, TOLERANCE.get(key)) for size in SIZES[key]}
     assert {size: reason for size, reason in found.items() if reason} == {}
 
 
