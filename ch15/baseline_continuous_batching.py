@@ -9,16 +9,14 @@ from torch import Tensor
 from common.models.caches import continuing, new_cache, prefilling
 from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.graphs import replayable
-from common.models.lengths import ALPACA_ANSWER, length_mix
+from common.models.lengths import ALPACA_ANSWER, SPREAD, length_mix
 from common.models.references import planted
 from common.models.timeline import Deliver, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
-# Answers in LMSys-Chat-1M have a median of 139 tokens and a 90th percentile of 484 (Vidur, arXiv 2405.05465; as told in
-# github.com/microsoft/vidur, vidur/config_optimizer/analyzer/dashboard/intro_page.py): a lognormal of this spread.
-ALPACA = {"mean": ALPACA_ANSWER, "spread": 0.9735, "longest": 128}
+ALPACA = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}
 FEW = {"mean": 4.0, "spread": 1.0, "longest": 9}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 

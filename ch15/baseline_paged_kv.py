@@ -5,11 +5,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common.models.lengths import SHAREGPT_ANSWER, length_mix
+from common.models.lengths import SHAREGPT_ANSWER, SPREAD, length_mix
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128  # of Llama-3.1-8B
-SPREAD = 0.9735  # LMSys-Chat-1M's answers: median 139, 90th percentile 484 (arXiv 2405.05465; README)
 
 
 def inputs(draw: Draw, requests: int, longest: int, mean: float, spread: float, dtype: str) -> Inputs:

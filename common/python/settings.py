@@ -60,7 +60,7 @@ class Settings:
         return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
 
     def worker(self, pair: Pair, index: int, fresh: bool, deadline: float) -> Worker:
-        """The one in reserve with this index; if there is none, another, once the last pair's has left it the memory.
+        """The one in reserve with this index, else another, once the last pair's has gone where memory is short.
 
         By `deadline`, a monotonic time, no more is waited for the one in reserve.
         """

@@ -146,9 +146,9 @@ def test_the_drawn_tensors_are_as_many_as_the_shape_says(tmp_path: Path) -> None
 
 
 def test_a_length_mix_has_its_mean_its_tail_and_its_bounds() -> None:
-    mix = length_mix(4096, SHAREGPT_ANSWER, longest=100_000)
+    mix = length_mix(4096, SHAREGPT_ANSWER, longest=100_000, spread=1.0)
     assert sum(mix) / len(mix) == pytest.approx(SHAREGPT_ANSWER, rel=0.01)
     assert mix[2048] == pytest.approx(SHAREGPT_ANSWER * exp(-0.5), rel=0.01)  # the median of a lognormal of sigma 1
     assert mix == sorted(mix)
-    cut = length_mix(64, 20.0, longest=50)
+    cut = length_mix(64, 20.0, longest=50, spread=1.0)
     assert (min(cut) >= 1, max(cut)) == (True, 50)

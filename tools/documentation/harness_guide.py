@@ -49,6 +49,7 @@ CONSTANTS = (  # module, name, what it decides
         "sampling budgets that preparing, proving and warming up may take after the first round",
     ),
     ("schedule", "FEW_BLOCKS", "blocks of a round, where its warm-up took as long, whatever its share of the budget"),
+    ("settings", "ROOM_BYTES", "bytes free on each GPU with which a pair's ranks start while the last one's end"),
     ("session", "TRIALS", "proofs of each variant before timing, at each size"),
     ("session", "ENOUGH_S", "seconds of these, at the size that is timed, after which no further one is begun"),
     ("session", "PROBES", "samples of each variant that are proven while they are timed"),
