@@ -29,9 +29,9 @@ from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM, LATER_WARM_S = 0.5, 0.1  # budgets of warming up before the first round, and seconds before each later one
+FIRST_WARM, LATER_WARM_S = 0.25, 0.1  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
-ENOUGH_S = 0.5  # of them at the size that is timed, after which none is begun: each round will prove it again
+ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
@@ -146,6 +146,7 @@ class Session:
             if closing == 1 or (plan is None and not self.slow and self._enough(index)):
                 break
             closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
+        self.settings.reserve.halt()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():
@@ -159,6 +160,8 @@ class Session:
         if index == 0:
             with self._phase("wait"):
                 self.settings.make_way(compiles(self.pair))
+        elif compiles(self.pair):
+            self.settings.reserve.halt()
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             self.settings.reserve.go_on()
@@ -166,9 +169,9 @@ class Session:
             for share in self._crew.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
-            self.settings.reserve.halt()
         if self.roster.nothing_left():
             return False
+        self.settings.reserve.halt()
         names, warmed_s = self._partakers(everybody), self.result.seconds.get("warm-up", 0.0)
         with self._phase("warm-up"):
             if index == 0:
@@ -184,6 +187,7 @@ class Session:
                 done += 1
                 if blocks is None and done == 1:
                     total = blocks_in_round(self.settings.budget_s, took, warmed_s)
+        self.settings.reserve.go_on()
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
         if index == 0:
             self.opened_s = beside_s(self.result.seconds)

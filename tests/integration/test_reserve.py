@@ -339,6 +339,36 @@ def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(
     assert watched.hires("ch01:b") == 1
 
 
+@pytest.mark.parametrize("body", [HONEST, f"\n    # torch.compile\n{HONEST}"], ids=["plain", "compiles"])
+def test_between_the_rounds_it_goes_on_and_only_compiling_stops_it(
+    watched: Watched, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.tree.pair("ch01:a", optimized=body)
+    watched.tree.pair("ch01:b")
+    seen: list[tuple[str, bool]] = []
+    each, block = Crew.each, Crew.block
+
+    def look(crew: Crew, command: str, names: list[str], **asked: Any) -> dict[str, Any]:
+        if timed:
+            seen.append((command, standing(watched.workers["ch01:b"][0]) == "T"))
+        return each(crew, command, names, **asked)
+
+    def note(crew: Crew, *asked: Any) -> dict[str, Any]:
+        timed.append(standing(watched.workers["ch01:b"][0]) == "T")
+        return block(crew, *asked)
+
+    timed: list[bool] = []
+    monkeypatch.setattr(Crew, "each", look)
+    monkeypatch.setattr(Crew, "block", note)
+    done = watched.run("ch01:a", "ch01:b")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    of_a = seen[: 1 + next(index for index, (command, _) in enumerate(seen) if command == "why")]
+    assert {still for command, still in of_a if command == "prove"} == {False}
+    assert {still for command, still in of_a if command == "prepare"} == {body != HONEST}
+    assert of_a[-1] == ("why", True)
+    assert timed[0]
+
+
 @pytest.mark.parametrize("word", ["torch.compile", "autotune"])
 def test_it_stands_still_while_its_predecessor_may_time_kernels_to_choose_one_and_goes_on_in_the_proof(
     watched: Watched, word: str, monkeypatch: pytest.MonkeyPatch
