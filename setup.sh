@@ -59,7 +59,7 @@ install_nvcc() {
         pip install -c requirements-cuda.lock nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl
     fi
     nvcc=$(nvcc_path)
-    if [[ $nvcc == */site-packages/nvidia/*/bin/nvcc ]]; then
+    if [[ $nvcc == "$(pwd -P)"/.venv/*/nvidia/*/bin/nvcc ]]; then # nobody else's is written to
         make_linkable "${nvcc%/bin/nvcc}"
     fi
 }
@@ -68,7 +68,7 @@ make_linkable() { # HOME: of nvcc's wheels
     local library
     ln -sfn lib "$1/lib64" # where nvcc looks for libraries, and the wheels put them in lib
     for library in "$1"/lib/lib*.so.*; do # the linker looks for libcublas.so, and the wheels have libcublas.so.13 alone
-        [[ ! -e $library || -e ${library%.so.*}.so ]] || ln -s "${library##*/}" "${library%.so.*}.so"
+        [[ ! -e $library || -e ${library%.so.*}.so ]] || ln -sf "${library##*/}" "${library%.so.*}.so"
     done
 }
 

@@ -3,6 +3,8 @@
 import argparse
 from typing import NoReturn
 
+from common.python.text import clean
+
 USAGE = 2
 
 
@@ -13,4 +15,4 @@ class Arguments(argparse.ArgumentParser):
         super().__init__(prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog.rpartition('/')[2]}: {message}\n")
+        self.exit(USAGE, f"{self.prog.rpartition('/')[2]}: {clean(message)}\n")

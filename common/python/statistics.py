@@ -26,6 +26,7 @@ def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, 
 
     The median of a round's block means would be moved by a slow sample where a round has two blocks. With 65 sessions
     of H200s, cut to that, the control's interval by these is a quarter narrower in the mean, on the device's clock.
+    In a round of one block, of two samples each, the two are the same.
     """
     rounds: dict[int, list[float]] = defaultdict(list)
     for block in blocks:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,3 +161,32 @@ def test_chunks_and_slots_of_the_staging_ring_cover_the_tensor(tmp_path: Path, m
     assert torch.equal(step(), host)
     host.neg_()
     assert torch.equal(step(), host)
+
+
+@pytest.mark.parametrize("length", [3, 7, 7 * 16, 1000])
+def test_a_slot_of_the_staging_ring_is_filled_again_only_when_its_copy_is_over(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("ch03.optimized_staging_threads")
+    told: list[list[str]] = []
+
+    class Noting:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+            told.append(self.calls)
+
+        def record(self) -> None:
+            self.calls.append("sent")
+
+        def synchronize(self) -> None:
+            self.calls.append("awaited")
+
+    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace(Event=Noting))
+    host, device = torch.arange(float(length)), torch.zeros(length)
+    step = module.prepare(host, device)
+    assert torch.equal(step(), host)
+    step()
+    chunks = -(-length // 7)
+    assert [len(calls) for calls in told] == [4 * len(range(slot, chunks, 16)) for slot in range(16)]
+    assert all(calls == ["awaited", "sent"] * (len(calls) // 2) for calls in told)

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
+from ch20 import optimized_train_step_8b, optimized_train_step_8b__compile
 from ch20.baseline_decode_8b import generation
 from ch20.baseline_decode_8b import workload as decode_8b
 from ch20.baseline_train_step_8b import prepare as prepare_eager
@@ -172,8 +173,7 @@ def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:
 
 COPIED = """
 import torch
-from ch20 import optimized_decode_8b__compile, optimized_train_step_8b, optimized_train_step_8b__compile
-from ch20 import peer_decode_8b__cublas
+from ch20 import optimized_decode_8b__compile, peer_decode_8b__cublas
 from ch20.baseline_decode_8b import choose, decode_block
 from common.python.compile_facts import watched
 
@@ -181,7 +181,6 @@ own = optimized_decode_8b__compile.own, peer_decode_8b__cublas.own
 copies = [copy(code) for copy in own for code in (decode_block, choose)]
 assert len({id(code.__code__) for code in (*copies, decode_block, choose)}) == 6
 assert [own[0](code) for code in (decode_block, choose)] == copies[:2]  # in every round the same
-assert optimized_train_step_8b.own.__code__ is not optimized_train_step_8b__compile.own.__code__
 
 last, x = {"norm": torch.ones(4), "head": torch.randn(7, 4)}, torch.randn(1, 1, 4)
 for copy, wanted in ((own[0], 1), (own[1], 1), (own[0], None)):
@@ -198,6 +197,15 @@ def test_each_variant_is_told_what_was_compiled_for_it_and_only_the_first_time()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_each_compiled_training_step_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = {block.__code__}
+    monkeypatch.setattr(torch, "compile", lambda function, **options: codes.add(function.__code__))
+    for module in (optimized_train_step_8b, optimized_train_step_8b__compile):
+        monkeypatch.setattr(module, "training", lambda *given, **options: None)
+        module.prepare(*6 * [None])
+    assert len(codes) == 3
 
 
 def test_the_plain_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) -> None:

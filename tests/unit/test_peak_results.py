@@ -76,7 +76,7 @@ def test_a_survey_is_kept_as_it_was_measured_less_the_gpus_name_and_its_page_sho
     tf32 = peak("tf32", 415.9e12, "FLOP/s", sustained=359e12, sm_mhz=1500.4, power_w=699.6, throttle=["power cap"])
     sparse = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
     done = survey(tf32, peak("hbm_copy", 4.223e12), peak("graph_node", 0.947e-6, "s"), peak("l2_read", 1e13), sparse)
-    main([str(run(tmp_path, done, git_dirty=False))], tmp_path / "tree")
+    main(run(tmp_path, done, git_dirty=False), tmp_path / "tree")
     kept = peak_store.load(folder / "peaks.json")
     assert kept == done.model_copy(update={"uuid": "", "commit": "abc123"})
     assert "GPU-1" not in (folder / "peaks.json").read_text()
@@ -98,7 +98,7 @@ def test_settings_that_may_name_a_host_are_not_kept_and_the_others_are_shown(tmp
     named = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_COMM_ID": "10.0.0.1:29500", "NCCL_TOPO_FILE": "/home/me/x.xml"}
     numbers = {"NCCL_NVLS_ENABLE": "0", "NCCL_VERSION": "2.28.3-1"}
     curve = messages(28.2).model_copy(update={"settings": named | numbers})
-    main([str(run(tmp_path, survey(peak("all_reduce", 328e9), curves=[curve])))], tmp_path / "tree")
+    main(run(tmp_path, survey(peak("all_reduce", 328e9), curves=[curve])), tmp_path / "tree")
     kept = peak_store.load(folder / "peaks.json")
     assert kept is not None
     assert kept.curves[0].settings == numbers
@@ -119,7 +119,7 @@ def test_the_commit_is_that_of_the_run_that_measured(
 ) -> None:
     done = survey(peak("hbm_copy", 4.2e12), measured=MEASURED - timedelta(seconds=earlier))
     place = run(tmp_path, done, **about)
-    main([str(place)], tmp_path / "tree")
+    main(place, tmp_path / "tree")
     kept = peak_store.load(folder / "peaks.json")
     assert kept is not None
     assert kept.commit == commit
@@ -150,7 +150,7 @@ def test_what_is_over_5_percent_from_what_is_expected_must_be_named_in_the_pages
     near = [peak("bf16", 820e12, "FLOP/s"), peak("hbm_copy", 4.04e12), peak("hbm_read", 1e12)]
     peak_store.save(folder / "peaks.json", survey(*far, *near))
     assert unexplained(current(PAGE, folder), folder) == ["launch_eager", "fp64"]  # tables explain nothing
-    main([], folder.parents[2])
+    main(None, folder.parents[2])
     page = folder / "peaks.md"
     assert page.read_text() == current(PAGE, folder)
     assert capsys.readouterr().out.splitlines() == [
@@ -191,7 +191,7 @@ def test_what_is_no_survey_of_a_gpu_or_has_no_page_changes_nothing(what: str, tm
         told = "No such file"
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises((ValueError, OSError), match=told):
-        main([str(place)], tmp_path / "tree")
+        main(place, tmp_path / "tree")
     assert sorted(tmp_path.rglob("*")) == before
 
 

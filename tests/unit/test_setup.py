@@ -61,6 +61,7 @@ def test_what_the_wheels_hold_can_be_linked_under_its_plain_name(tmp_path: Path)
     library.mkdir()
     for name in ("libcublas.so.13", "libnvrtc-builtins.so.13.2", "libplain.so", "libplain.so.1", "libcudart_static.a"):
         (library / name).write_text(name)
+    (library / "libcublas.so").symlink_to("libcublas.so.12")  # made for wheels that another release has replaced
     script = (ROOT / "setup.sh").read_text().split("\nmode=")[0]  # its functions, without the run
     command = ["bash", "-c", f"{script}\nmake_linkable $HOME_OF_WHEELS", str(ROOT / "setup.sh")]
     for _ in range(2):  # the second time as the first
@@ -71,6 +72,17 @@ def test_what_the_wheels_hold_can_be_linked_under_its_plain_name(tmp_path: Path)
         "libnvrtc-builtins.so": "libnvrtc-builtins.so.13.2",
         "libplain.so": "libplain.so",
     }
+
+
+@pytest.mark.parametrize(("venv", "linked"), [(".venv", True), ("another", False)])
+def test_only_the_wheels_of_our_own_venv_are_written_to(tmp_path: Path, venv: str, linked: bool) -> None:
+    home = tmp_path / venv / "lib" / "python3.12" / "site-packages" / "nvidia" / "cu13"
+    home.mkdir(parents=True)
+    script = (ROOT / "setup.sh").read_text().split("\nmode=")[0]
+    stand_in = f'nvcc_path() {{ echo "{home}/bin/nvcc"; }}'
+    command = ["bash", "-c", f"{script}\n{stand_in}\ninstall_nvcc", "setup.sh"]
+    subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
+    assert (home / "lib64").is_symlink() == linked
 
 
 def pins() -> dict[str, list[Requirement]]:

@@ -155,6 +155,7 @@ def test_a_blocks_ratios_are_those_of_each_sample_to_each() -> None:
     block = _block(("a", 8.0), ("b", 1.0), ("b", 4.0), ("a", 2.0))
     assert np.exp(block_log_ratios(block, "a", "b", "device")) == pytest.approx([8.0, 2.0, 2.0, 0.5])
     assert np.exp(block_log_ratios(block, "b", "a", "device")) == pytest.approx([1 / 8, 1 / 2, 1 / 2, 2.0])
+    assert round_log_ratios([block], "a", "b", "device") == pytest.approx([math.log(2)])  # as of its mean logs
 
 
 def test_a_block_without_a_variant_or_without_its_time_on_the_clock_has_no_ratio() -> None:

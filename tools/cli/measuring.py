@@ -92,13 +92,19 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
 
 
 def make_room(file: Path | None) -> None:
-    """Make the folder of a file that is written last, while a wrong name has cost nothing. Raises the exit for one."""
+    """Make the folder of a file that is written last, while a wrong name has cost nothing. Raises the exit for one.
+
+    A file in it, of as long a name as `journal.write` needs, tells whether it takes one.
+    """
+    import tempfile
+
     if file is None:
         return
     if not file.name:
         raise usage("--junit '' names no file")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
     except OSError as error:
         raise usage(f"cannot write {file}: {error.strerror or error}") from error
 

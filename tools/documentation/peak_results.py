@@ -175,9 +175,9 @@ def _difference(line: Line) -> str:
     return f"{apart:+.1%}, sustained {line.sustained / line.expected - 1:+.1%}"
 
 
-def main(words: list[str], root: Path) -> None:
-    """Keep what is named, write the pages anew, and say which differences they do not explain."""
-    for page in [keep(Path(words[0]), root)] if words else sorted((root / RESULTS).glob(f"*/{PAGE}")):
+def main(run: Path | None, root: Path) -> None:
+    """Keep the run that is named, write the pages anew, and say which differences they do not explain."""
+    for page in [keep(run, root)] if run else sorted((root / RESULTS).glob(f"*/{PAGE}")):
         text = current(page.read_text(), page.parent)
         write(page, text)
         print(page)
@@ -187,7 +187,7 @@ def main(words: list[str], root: Path) -> None:
 
 if __name__ == "__main__":
     words = Arguments("peak_results", __doc__)
-    words.add_argument("run", nargs="*", metavar="RUN")
+    words.add_argument("run", type=Path, nargs="?", metavar="RUN")
     try:
         main(words.parse_args().run, ROOT)
     except (ValueError, OSError) as error:

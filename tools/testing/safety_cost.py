@@ -36,7 +36,6 @@ from common.python.reserve import ANSWER, REHEARSE
 from common.python.results import PairResult
 from common.python.runner import Options, Suite
 from common.python.targets import TargetError, parse
-from common.python.text import clean
 from common.python.worker import PRELOAD, Worker
 from tools.arguments import Arguments
 
@@ -159,7 +158,7 @@ def main() -> int:
     try:
         costs = measure(asked.root, asked.targets, asked.repeats)
     except (TargetError, RuntimeError) as error:
-        words.error(clean(str(error)))
+        words.error(str(error))
     for cost in costs:
         print(f"{cost.key}: {cost.harness_s:.2f} s, in one process {cost.alone_s:.2f} s: {cost.safety_s:.2f} s more")
     typical = a_pair(costs)
