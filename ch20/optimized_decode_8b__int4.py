@@ -6,7 +6,6 @@ that the eight in a word share a scale, and each eighth meets a run of activatio
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from ch20.baseline_decode_8b import generation
 from ch20.baseline_decode_8b import workload as workload
 from common.models.caches import uncached
+from common.models.codes import own
 from common.models.decoder import Shape, Weights, draw_weights, forward
 from common.models.graphs import replayable
 from common.models.int4 import codes_of, grouped, on_int4_grid, scales_of
@@ -27,14 +27,8 @@ requires = needs(memory_gib=60, tools=["g++"])
 Packed = tuple[Tensor, Tensor]  # words (rows, groups, 16), int32, and scales (rows, groups)
 
 
-@cache
-def own(code: FunctionType) -> FunctionType:
-    """A copy for this file: torch keeps and counts what it compiles by code object, which variants would share."""
-    return FunctionType(code.__code__.replace(), code.__globals__, code.__name__)
-
-
 def compiled(code: FunctionType) -> Any:
-    return torch.compile(own(code), options={"max_autotune_pointwise": True}, fullgraph=True, dynamic=False)
+    return torch.compile(own(code, __file__), options={"max_autotune_pointwise": True}, fullgraph=True, dynamic=False)
 
 
 def packed(matrix: Tensor) -> Packed:

@@ -1,7 +1,6 @@
 """Inductor fuses what stands between a block's products, forward and backward; the forward still runs twice."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ch20.baseline_train_step_8b import training
 from ch20.baseline_train_step_8b import workload as workload
+from common.models.codes import own
 from common.models.decoder import Shape, Weights, block
 from common.python.requirements import needs
 from common.python.workload import Step
@@ -16,12 +16,7 @@ from common.python.workload import Step
 requires = needs(memory_gib=100, tools=["g++"])
 
 
-def own(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor, attend: Any) -> Tensor:
-    """The block in code of this file: torch keeps and counts what it compiles by code, which variants would share."""
-    return block(layer, shape, x, cos, sin, attend)
-
-
 def prepare(weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape) -> Step:
-    compiled = torch.compile(own, fullgraph=True, dynamic=False)
+    compiled = torch.compile(own(block, __file__), fullgraph=True, dynamic=False)
     run = partial(checkpoint, compiled, use_reentrant=False, preserve_rng_state=False)
     return training(weights, means, squares, tokens, count, shape, run=run)

@@ -1,6 +1,5 @@
 """The compiled and captured step with cuBLAS's products, which is what torch.compile's reduce-overhead mode runs."""
 
-from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from ch20.baseline_decode_8b import generation
 from ch20.baseline_decode_8b import workload as workload
+from common.models.codes import own
 from common.models.decoder import Shape, Weights
 from common.models.graphs import replayable
 from common.python.requirements import needs
@@ -17,14 +17,8 @@ from common.python.workload import Metered
 requires = needs(gpus=1, memory_gib=60)
 
 
-@cache
-def own(code: FunctionType) -> FunctionType:
-    """A copy for this file: torch keeps and counts what it compiles by code object, which variants would share."""
-    return FunctionType(code.__code__.replace(), code.__globals__, code.__name__)
-
-
 def compiled(code: FunctionType) -> Any:
-    return torch.compile(own(code), fullgraph=True, dynamic=False)
+    return torch.compile(own(code, __file__), fullgraph=True, dynamic=False)
 
 
 def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:

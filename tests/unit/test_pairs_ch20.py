@@ -15,14 +15,21 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
-from ch20 import optimized_train_step_8b, optimized_train_step_8b__compile
-from ch20.baseline_decode_8b import generation
+from ch20 import (
+    optimized_decode_8b__compile,
+    optimized_decode_8b__int4,
+    optimized_train_step_8b,
+    optimized_train_step_8b__compile,
+    peer_decode_8b__cublas,
+)
+from ch20.baseline_decode_8b import choose, generation
 from ch20.baseline_decode_8b import workload as decode_8b
 from ch20.baseline_train_step_8b import prepare as prepare_eager
 from ch20.baseline_train_step_8b import workload as train_step_8b
 from ch20.optimized_decode_8b__int4 import int4_linear, packed
 from ch20.optimized_train_step_8b__selective_checkpoint import prepare as prepare_selective
 from common.models.caches import appending, continuing, new_cache
+from common.models.codes import own
 from common.models.decoder import Shape, block, turns
 from common.models.int4 import codes_of, grouped, on_int4_grid, scales_of
 from common.models.references import hidden_states
@@ -173,19 +180,18 @@ def train_inputs(folder: Path, seed: int = 0) -> dict[str, Any]:
 
 COPIED = """
 import torch
-from ch20 import optimized_decode_8b__compile, peer_decode_8b__cublas
 from ch20.baseline_decode_8b import choose, decode_block
+from common.models.codes import own
 from common.python.compile_facts import watched
 
-own = optimized_decode_8b__compile.own, peer_decode_8b__cublas.own
-copies = [copy(code) for copy in own for code in (decode_block, choose)]
+copies = [own(code, owner) for owner in "ab" for code in (decode_block, choose)]
 assert len({id(code.__code__) for code in (*copies, decode_block, choose)}) == 6
-assert [own[0](code) for code in (decode_block, choose)] == copies[:2]  # in every round the same
+assert [own(code, "a") for code in (decode_block, choose)] == copies[:2]  # in every round the same
 
 last, x = {"norm": torch.ones(4), "head": torch.randn(7, 4)}, torch.randn(1, 1, 4)
-for copy, wanted in ((own[0], 1), (own[1], 1), (own[0], None)):
+for owner, wanted in (("a", 1), ("b", 1), ("a", None)):
     with watched(told := {}):
-        found = torch.compile(copy(choose), backend="eager")(last, x, torch.nn.functional.linear)
+        found = torch.compile(own(choose, owner), backend="eager")(last, x, torch.nn.functional.linear)
     assert told.get("graphs") == wanted, told
     assert torch.equal(found[0], choose(last, x, torch.nn.functional.linear)[0])
 """
@@ -199,13 +205,24 @@ def test_each_variant_is_told_what_was_compiled_for_it_and_only_the_first_time()
     assert done.returncode == 0, done.stderr
 
 
-def test_each_compiled_training_step_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = {block.__code__}
-    monkeypatch.setattr(torch, "compile", lambda function, **options: codes.add(function.__code__))
+def test_what_each_variant_compiles_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [block.__code__, choose.__code__]
+    monkeypatch.setattr(torch, "compile", lambda function, **options: codes.append(function.__code__))
     for module in (optimized_train_step_8b, optimized_train_step_8b__compile):
         monkeypatch.setattr(module, "training", lambda *given, **options: None)
         module.prepare(*6 * [None])
-    assert len(codes) == 3
+    for decoding in (optimized_decode_8b__compile, optimized_decode_8b__int4, peer_decode_8b__cublas):
+        decoding.compiled(choose)
+    assert len(codes) == len(set(map(id, codes))) == 2 + 5  # copies are equal
+
+
+def test_code_of_ones_own_keeps_defaults_and_closure() -> None:
+    far = 3
+
+    def add(x: int, y: int = 1, *, z: int = 2) -> tuple[int, ...]:
+        return x, y, z, far
+
+    assert own(add, "a")(0) == (0, 1, 2, 3)
 
 
 def test_the_plain_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) -> None:
