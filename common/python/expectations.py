@@ -1,6 +1,6 @@
 """What a chapter's pairs gave on a named GPU: kept in `chNN/expectations_<gpu>.json`, shown in the chapter's README."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -94,13 +94,14 @@ def read(path: Path) -> Expectations:
 
 def expected(root: Path, gpu: str) -> dict[str, Expectation]:
     """What is expected on this GPU, in all chapters, by the pair's key. Raises ValueError naming an unreadable file."""
-    paths = {chapter: place(root, chapter, gpu) for chapter in CHAPTERS}
-    return {
-        f"{chapter}:{name}": pair
-        for chapter, path in paths.items()
-        if path.exists()
-        for name, pair in read(path).pairs.items()
-    }
+    return {f"{path.parent.name}:{name}": pair for path, kept in _kept(root, gpu) for name, pair in kept.pairs.items()}
+
+
+def _kept(root: Path, gpu: str) -> Iterator[tuple[Path, Expectations]]:
+    """The file of each chapter that has one for this GPU, and what it holds."""
+    for path in (place(root, chapter, gpu) for chapter in CHAPTERS):
+        if path.exists():
+            yield path, read(path)
 
 
 def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
@@ -141,9 +142,9 @@ def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
 def renew_tables(root: Path, gpu: str) -> list[Path]:
     """Write the tables of all chapters' READMEs anew, of what their files hold; gives those that were written."""
     readmes = []
-    for path in (path for chapter in CHAPTERS if (path := place(root, chapter, gpu)).exists()):
+    for path, kept in _kept(root, gpu):
         readmes.append(path.parent / "README.md")
-        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(read(path), mechanisms=True)))
+        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, mechanisms=True)))
     return readmes
 
 
