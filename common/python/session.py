@@ -143,9 +143,9 @@ class Session:
                 return
             index += 1
             self.settings.progress("round", judge(self.result, self.settings.peaks))
-            if closing == 1 or (plan is None and not self.slow and self._enough(index)):
+            if plan is None and (closing == 1 or not self.slow) and self._enough(index):
                 break
-            closing = closing - 1 if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
+            closing = max(closing - 1, 1) if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
         self.settings.reserve.halt()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None

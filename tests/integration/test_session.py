@@ -478,6 +478,22 @@ def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
     assert len(rounds) > 3 or not all_rounds
 
 
+def test_a_control_that_is_off_after_the_closing_rounds_asks_for_more_of_them(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def enough(result: PairResult, names: list[str], rounds: int, late: bool) -> bool:
+        asked.append(rounds)
+        return rounds == 5 or asked.count(4) == 1  # four would do when the closing rounds begin, but not at their end
+
+    monkeypatch.setattr("common.python.session.enough", enough)
+    monkeypatch.setattr("common.python.session.SLOW_PREPARE_S", 0.2)
+    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=True))
+    tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
+    assert {block.round for block in tree.result("ch01:slow").blocks} == set(range(5))
+
+
 def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
     tree.pair("ch01:together", **noting(tree, "together"))
     tree.run("ch01", cold_start=True, iterations=1)

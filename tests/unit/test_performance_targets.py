@@ -112,6 +112,12 @@ def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
         )
 
 
+@pytest.mark.parametrize(("us", "caught"), [(600.0, False), (480.0, True)])
+def test_a_disk_may_be_twice_as_fast_as_surveyed_and_memory_in_its_place_is_faster(us: float, caught: bool) -> None:
+    surveyed = Peaks(values={"disk": 2e9}, source="measured by hand")
+    assert (impossible(Cost(disk_bytes=2e6), us, surveyed) is not None) == caught
+
+
 @pytest.mark.parametrize(
     ("cost", "field"),
     [
