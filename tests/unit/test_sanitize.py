@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -372,6 +373,40 @@ def test_a_page_keeps_what_each_tool_said_of_each_pair_with_versions_commit_and_
     assert str(tmp_path) not in text, "folders of one machine are of no use to others"
 
 
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_page_that_is_cut_short_says_what_was_seen_and_how_much_was_not(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int
+) -> None:
+    def interrupts(words: list[str], log: Path) -> None:
+        if "ch06_c" in log.name:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sanitize, "watch", interrupts)
+    for name in ("a", "b", "c", "d"):
+        pair(tmp_path / "tree", name, ("optimized",))
+    kept = tmp_path / "page.md"
+    with pytest.raises(KeyboardInterrupt):
+        run("--tool", "memcheck", "--jobs", str(jobs), "--page", str(kept), root=tmp_path / "tree")
+    text = kept.read_text()
+    assert "\n2 clean, 0 with errors. 2 pairs to go.\n" in text
+    assert [line for line in text.splitlines() if line.startswith("| ch06")] == [
+        "| ch06:a optimized | clean |",
+        "| ch06:b optimized | clean |",
+    ]
+
+
+def test_pairs_side_by_side_are_told_in_their_order(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    met = threading.Barrier(3, timeout=20)  # none goes on before the others have begun
+    monkeypatch.setattr(sanitize, "watch", lambda words, log: (met.wait(), None)[1])
+    for name in ("c", "a", "b"):
+        pair(tmp_path / "tree", name, ("optimized",))
+    code, lines = run("--tool", "memcheck", "--jobs", "3", root=tmp_path / "tree")
+    assert code == 0
+    assert lines == [*(f"memcheck   ch06:{name} optimized: clean" for name in "abc"), "3 clean, 0 with errors"]
+
+
 def test_what_does_not_build_fills_its_line_of_the_page(
     run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -391,6 +426,7 @@ def test_what_does_not_build_fills_its_line_of_the_page(
         (["ch99"], "chapters are ch01 to ch20"),
         (["ch06:zzzzzz"], "there are ch06:out_of_bounds_write"),
         (["--tool", "leakcheck"], "invalid choice: 'leakcheck'"),
+        (["--jobs", "0"], "--jobs 0: at least 1"),
         (["--fast"], "unrecognized arguments: --fast"),
     ],
 )

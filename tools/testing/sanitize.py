@@ -1,6 +1,7 @@
 """compute-sanitizer over the pairs that have kernels of their own, CUDA or Triton, at `test` size.
 
-Each of its tools watches one step of every such variant; `--page` keeps what they said as a Markdown page.
+Each of its tools watches one step of every such variant; `--page` keeps what they said as a Markdown page, after
+every pair.
 
 It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
 the end of a tensor lands in nobody's memory. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
@@ -14,7 +15,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,10 +183,14 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("sanitize.sh", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
+    parser.add_argument("--jobs", type=int, default=1, help="how many pairs at once, each with all tools side by side")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
     parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
     parser.add_argument("--page", type=Path, help="write what each tool said of each pair into this Markdown file")
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    if asked.jobs < 1:
+        parser.error(f"--jobs {asked.jobs}: at least 1")
+    return asked
 
 
 def chosen(targets: list[str], root: Path) -> list[Pair]:
@@ -218,10 +223,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"sanitize.sh: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
         return USAGE
     tools, root = asked.tool or list(TOOLS), asked.root.resolve()
-    told = sweep(program, pairs, here, tools, root, logs)
+    about = facts(program, here, root) if asked.page else []
+
+    def keep(told: Told) -> None:
+        if asked.page is not None:
+            write(asked.page, page(told, about, tools))
+
+    told = sweep(program, pairs, here, tools, root, logs, asked.jobs, keep)
     print(f"{told.count(True)} clean, {told.count(False)} with errors")
-    if asked.page is not None:
-        write(asked.page, page(told, facts(program, here, root), tools))
     return FOUND if told.count(False) else CLEAN if told.count(True) else NOTHING
 
 
@@ -236,25 +245,42 @@ def examined(program: Path, tool: str, run: Run, root: Path, logs: Path) -> Verd
     return Verdict(found or "clean", found is None, shown)
 
 
-def sweep(program: Path, pairs: list[Pair], here: Machine, tools: list[str], root: Path, logs: Path) -> Told:
-    """Every tool on every run, the tools side by side, a line for each."""
-    told = Told()
-    for pair in pairs:
+def sweep(
+    program: Path,
+    pairs: list[Pair],
+    here: Machine,
+    tools: list[str],
+    root: Path,
+    logs: Path,
+    jobs: int,
+    keep: Callable[[Told], None],
+) -> Told:
+    """Every tool on every run, `jobs` pairs at once, a line for each tool; `keep` is told what is known after each."""
+
+    def of_pair(pair: Pair) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
         runs, skipped = runs_of(pair, here)
-        for reason in skipped:
-            print(f"skipped    {reason}")
-        told.skipped += skipped
-        for run in runs:
-            if unbuilt := built(run, here):
-                verdicts = {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
-            else:
-                with ThreadPoolExecutor(len(tools)) as pool:
-                    said = pool.map(lambda tool, run=run: examined(program, tool, run, root, logs), tools)
-                    verdicts = dict(zip(tools, said))
-            told.found[run.name] = verdicts
-            for one in verdicts.values():
-                print(one.line, flush=True)
+        return {run.name: of_run(program, run, here, tools, root, logs) for run in runs}, skipped
+
+    told = Told(left=len(pairs))
+    with ThreadPoolExecutor(jobs) as pool:
+        for found, skipped in pool.map(of_pair, pairs):
+            lines = [f"skipped    {reason}" for reason in skipped]
+            lines += [one.line for verdicts in found.values() for one in verdicts.values()]
+            if lines:
+                print("\n".join(lines), flush=True)
+            told.found |= found
+            told.skipped += skipped
+            told.left -= 1
+            keep(told)
     return told
+
+
+def of_run(program: Path, run: Run, here: Machine, tools: list[str], root: Path, logs: Path) -> dict[str, Verdict]:
+    """What each tool says of a run, the tools side by side; of one that does not build, why."""
+    if unbuilt := built(run, here):
+        return {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
+    with ThreadPoolExecutor(len(tools)) as pool:
+        return dict(zip(tools, pool.map(lambda tool: examined(program, tool, run, root, logs), tools)))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Told:
 
     found: dict[str, dict[str, Verdict]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    left: int = 0  # pairs that were not examined yet
 
     def count(self, clean_run: bool) -> int:
         return sum(one.clean is clean_run for by_tool in self.found.values() for one in by_tool.values())
@@ -56,7 +57,7 @@ def page(told: Told, about: Sequence[str], tools: Sequence[str]) -> str:
         "# What compute-sanitizer says of the kernels",
         "Made by `scripts/sanitize.sh --page`: one step of every variant that has kernels, at `test` size.",
         "\n".join(f"- {escaped(fact)}" for fact in about),
-        f"{told.count(True)} clean, {told.count(False)} with errors.",
+        f"{told.count(True)} clean, {told.count(False)} with errors." + f" {told.left} pairs to go." * bool(told.left),
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
         "\n".join(["Not run there:", "", *(f"- {escaped(reason)}" for reason in told.skipped)]) if told.skipped else "",
     ]
