@@ -203,6 +203,55 @@ def chosen(targets: list[str], root: Path) -> list[Pair]:
     return found
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Tools over pairs: which, with what program, and where."""
+
+    program: Path
+    here: Machine
+    tools: list[str]
+    root: Path
+    logs: Path
+
+    def over(self, pairs: list[Pair], jobs: int, keep: Callable[[Told], None]) -> Told:
+        """Every tool on every run, `jobs` pairs at once, a line for each; `keep` gets what is known after each pair."""
+        told = Told(left=len(pairs))
+        with ThreadPoolExecutor(jobs) as pool:
+            for found, skipped in pool.map(self.of_pair, pairs):
+                lines = [f"skipped    {reason}" for reason in skipped]
+                lines += [one.line for verdicts in found.values() for one in verdicts.values()]
+                if lines:
+                    print("\n".join(lines), flush=True)
+                told.found |= found
+                told.skipped += skipped
+                told.left -= 1
+                keep(told)
+        return told
+
+    def of_pair(self, pair: Pair) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
+        """What each tool says of each run of a pair, and what cannot run here."""
+        runs, skipped = runs_of(pair, self.here)
+        return {run.name: self.of_run(run) for run in runs}, skipped
+
+    def of_run(self, run: Run) -> dict[str, Verdict]:
+        """What each tool says, the tools side by side; of a run that does not build, why."""
+        if unbuilt := built(run, self.here):
+            return {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
+        with ThreadPoolExecutor(len(self.tools)) as pool:
+            return dict(zip(self.tools, pool.map(lambda tool: self.examined(tool, run), self.tools)))
+
+    def examined(self, tool: str, run: Run) -> Verdict:
+        """One tool on one run."""
+        log = self.logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
+        words = command(self.program, tool, run, self.root, log)
+        if words is None:
+            line = f"skipped    {run.name}: {tool} watches our kernels, and it has none"
+            return Verdict("no kernel of ours", None, line)
+        found = watch(words, log)
+        shown = f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found)
+        return Verdict(found or "clean", found is None, shown)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     asked = arguments(sys.argv[1:] if words is None else words)
     try:
@@ -229,58 +278,9 @@ def main(words: Sequence[str] | None = None) -> int:
         if asked.page is not None:
             write(asked.page, page(told, about, tools))
 
-    told = sweep(program, pairs, here, tools, root, logs, asked.jobs, keep)
+    told = Sweep(program, here, tools, root, logs).over(pairs, asked.jobs, keep)
     print(f"{told.count(True)} clean, {told.count(False)} with errors")
     return FOUND if told.count(False) else CLEAN if told.count(True) else NOTHING
-
-
-def examined(program: Path, tool: str, run: Run, root: Path, logs: Path) -> Verdict:
-    """One tool on one run."""
-    log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-    words = command(program, tool, run, root, log)
-    if words is None:
-        return Verdict("no kernel of ours", None, f"skipped    {run.name}: {tool} watches our kernels, and it has none")
-    found = watch(words, log)
-    shown = f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found)
-    return Verdict(found or "clean", found is None, shown)
-
-
-def sweep(
-    program: Path,
-    pairs: list[Pair],
-    here: Machine,
-    tools: list[str],
-    root: Path,
-    logs: Path,
-    jobs: int,
-    keep: Callable[[Told], None],
-) -> Told:
-    """Every tool on every run, `jobs` pairs at once, a line for each tool; `keep` is told what is known after each."""
-
-    def of_pair(pair: Pair) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
-        runs, skipped = runs_of(pair, here)
-        return {run.name: of_run(program, run, here, tools, root, logs) for run in runs}, skipped
-
-    told = Told(left=len(pairs))
-    with ThreadPoolExecutor(jobs) as pool:
-        for found, skipped in pool.map(of_pair, pairs):
-            lines = [f"skipped    {reason}" for reason in skipped]
-            lines += [one.line for verdicts in found.values() for one in verdicts.values()]
-            if lines:
-                print("\n".join(lines), flush=True)
-            told.found |= found
-            told.skipped += skipped
-            told.left -= 1
-            keep(told)
-    return told
-
-
-def of_run(program: Path, run: Run, here: Machine, tools: list[str], root: Path, logs: Path) -> dict[str, Verdict]:
-    """What each tool says of a run, the tools side by side; of one that does not build, why."""
-    if unbuilt := built(run, here):
-        return {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
-    with ThreadPoolExecutor(len(tools)) as pool:
-        return dict(zip(tools, pool.map(lambda tool: examined(program, tool, run, root, logs), tools)))
 
 
 if __name__ == "__main__":
