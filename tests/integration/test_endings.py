@@ -396,8 +396,9 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 def test_what_is_kept_is_counted_among_the_pairs_that_were_asked_for(here: Tree) -> None:
     three(here)
-    assert finish(start(here))[0] in (0, 1)  # 1: on a busy machine a control may be off
+    finish(start(here))  # with 0, or with 1: on a busy machine a control may be off
     [folder] = folders(here)
+    assert summary(folder).complete
     (folder / "summary.json").unlink()
     (folder / "summary.json").mkdir()
     code, _, err = finish(start(here, "--resume", folder, targets=("ch01:a",)))

@@ -402,6 +402,14 @@ def test_what_beats_the_median_of_its_peak_but_not_its_best_sample_is_noted(peak
     assert (result.verdict, result.notes) == ("faster", [told] if noted else [])
 
 
+def test_what_beats_a_shared_disks_survey_is_noted_until_it_is_invalid() -> None:
+    for us, verdict in ((70.0, "faster"), (45.0, "invalid")):  # where its 20 MB would take 100 us as surveyed
+        result = pair({BASE: 200.0, OPT: us}, cost=Cost(disk_bytes=2e7))
+        judged = judge(result, Peaks(values={"disk": 2e11}, source="measured"))
+        told = f"beyond the limit: {OPT} 143%: doubt the peak of disk, or the cache held the data"
+        assert (judged.verdict, judged.notes) == (verdict, [told] if verdict == "faster" else [])
+
+
 def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
     result = pair({BASE: 100.0, OPT: 50.0})
     spoilt = blocks({BASE: 100.0, OPT: 900.0, CONTROL: 100.0}, discarded="thermal slowdown")
