@@ -42,7 +42,7 @@ def beside_s(seconds: Mapping[str, float]) -> float:
 
 
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:
-    """Whether sampling has used up its budget, or what goes beside it in every round three times as much.
+    """Whether sampling has used up its budget, or what goes beside it in every round twice as much.
 
     What was spent there until the first round had ended, `opened_s`, does not count: variants compile in it, are
     proven at two sizes and warm up, and no further round is quicker for having fewer of them.
