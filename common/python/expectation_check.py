@@ -59,7 +59,8 @@ def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
 def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> Held:
     """One pair's row. What changed around it turns `regressed` and `improved` into `inconclusive`, with its name.
 
-    So does an expectation of fewer than three runs: it does not know what differs from run to run.
+    So does a ratio that fell because the baseline gained, and an expectation of fewer than three runs: it does not know
+    what differs from run to run.
     """
     row = Held(found.key, "new", "nothing is expected of it on this GPU", found=found, expected=expected)
     if failed(found):
@@ -71,6 +72,8 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         return replace(row, time=time)
     decisive, shown = _changes(found, expected, about)
     status, reason, smallest = _gain(found, expected)
+    if status == "regressed" and found.goal != "memory":
+        decisive += _baseline_gained(found, expected)
     slow = _slower(time, expected) if found.goal != "memory" and status != "regressed" else None
     if slow is not None:
         status, reason = "regressed", slow
@@ -150,12 +153,24 @@ def _point(ratio: float) -> Interval:
 
 def _moves(found: PairResult, expected: Expectation) -> str:
     """`optimized time +3.1%, baseline time +0.0%`: a ratio alone does not say which side moved."""
-    told = []
-    for role, now, then in zip(("optimized", "baseline"), sides(found), sides(expected.result)):
+    named = zip(("optimized", "baseline"), _moved(found, expected))
+    return ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
+
+
+def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
+    """The time of the variant that speaks over the expected one, and the baseline's; None where one has none."""
+    moved: list[float | None] = []
+    for now, then in zip(sides(found), sides(expected.result)):
         times = [median_us(result, row) for result, row in ((found, now), (expected.result, then))]
-        if times[0] and times[1]:
-            told.append(f"{role} time {times[0] / times[1] - 1:+.1%}")
-    return ", ".join(told)
+        moved.append(times[0] / times[1] if times[0] and times[1] else None)
+    return moved
+
+
+def _baseline_gained(found: PairResult, expected: Expectation) -> list[str]:
+    """That a ratio fell because the baseline gained and the variant lost nothing, as on a host that is quicker."""
+    own, base = _moved(found, expected)
+    gained = own is not None and base is not None and own <= 1 and base < 1 - TIME_MARGIN
+    return ["the baseline is faster and the variant no slower"] if gained else []
 
 
 def _slower(time: Time | None, expected: Expectation) -> str | None:

@@ -366,6 +366,16 @@ def test_what_slows_both_sides_alike_shows_in_the_variants_own_time() -> None:
     assert hold(sound(55.0, 120.0), expect(), manifest()).status == "regressed"  # nor is a ratio that hides it
 
 
+@pytest.mark.parametrize(
+    ("optimized", "baseline", "status"),
+    [(50.0, 90.0, "inconclusive"), (49.0, 75.0, "inconclusive"), (50.5, 90.0, "regressed"), (50.0, 96.0, "regressed")],
+)
+def test_a_baseline_that_gained_is_no_loss_of_the_variant(optimized: float, baseline: float, status: str) -> None:
+    row = hold(sound(optimized, baseline), expect(), manifest())
+    assert row.status == status
+    assert ("the baseline is faster and the variant no slower" in row.reason) == (status == "inconclusive")
+
+
 def test_a_time_moves_with_the_clock_and_a_ratio_hardly() -> None:
     both, one = (
         pair({"baseline": base, "optimized": us}, blocks=clocked(base, us))
