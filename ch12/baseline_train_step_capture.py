@@ -65,7 +65,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 8, "width": 128, "batch": 4, "length": 64},
+        "bench": {"layers": 8, "width": 128, "batch": 8, "length": 64},
         "cpu": {"layers": 4, "width": 128, "batch": 4, "length": 64},
         "test": {"layers": 2, "width": 20, "batch": 3, "length": 7},
     },
