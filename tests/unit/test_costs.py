@@ -504,8 +504,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch12:train_step_capture",
-        {"layers": 8, "width": 128, "batch": 4, "length": 64},
-        {"hbm_bytes": 45875200, "flops": 2617245696, "launches": 123, "items": 256, "unit": "tokens"},
+        {"layers": 8, "width": 128, "batch": 8, "length": 64},
+        {"hbm_bytes": 45875200, "flops": 5234491392, "launches": 123, "items": 512, "unit": "tokens"},
     ),
     # 12 x 64 x 64 weights and as many gradients, 2 x 64 numbers each of x and target, all bf16.
     (
@@ -556,8 +556,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch13:fsdp_sharding",
-        {"blocks": 8, "width": 1536, "tokens": 2048},
-        {"nvlink_bytes": 603979776, "flops": 1816771166208, "items": 2048, "unit": "tokens"},
+        {"blocks": 8, "width": 1024, "tokens": 2048},
+        {"nvlink_bytes": 268435456, "flops": 807453851648, "items": 2048, "unit": "tokens"},
     ),
     # 6 codes of a byte; 3 scales, 2 numbers in and 3 out of two bytes.
     (

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -239,13 +240,13 @@ def test_an_old_report_is_not_taken_for_this_one(run: Callable[..., tuple[int, l
 
 
 def test_a_run_starts_where_the_tools_are(tmp_path: Path) -> None:
-    watch(["pwd"], tmp_path / "run.log")
+    watch(["pwd"], tmp_path / "run.log", "")
     assert (tmp_path / "run.out").read_text() == f"{ROOT}\n"
 
 
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     started = time.monotonic()
-    found = watch(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], tmp_path / "log", limit_s=0.3)
+    found = watch(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], tmp_path / "log", "", limit_s=0.3)
     assert found == "did not end within 0.3 s"
     assert time.monotonic() - started < 5
     child = Path("/proc") / (tmp_path / "pid").read_text().strip()
@@ -377,7 +378,7 @@ def test_a_page_keeps_what_each_tool_said_of_each_pair_with_versions_commit_and_
 def test_a_page_that_is_cut_short_says_what_was_seen_and_how_much_was_not(
     run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int
 ) -> None:
-    def interrupts(words: list[str], log: Path) -> None:
+    def interrupts(words: list[str], log: Path, gpu: str) -> None:
         if "ch06_c" in log.name:
             raise KeyboardInterrupt
 
@@ -399,12 +400,24 @@ def test_pairs_side_by_side_are_told_in_their_order(
     run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     met = threading.Barrier(3, timeout=20)  # none goes on before the others have begun
-    monkeypatch.setattr(sanitize, "watch", lambda words, log: (met.wait(), None)[1])
+    monkeypatch.setattr(sanitize, "watch", lambda words, log, gpu: (met.wait(), None)[1])
     for name in ("c", "a", "b"):
         pair(tmp_path / "tree", name, ("optimized",))
     code, lines = run("--tool", "memcheck", "--jobs", "3", root=tmp_path / "tree")
     assert code == 0
     assert lines == [*(f"memcheck   ch06:{name} optimized: clean" for name in "abc"), "3 clean, 0 with errors"]
+
+
+def test_pairs_take_turns_on_the_gpus(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sanitize, "machine", lambda: replace(HERE, gpus=[GPU, replace(GPU, uuid="GPU-2")]))
+    monkeypatch.setattr(sanitize, "command", lambda *_: ["printenv", "CUDA_VISIBLE_DEVICES"])
+    for name in ("a", "b", "c"):
+        pair(tmp_path / "tree", name, ("optimized",))
+    run("--tool", "memcheck", root=tmp_path / "tree")
+    seen = [(tmp_path / "logs" / f"ch06_{name}_optimized.memcheck.out").read_text() for name in "abc"]
+    assert seen == ["GPU-1\n", "GPU-2\n", "GPU-1\n"]
 
 
 def test_what_does_not_build_fills_its_line_of_the_page(

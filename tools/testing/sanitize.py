@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from common.python.compilation import imports_of
@@ -139,13 +140,13 @@ def built(run: Run, here: Machine) -> str | None:
     return None
 
 
-def watch(words: list[str], log: Path, limit_s: float = LIMIT_S) -> str | None:
-    """Run a command line of compute-sanitizer to its end; what it found, in one line, or None when all is clean.
+def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S) -> str | None:
+    """Run a command line of compute-sanitizer on the GPU of this UUID, to its end; what it found, or None if nothing.
 
     The log keeps the tool's report, and beside it, under .out, stands what the program printed.
     """
     log.unlink(missing_ok=True)
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "CUDA_VISIBLE_DEVICES": gpu}
     with log.with_suffix(".out").open("w+") as output:
         process = subprocess.Popen(
             words, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
@@ -183,7 +184,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("sanitize.sh", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
-    parser.add_argument("--jobs", type=int, default=1, help="how many pairs at once, each with all tools side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="how many pairs at once, each with all tools")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
     parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
     parser.add_argument("--page", type=Path, help="write what each tool said of each pair into this Markdown file")
@@ -214,10 +215,13 @@ class Sweep:
     logs: Path
 
     def over(self, pairs: list[Pair], jobs: int, keep: Callable[[Told], None]) -> Told:
-        """Every tool on every run, `jobs` pairs at once, a line for each; `keep` gets what is known after each pair."""
+        """Every tool on every run, a line for each; `keep` gets what is known after each pair.
+
+        `jobs` pairs are under way at once, on all GPUs in turn.
+        """
         told = Told(left=len(pairs))
         with ThreadPoolExecutor(jobs) as pool:
-            for found, skipped in pool.map(self.of_pair, pairs):
+            for found, skipped in pool.map(self.of_pair, pairs, cycle(gpu.uuid for gpu in self.here.gpus)):
                 lines = [f"skipped    {reason}" for reason in skipped]
                 lines += [one.line for verdicts in found.values() for one in verdicts.values()]
                 if lines:
@@ -228,26 +232,26 @@ class Sweep:
                 keep(told)
         return told
 
-    def of_pair(self, pair: Pair) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
+    def of_pair(self, pair: Pair, gpu: str) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
         """What each tool says of each run of a pair, and what cannot run here."""
         runs, skipped = runs_of(pair, self.here)
-        return {run.name: self.of_run(run) for run in runs}, skipped
+        return {run.name: self.of_run(run, gpu) for run in runs}, skipped
 
-    def of_run(self, run: Run) -> dict[str, Verdict]:
+    def of_run(self, run: Run, gpu: str) -> dict[str, Verdict]:
         """What each tool says, the tools side by side; of a run that does not build, why."""
         if unbuilt := built(run, self.here):
             return {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
         with ThreadPoolExecutor(len(self.tools)) as pool:
-            return dict(zip(self.tools, pool.map(lambda tool: self.examined(tool, run), self.tools)))
+            return dict(zip(self.tools, pool.map(lambda tool: self.examined(tool, run, gpu), self.tools)))
 
-    def examined(self, tool: str, run: Run) -> Verdict:
+    def examined(self, tool: str, run: Run, gpu: str) -> Verdict:
         """One tool on one run."""
         log = self.logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
         words = command(self.program, tool, run, self.root, log)
         if words is None:
             line = f"skipped    {run.name}: {tool} watches our kernels, and it has none"
             return Verdict("no kernel of ours", None, line)
-        found = watch(words, log)
+        found = watch(words, log, gpu)
         shown = f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found)
         return Verdict(found or "clean", found is None, shown)
 
