@@ -50,7 +50,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"shape": EIGHT_B, "batch": 8, "prompt": 256, "new": 32, "dtype": "bfloat16"},
+        "bench": {"shape": EIGHT_B, "batch": 8, "prompt": 256, "new": 16, "dtype": "bfloat16"},
         "cpu": {"shape": SMALL, "batch": 3, "prompt": 93, "new": 16, "dtype": "float32"},
         "test": {"shape": SMALL, "batch": 3, "prompt": 7, "new": 5, "dtype": "float32"},
     },

@@ -54,7 +54,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"model": "llama31_8b", "new": 8, "dtype": "bfloat16"},
+        "bench": {"model": "llama31_8b", "new": 4, "dtype": "bfloat16"},
         "cpu": {"model": "small", "new": 4, "dtype": "float32"},  # stories15m, but for 32,000 words
         "test": {"model": "odd", "new": 5, "dtype": "float32"},
     },

@@ -58,7 +58,7 @@ workload = Workload(
     reference=plain_step,
     cost=cost,
     sizes={
-        "bench": {"model": "llama31_8b_sixteenth", "batch": 4, "length": 2048, "dtype": "bfloat16"},
+        "bench": {"model": "llama31_8b_sixteenth", "batch": 2, "length": 2048, "dtype": "bfloat16"},
         "cpu": {"model": "small", "batch": 2, "length": 64, "dtype": "float32"},
         "test": {"model": "odd", "batch": 3, "length": 37, "dtype": "float32"},
     },

@@ -224,8 +224,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch04:pipeline_schedule",
-        {"rows": 16384, "width": 4096, "layers": 8},
-        {"flops": 6597069766656, "dtype": "bf16", "nvlink_bytes": 134217728, "items": 16384, "unit": "rows"},
+        {"rows": 8192, "width": 4096, "layers": 8},
+        {"flops": 3298534883328, "dtype": "bf16", "nvlink_bytes": 67108864, "items": 8192, "unit": "rows"},
     ),
     (
         "ch04:symmetric_allreduce",
@@ -605,8 +605,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch14:graph_breaks",
-        {"layers": 4, "width": 768, "batch": 8, "length": 512},
-        {"hbm_bytes": 69206016, "flops": 257698037760, "dtype": "fp16", "launches": 1, "items": 4096, "unit": "tokens"},
+        {"layers": 3, "width": 768, "batch": 8, "length": 512},
+        {"hbm_bytes": 55050240, "flops": 193273528320, "dtype": "fp16", "launches": 1, "items": 4096, "unit": "tokens"},
     ),
     # 8 + 12 + 6 numbers of 2 bytes, 24 multiply-adds.
     (
@@ -714,9 +714,9 @@ ROWS: list[Row] = [
         "ch15:kv_cache",
         {
             "shape": {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
-            **{"batch": 8, "prompt": 256, "new": 32, "dtype": "bfloat16"},
+            **{"batch": 8, "prompt": 256, "new": 16, "dtype": "bfloat16"},
         },
-        {"hbm_bytes": 36856463360, "flops": 2070174236672, "dtype": "bf16", "items": 256, "unit": "tokens"},
+        {"hbm_bytes": 18411487232, "flops": 1924950654976, "dtype": "bf16", "items": 128, "unit": "tokens"},
     ),
     # 10 tokens of 2 x 8 x 128 numbers come, are kept and are read; a query and an answer of 32 x 128; 2 bytes each.
     (
@@ -837,11 +837,11 @@ ROWS: list[Row] = [
         {"model": "stories15m", "new": 16, "dtype": "float32"},
         {"hbm_bytes": 126959616, "flops": 486014976, "dtype": "bf16", "items": 16, "unit": "tokens"},
     ),
-    # 7,504,658,432 weights: 3,752,329,216 bytes, 117,260,288 of scales, 8 times; 28 earlier tokens of 131,072 bytes.
+    # 7,504,658,432 weights: 3,752,329,216 bytes, 117,260,288 of scales, 4 times; 6 earlier tokens of 131,072 bytes.
     (
         "ch20:decode_8b",
-        {"model": "llama31_8b", "new": 8, "dtype": "bfloat16"},
-        {"hbm_bytes": 30960386048, "flops": 120074534912, "dtype": "bf16", "items": 8, "unit": "tokens"},
+        {"model": "llama31_8b", "new": 4, "dtype": "bfloat16"},
+        {"hbm_bytes": 15479144448, "flops": 60037267456, "dtype": "bf16", "items": 4, "unit": "tokens"},
     ),
     # 2 blocks of 396 x (16 x 66 + 3 x 131) weights, 396 x 97 in the head: 1,186,020. 111 tokens: 6 x 111 x 1,186,020
     # + 6 x 111 x 2 x 37 x 396 FLOPs. The embedding and 5 gains make 1,226,412 numbers, of 24 bytes each.
@@ -856,11 +856,11 @@ ROWS: list[Row] = [
         {"model": "small", "batch": 2, "length": 64, "dtype": "float32"},
         {"hbm_bytes": 11860992, "flops": 341311488, "dtype": "bf16", "items": 128, "unit": "tokens"},
     ),
-    # 2 x 218,103,808 + 33,030,144 weights; 8,192 tokens; 502,288,384 numbers, 12 bytes each.
+    # 2 x 218,103,808 + 33,030,144 weights; 4,096 tokens; 502,288,384 numbers, 12 bytes each.
     (
         "ch20:train_step_8b",
-        {"model": "llama31_8b_sixteenth", "batch": 4, "length": 2048, "dtype": "bfloat16"},
-        {"hbm_bytes": 6027460608, "flops": 23888608100352, "dtype": "bf16", "items": 8192, "unit": "tokens"},
+        {"model": "llama31_8b_sixteenth", "batch": 2, "length": 2048, "dtype": "bfloat16"},
+        {"hbm_bytes": 6027460608, "flops": 11944304050176, "dtype": "bf16", "items": 4096, "unit": "tokens"},
     ),
 ]
 

@@ -256,6 +256,39 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
     assert not child.exists() or "State:\tZ" in (child / "status").read_text()
 
 
+def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_that_is_said(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path
+) -> None:
+    refused = "echo 'CUDA error: operation failed due to a previous error during capture'; exit 1"
+    (stand_in / "memcheck.then").write_text(f"[[ ! $PYTORCH_NO_CUDA_MEMORY_CACHING ]] || {{ {refused}; }}")
+    (stand_in / "initcheck.then").write_text(refused)
+    code, lines = run("ch06:uninitialised_read", "--tool", "memcheck", "--tool", "synccheck")
+    assert (code, lines[-1]) == (0, "2 clean, 0 with errors")
+    assert lines[0] == "memcheck   ch06:uninitialised_read: clean with the caching allocator"
+    assert lines[1] == "synccheck  ch06:uninitialised_read: clean"
+    calls = [call.splitlines() for call in (stand_in / "recorded").read_text().split("end\n")[:-1]]
+    assert sorted(call[0] for call in calls if "memcheck" in call) == ["", "1"]
+    code, lines = run("ch06:uninitialised_read", "--tool", "initcheck")
+    assert (code, lines[-1]) == (1, "0 clean, 1 with errors")
+    assert "previous error during capture with the caching allocator (" in lines[0]
+
+
+def test_a_peer_is_watched_by_itself(run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path) -> None:
+    pair(tmp_path, "compared", ("optimized", "second"))
+    for suffix in (".py", ".cu"):
+        file = tmp_path / "ch06" / f"optimized_compared__second{suffix}"
+        file.rename(file.with_stem("peer_compared__second"))
+    pair(tmp_path, "compared", ("third",))
+    code, lines = run("--tool", "memcheck", root=tmp_path)
+    assert (code, lines[:2]) == (
+        0,
+        ["memcheck   ch06:compared: clean", "memcheck   ch06:compared peer second: clean"],
+    )
+    ours, peers = [call.splitlines()[-2:] for call in (stand_in / "recorded").read_text().split("end\n")[:-1]]
+    assert ours == ["ch06.optimized_compared", "ch06.optimized_compared__third"]
+    assert peers == ["ch06.baseline_compared", "ch06.peer_compared__second"]
+
+
 def test_what_does_not_build_is_an_error(
     run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ Each of its tools watches one step of every such variant; `--page` keeps what th
 every pair.
 
 It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
-the end of a tensor lands in nobody's memory. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
+the end of a tensor lands in nobody's memory. Where a graph is captured, which forbids allocations, it is on, and that
+is said. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
 import argparse
@@ -56,12 +57,14 @@ KERNEL = re.compile(r"__global__\s[^;{}()]*?\b(\w+)\s*\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
+CAPTURING = "during capture"  # CUDA's words for what failed because a graph was being captured
+UNCACHED, CACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING", "with the caching allocator"
 NO_REPORT = re.compile(r"=+ ?(?:COMPUTE-SANITIZER|(?:ERROR|RACECHECK|LEAK) SUMMARY.*)?")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process steps: variants of a pair, all of them unless the pair isolates them."""
+    """What one process steps: variants of a pair, all of ours or one peer, unless the pair isolates them all."""
 
     pair: str
     baseline: str
@@ -69,7 +72,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.pair if len(self.variants) > 1 else f"{self.pair} {self.variants[0].label}"
+        one, peer = self.variants[0], "peer " * (self.variants[0].role == "peer")
+        return self.pair if len(self.variants) > 1 else f"{self.pair} {peer}{one.label}"
 
 
 def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
@@ -86,7 +90,8 @@ def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
             skipped.append(f"{pair.key} {variant.label}: {clean('; '.join(reasons))}")
         else:
             runnable.append(variant)
-    groups = [(variant,) for variant in runnable] if pair.isolated else [tuple(runnable)] * bool(runnable)
+    ours = () if pair.isolated else tuple(variant for variant in runnable if variant.role != "peer")
+    groups = [ours] * bool(ours) + [(variant,) for variant in runnable if variant not in ours]
     return [Run(pair.key, baseline, group) for group in groups], skipped
 
 
@@ -140,13 +145,16 @@ def built(run: Run, here: Machine) -> str | None:
     return None
 
 
-def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S) -> str | None:
+def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S, cached: bool = False) -> str | None:
     """Run a command line of compute-sanitizer on the GPU of this UUID, to its end; what it found, or None if nothing.
 
-    The log keeps the tool's report, and beside it, under .out, stands what the program printed.
+    The log keeps the tool's report, and beside it, under .out, stands what the program printed. `cached` leaves the
+    caching allocator on.
     """
     log.unlink(missing_ok=True)
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "CUDA_VISIBLE_DEVICES": gpu}
+    environment = os.environ | {UNCACHED: "1", "CUDA_VISIBLE_DEVICES": gpu}
+    if cached:
+        del environment[UNCACHED]  # torch asks only whether it is there
     with log.with_suffix(".out").open("w+") as output:
         process = subprocess.Popen(
             words, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
@@ -224,8 +232,7 @@ class Sweep:
             for found, skipped in pool.map(self.of_pair, pairs, cycle(gpu.uuid for gpu in self.here.gpus)):
                 lines = [f"skipped    {reason}" for reason in skipped]
                 lines += [one.line for verdicts in found.values() for one in verdicts.values()]
-                if lines:
-                    print("\n".join(lines), flush=True)
+                print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
                 told.found |= found
                 told.skipped += skipped
                 told.left -= 1
@@ -251,9 +258,11 @@ class Sweep:
         if words is None:
             line = f"skipped    {run.name}: {tool} watches our kernels, and it has none"
             return Verdict("no kernel of ours", None, line)
-        found = watch(words, log, gpu)
-        shown = f"{tool:10} {run.name}: {found or 'clean'}" + f" ({log})" * bool(found)
-        return Verdict(found or "clean", found is None, shown)
+        found, how = watch(words, log, gpu), ""
+        if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
+            found, how = watch(words, log, gpu, cached=True), f" {CACHED}"
+        phrase = f"{found or 'clean'}{how}"
+        return Verdict(phrase, found is None, f"{tool:10} {run.name}: {phrase}" + f" ({log})" * bool(found))
 
 
 def main(words: Sequence[str] | None = None) -> int:
