@@ -20,15 +20,19 @@ __device__ void leave_sum(float value, float* sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = value;
 }
 
-// The sum of what all blocks have left. Every warp adds it up, in one order: none waits for a block that does.
-__device__ float sum_of(const float* sums) {
-  float value = 0.0f;
-  for (int i = threadIdx.x % 32; i < gridDim.x; i += 32) value += sums[i];
-  return warp_sum(value);
+// The ratio of two sums of what all blocks have left. Every warp adds them up, in one order: none waits for another.
+__device__ float ratio(const float* above, const float* below) {
+  float a = 0.0f, b = 0.0f;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32, blocks = gridDim.x; i < blocks; i += 64) {  // two of each are on their way at once
+    const bool both = i + 32 < blocks;
+    a += above[i] + (both ? above[i + 32] : 0.0f);
+    b += below[i] + (both ? below[i + 32] : 0.0f);
+  }
+  a = warp_sum(a);
+  b = warp_sum(b);
+  return b > 0.0f ? a / b : 0.0f;  // nothing left to divide by: the residual has vanished, and the solution stays
 }
-
-// Where nothing is left to divide by, the residual has vanished: the solution stays as it is.
-__device__ float ratio(float a, float b) { return b > 0.0f ? a / b : 0.0f; }
 
 // The squared length of the residual is there twice, as it is and as it was; p was zero.
 __global__ void start(const float* b, float* x, float* r, float* p, float* now, float* before, int n) {
@@ -46,36 +50,44 @@ __global__ void start(const float* b, float* x, float* r, float* p, float* now, 
 // p = r + beta * p, which goes elsewhere, for neighbours are read; q = p + tau * (4 p - its neighbours); and p * q
 __global__ void apply(const float* r, const float* old, float* p, float* q, const float* now, const float* before,
                       float* curvature, int rows, int columns, float tau) {
-  const int i = blockIdx.x * THREADS + threadIdx.x, n = rows * columns;
-  const float beta = ratio(sum_of(now), sum_of(before));
-  float product = 0.0f;
+  const int i = blockIdx.x * THREADS + threadIdx.x, n = rows * columns, column = i % columns;
+  const int left = column > 0 ? i - 1 : i + columns - 1, right = column < columns - 1 ? i + 1 : i - columns + 1;
+  const int above = i >= columns ? i - columns : i + n - columns;
+  const int below = i < n - columns ? i + columns : i - n + columns;
+  const int at[] = {i, left, right, above, below};
+  float residual[5] = {}, direction[5] = {};
   if (i < n) {
-    const int column = i % columns;
-    auto turned = [&](int at) { return fmaf(beta, old[at], r[at]); };
-    const float left = turned(column > 0 ? i - 1 : i + columns - 1);
-    const float right = turned(column < columns - 1 ? i + 1 : i - columns + 1);
-    const float above = turned(i >= columns ? i - columns : i + n - columns);
-    const float below = turned(i < n - columns ? i + columns : i - n + columns);
-    const float own = turned(i);
-    const float value = own + tau * (4.0f * own - left - right - above - below);
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {  // asked for before the sums are, so that one wait is in the other
+      residual[k] = r[at[k]];
+      direction[k] = old[at[k]];
+    }
+  }
+  const float beta = ratio(now, before);
+#pragma unroll
+  for (int k = 0; k < 5; ++k) direction[k] = fmaf(beta, direction[k], residual[k]);
+  const float own = direction[0];
+  const float value = own + tau * (4.0f * own - direction[1] - direction[2] - direction[3] - direction[4]);
+  if (i < n) {
     p[i] = own;
     q[i] = value;
-    product = own * value;
   }
-  leave_sum(product, curvature);
+  leave_sum(own * value, curvature);
 }
 
 // A step of length alpha along p; and what is then left
 __global__ void advance(const float* p, const float* q, float* x, float* r, const float* now, const float* curvature,
                         float* next, int n) {
   const int i = blockIdx.x * THREADS + threadIdx.x;
-  const float alpha = ratio(sum_of(now), sum_of(curvature));
-  float residual = 0.0f;
-  if (i < n) {
-    x[i] += alpha * p[i];
-    r[i] = residual = r[i] - alpha * q[i];
+  const bool here = i < n;
+  const float along = here ? p[i] : 0.0f, across = here ? q[i] : 0.0f;
+  const float solution = here ? x[i] : 0.0f, residual = here ? r[i] : 0.0f;
+  const float alpha = ratio(now, curvature), left = residual - alpha * across;
+  if (here) {
+    x[i] = solution + alpha * along;
+    r[i] = left;
   }
-  leave_sum(residual * residual, next);
+  leave_sum(left * left, next);
 }
 
 // x, r and q are as long as b, p is twice as long; sums has room for three floats a block of 256 unknowns.

@@ -224,8 +224,8 @@ ROWS: list[Row] = [
     ),
     (
         "ch04:pipeline_schedule",
-        {"rows": 8192, "width": 4096, "layers": 8},
-        {"flops": 3298534883328, "dtype": "bf16", "nvlink_bytes": 67108864, "items": 8192, "unit": "rows"},
+        {"rows": 12288, "width": 4096, "layers": 8},
+        {"flops": 4947802324992, "dtype": "bf16", "nvlink_bytes": 100663296, "items": 12288, "unit": "rows"},
     ),
     (
         "ch04:symmetric_allreduce",
