@@ -12,6 +12,7 @@ from common.python.expectations import FEWEST_RUNS, Expectation, Time, origin
 from common.python.judgement import headline_row
 from common.python.report import on_cpu
 from common.python.results import Interval, Manifest, PairResult, Summary
+from common.python.resume import changed, files_of
 from common.python.runner import failed
 from common.python.statistics import control_ok, interval, round_log_times
 
@@ -57,14 +58,16 @@ def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
 def unlike(other: Summary, newest: Summary) -> str | None:
     """Why two runs may not be taken together: other sources, or another environment.
 
-    A run names the harness whole, but of the pairs' files only those of its own targets.
+    A run names the harness whole, but of the pairs' files only those of its own targets. A pair whose own files have
+    changed is another matter: `choose` leaves this run out for it, and no other pair is the worse for it.
     """
     then, now = other.manifest, newest.manifest
     both, harness = then.sources.keys() & now.sources, then.sources.keys() ^ now.sources
-    changed = sorted(name for name in both if then.sources[name] != now.sources[name])
-    changed += sorted(name for name in harness if name.startswith("common/"))
-    if changed:
-        return f"of other sources: {changed[0]}{' and others' * (len(changed) > 1)}"
+    own = files_of([*other.pairs, *newest.pairs], now)
+    differing = sorted(name for name in both - own if then.sources[name] != now.sources[name])
+    differing += sorted(name for name in harness if name.startswith("common/"))
+    if differing:
+        return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
     different = environment.differences(
         environment.facts_of_run(then, _gpu(other)), environment.facts_of_run(now, _gpu(newest))
     )
@@ -77,13 +80,13 @@ def _gpu(summary: Summary) -> str | None:
 
 def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
     """What to expect of each pair of the last run; and, a line a pair, which runs that was not made of, and why."""
-    chosen, told = [], []
+    chosen, told, newest = [], [], runs[-1].summary.manifest
     for pair in runs[-1].summary.pairs:
         outcomes, left_out = [], defaultdict(list)
         for run in runs:
             about = run.summary.manifest
             for one in (one for one in run.summary.pairs if one.key == pair.key):
-                if (reason := doubt(one, about) or _another(one, pair)) is None:
+                if (reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair)) is None:
                     outcomes.append((one, about))
                 else:
                     left_out[reason].append(run.folder.name)
@@ -133,6 +136,11 @@ def blame(result: PairResult) -> str:
     itself = result.status == "failed" or result.verdict == "invalid"
     own = result.reason if itself or wrong is None else f"{wrong.name}: {wrong.reason or wrong.status}"
     return own or "no reason was recorded"
+
+
+def _other_files(newest: PairResult, then: Manifest, now: Manifest) -> str | None:
+    files = changed(newest, then, now)
+    return f"it is of other sources: {', '.join(files)}" if files else None
 
 
 def _another(one: PairResult, newest: PairResult) -> str | None:

@@ -4,7 +4,7 @@ A pair whose own files have changed is measured anew. Where the harness, the mac
 result would compare with the old ones: that is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,14 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
 
 def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:
     """The files of a pair that are not what they were; what is not among the sources now was not asked for now."""
-    mine = {Path(row.file).with_suffix("") for row in result.variants}
-    hashes = {path for path in now.sources if Path(*Path(path).parts[-2:]).with_suffix("") in mine}
-    return sorted(Path(path).name for path in hashes if before.sources.get(path) != now.sources[path])
+    mine = files_of([result], now)
+    return sorted(Path(path).name for path in mine if before.sources.get(path) != now.sources[path])
+
+
+def files_of(results: Iterable[PairResult], about: Manifest) -> set[str]:
+    """The sources that are nobody's but these pairs': their variants' files, and the .cu files beside them."""
+    stems = {Path(row.file).with_suffix("") for result in results for row in result.variants}
+    return {path for path in about.sources if Path(*Path(path).parts[-2:]).with_suffix("") in stems}
 
 
 def differences(before: Manifest, now: Manifest) -> list[str]:

@@ -44,7 +44,7 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path, name: str) -> None:
         run_folders(tmp_path / name)
 
 
-HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2"}
+HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2", "ch07/helpers.py": "5"}
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,10 @@ HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2"}
     [
         ({}, None),
         ({"sources": {**HASHES, "ch08/baseline_x.py": "3"}}, None),  # another target
-        ({"sources": {**HASHES, "ch07/baseline_copy.py": "9"}}, "of other sources: ch07/baseline_copy.py"),
+        ({"sources": {**HASHES, "ch07/baseline_copy.py": "9"}}, None),  # that pair's matter alone
+        ({"sources": {**HASHES, "ch07/helpers.py": "9"}}, "of other sources: ch07/helpers.py"),
         ({"sources": {**HASHES, "common/python/new.py": "4"}}, "of other sources: common/python/new.py"),
-        ({"sources": {"common/python/a.py": "8", "ch07/baseline_copy.py": "9"}}, "baseline_copy.py and others"),
+        ({"sources": {"common/python/a.py": "8", "ch07/helpers.py": "9"}}, "helpers.py and others"),
         ({"versions": {"torch": "2.10.0"}}, "of another environment: torch 2.10.0 -> 2.11.0"),
     ],
 )
@@ -66,6 +67,23 @@ def test_runs_are_alike_if_their_sources_and_environment_are(
     runs, told = alike([old, new], read_run(new))
     assert [run.folder for run in runs] == ([new] if reason else [old, new])
     assert [line.startswith("1: ") and reason in line for line in told if reason] == [True] * bool(reason)
+
+
+def test_a_run_of_other_files_of_a_pair_is_left_out_for_that_pair_alone(tmp_path: Path) -> None:
+    other = pair({"baseline": 100.0, "optimized": 50.0}, name="other")
+    files = {f"ch07/{role}_{name}.py": "2" for role in ("baseline", "optimized") for name in ("copy", "other")}
+    files |= {"common/x.py": "1", "ch07/optimized_copy.cu": "3"}
+    folders = [tmp_path / f"2026010{day}T000000.000000Z" for day in range(1, 5)]
+    for folder, path in zip(folders, ("ch07/optimized_copy.cu", "ch07/optimized_copy.py", None, None)):
+        write_run(folder, [sound(), other], manifest(sources=files | ({path: "9"} if path else {})))
+    runs, told = alike(folders, read_run(folders[-1]))
+    assert (len(runs), told) == (4, [])
+    chosen, told = choose(runs, ROOT, False)
+    assert [(one.result.key, one.runs) for one in chosen] == [("ch07:other", 4)]
+    assert told == [
+        "ch07:copy: not recorded, 2 sound runs, 1 more needed: it is of other sources: optimized_copy.cu "
+        f"({folders[0].name}); it is of other sources: optimized_copy.py ({folders[1].name})"
+    ]
 
 
 def test_a_damaged_run_is_left_out_and_told_of(tmp_path: Path) -> None:
