@@ -53,7 +53,9 @@ def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_it_warm
         ({"start": 9.0, "why": 9.0, "end": 9.0, "samples": 1.0}, False),
     ],
 )
-def test_time_is_up_after_a_budget_of_samples_or_one_and_a_half_beside_them(seconds: dict[str, float], late: bool) -> None:
+def test_time_is_up_after_a_budget_of_samples_or_half_as_much_again_beside_them(
+    seconds: dict[str, float], late: bool
+) -> None:
     assert out_of_time(seconds, 3.0) is late
 
 
