@@ -2,7 +2,7 @@
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ from common.python.targets import CHAPTERS, MOST_TOLD, PAIR, Target, TargetError
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.results import Kind, Role
 
+Read = Callable[[Path], "tuple[Variant, dict[str, Any]]"]  # of a pair file
+ROLES = ("baseline_", "optimized_", "peer_")
 MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
 
 
@@ -65,27 +67,29 @@ class Pair:
         return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
 
 
-def find_pairs(root: Path) -> list[Pair]:
+def find_pairs(root: Path, read: Read | None = None) -> list[Pair]:
     """Every pair under `root`, by chapter and name; variants with the baseline first, then rungs, then peers."""
+    read = read or read_file
     pairs: dict[tuple[str, str], Pair] = {}
     for chapter in CHAPTERS:
-        for role in ("baseline", "optimized", "peer"):
-            for path in sorted((root / chapter).glob(f"{role}_*.py")):
-                name = pair_name(path.stem)
-                pair = pairs.setdefault((chapter, name), Pair(chapter, name))
-                variant, tree = _read(path)
-                pair.variants.append(variant)
-                if role == "baseline" and tree is not None:
-                    pair.literals = workload_literals(tree)
+        for path in sorted((root / chapter).glob("*_*.py")):  # which has baselines first, then optimized, then peers
+            if not path.name.startswith(ROLES):
+                continue
+            name = pair_name(path.stem)
+            pair = pairs.setdefault((chapter, name), Pair(chapter, name))
+            variant, literals = read(path)
+            pair.variants.append(variant)
+            pair.literals |= literals
     return [pairs[key] for key in sorted(pairs)]
 
 
 def read_variant(path: Path) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
-    return _read(path)[0]
+    return read_file(path)[0]
 
 
-def _read(path: Path) -> tuple[Variant, ast.Module | None]:
+def read_file(path: Path) -> tuple[Variant, dict[str, Any]]:
+    """The same, and of a baseline the literal arguments of its workload."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
     here = f"{path.parent.name}/{path.name}"
@@ -95,7 +99,7 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = f"{here}:{line}: {getattr(error, 'msg', error) or 'nested too deeply'}"  # which MemoryError stands for
-        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), None
+        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), {}
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
     kinds = _kinds(tree, source)
     problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
@@ -108,7 +112,8 @@ def _read(path: Path) -> tuple[Variant, ast.Module | None]:
         problem = f"{here}:1: {error}"
     if "CUDA" in kinds and not required.gpus:
         required = replace(required, gpus=1)
-    return Variant(path.stem, role, label, path, sentence, kinds, required, problem), tree
+    literals = workload_literals(tree) if role == "baseline" else {}
+    return Variant(path.stem, role, label, path, sentence, kinds, required, problem), literals
 
 
 def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
@@ -189,9 +194,9 @@ def workload_literals(tree: ast.Module) -> dict[str, Any]:
     return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 
 
-def choose(root: Path, words: Iterable[str]) -> list[Pair]:
+def choose(root: Path, words: Iterable[str], read: Read | None = None) -> list[Pair]:
     """The pairs under `root` that words name. Raises TargetError for a word that names nothing."""
-    pairs = find_pairs(root)
+    pairs = find_pairs(root, read)
     return select(pairs, read_targets(words, pairs))
 
 

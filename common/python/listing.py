@@ -1,8 +1,9 @@
 """Every pair as `list` shows it. It loads little, since it must answer at once."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 
 from common.python.discovery import Pair, Variant
@@ -20,7 +21,8 @@ NEXT = (
 
 def print_list(pairs: list[Pair], machine: Machine) -> None:
     """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each."""
-    rows = [_row(pair, variant, machine) for pair in pairs for variant in pair.variants]
+    told = cache(lambda required: unmet(required, machine))  # files share what they need
+    rows = [_row(pair, variant, machine, told) for pair in pairs for variant in pair.variants]
     if not sys.stdout.isatty():
         print("\n".join("\t".join(row) for row in rows))
         return
@@ -49,11 +51,11 @@ def _by(rows: Sequence[Row], column: int) -> str:
     return "; ".join(text if len(who) == len(rows) else f"{text} ({', '.join(who)})" for text, who in said.items())
 
 
-def _row(pair: Pair, variant: Variant, machine: Machine) -> Row:
+def _row(pair: Pair, variant: Variant, machine: Machine, told: Callable[[Requirements], list[str]]) -> Row:
     required = variant.required
     if pair.gpus > required.gpus and pair.gpus > 1:
         required = replace(required, gpus=pair.gpus)
-    missing = unmet(variant.required, machine) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
+    missing = told(variant.required) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
     here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(missing)) or "yes"
     cells = (pair.key, variant.label, "+".join(variant.kinds), needs_text(required), here, variant.sentence)
     return tuple(map(clean, cells))  # names of files are foreign text, too

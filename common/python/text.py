@@ -36,4 +36,4 @@ def clean(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)

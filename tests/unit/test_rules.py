@@ -18,7 +18,7 @@ LAYERS = {
     "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
     "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
-    "mechanism": "discovery worker channel crew bench preparation compile_facts compile_caches compilers "
+    "mechanism": "discovery readings worker channel crew bench preparation compile_facts compile_caches compilers "
     "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
     "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
     "compilation triton_targets memory_history profiled_step reserve leaving rehearsal",

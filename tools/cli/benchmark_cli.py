@@ -31,9 +31,9 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
 
     Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
     """
-    from common.python.discovery import choose
     from common.python.listing import print_list
     from common.python.machine import machine
+    from common.python.readings import choose
     from common.python.targets import TargetError
 
     try:
