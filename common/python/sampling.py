@@ -18,6 +18,7 @@ from common.python.statistics import trend
 from common.python.workload import Output, Step
 
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
+LATER_WINDOW = 2  # the same in later rounds, where only memory is new
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -50,6 +51,7 @@ class Sampler:
     hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
     retaken: int = 0
+    window: int = WINDOW  # of the next warm-up
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -71,9 +73,10 @@ class Sampler:
         if prep.ranks.either(time.perf_counter() - started > limit_s):
             return self._steps(prep, first)
         earlier: dict[str, list[float]] = {}
+        window, self.window = self.window, LATER_WINDOW
         while True:
             times: dict[str, list[float]] = {name: [] for name in names}
-            for _ in range(WINDOW):
+            for _ in range(window):
                 for name in names:
                     at(name, "warm-up")
                     times[name].append(self._headline_us(prep, name))

@@ -29,10 +29,10 @@ def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
 def blocks_in_round(budget_s: float, block_s: float, warm_s: float) -> int:
     """As many as fit into a round's share of the sampling budget, at least one.
 
-    A few there are also where that share is small, as long as they take no longer than the round's warm-up did: one
+    A few there are also where that share is small, as long as they take no longer than twice the round's warm-up: one
     block in a round that warmed up for ten would spend the time on everything but samples.
     """
-    share_s = max(budget_s / ROUNDS, min(FEW_BLOCKS * block_s, warm_s))
+    share_s = max(budget_s / ROUNDS, min(FEW_BLOCKS * block_s, 2 * warm_s))
     return max(1, min(MOST_BLOCKS, int(share_s / max(block_s, 1e-6))))
 
 

@@ -36,8 +36,8 @@ def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hun
     assert blocks_in_round(budget_s=4.0, block_s=0.0, warm_s=0.0) == 32
 
 
-@pytest.mark.parametrize(("warm_s", "blocks"), [(0.0, 1), (0.01, 1), (0.025, 2), (0.1, 4), (9.0, 4)])
-def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_it_warmed_up(
+@pytest.mark.parametrize(("warm_s", "blocks"), [(0.0, 1), (0.005, 1), (0.0125, 2), (0.05, 4), (9.0, 4)])
+def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_twice_its_warm_up(
     warm_s: float, blocks: int
 ) -> None:
     assert blocks_in_round(budget_s=0.05, block_s=0.01, warm_s=warm_s) == blocks
