@@ -1,4 +1,4 @@
-"""Ctrl-C: the first asks a suite to end after the pair that is being measured, the second ends it at once."""
+"""Ctrl-C: the first asks a suite to end after the pair that is being measured, the second, or SIGTERM, at once."""
 
 import math
 import signal
@@ -13,14 +13,14 @@ FIRST = "Ctrl-C: the pair that is being measured is finished and the report writ
 
 
 class Interrupts:
-    """A context in which the first SIGINT only sets `asked`, the second raises KeyboardInterrupt, later ones nothing.
+    """A context in which the first SIGINT only sets `asked`, SIGTERM or a second one raises KeyboardInterrupt.
 
     Later ones are ignored so that the workers are ended and what was done is written, which takes a second.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self.count = say, 0
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     @property
     def asked(self) -> bool:
@@ -28,21 +28,21 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._heard)
+            self._before = {number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        if self.count == 1:
+        if number == signal.SIGINT and self.count == 1:
             self._say(FIRST)
-        elif self.count == 2:
-            raise KeyboardInterrupt
+        elif self.count <= 2:
+            raise KeyboardInterrupt("SIGTERM" if number == signal.SIGTERM else "")
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ class Readings:
 
     def __init__(self, folder: Path, now_ns: int) -> None:
         self._place, self._now_ns = folder / NAME, now_ns
-        self._by = [Path(module.__file__ or "").stat().st_mtime_ns for module in (discovery, requirements)]
+        self._by = [os.stat(file).st_mtime_ns for file in (__file__, discovery.__file__, requirements.__file__)]
         try:
             kept = json.loads(self._place.read_bytes())
-            self._kept: dict[str, Any] = kept["files"] if kept["by"] == self._by else {}
+            self._kept: dict[str, Any] = dict(kept["files"]) if kept["by"] == self._by else {}
         except (OSError, ValueError, TypeError, KeyError):
             self._kept = {}
         self._new = False
@@ -51,7 +51,7 @@ class Readings:
             status = path.stat()
         except OSError:
             return read_file(path)
-        stamp, key = [status.st_mtime_ns, status.st_size], str(path)
+        stamp, key = [status.st_mtime_ns, status.st_size], os.path.abspath(path)
         if (known := self._kept.get(key)) and known[0] == stamp:
             return _variant(path, *known[1]), known[2]
         variant, literals = read_file(path)
@@ -65,14 +65,10 @@ class Readings:
         """Write what was read anew; where nothing can be written, the next one reads it again."""
         if not self._new:
             return
-        try:
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._place.parent)
-            with os.fdopen(handle, "w") as file:
-                file.write(json.dumps({"by": self._by, "files": self._kept}))
-            os.replace(name, self._place)
-        except OSError:
-            return
+        from common.python.journal import write  # loads pydantic, for which `list` has time only where files changed
+
+        with suppress(OSError):
+            write(self._place, json.dumps({"by": self._by, "files": self._kept}))
 
 
 def _variant(path: Path, role: Any, label: str, sentence: str, kinds: list[Any], needed: str) -> Variant:

@@ -232,7 +232,7 @@ class Summary(Model):
     manifest: Manifest
     finished: str
     seconds: float
-    complete: bool = Field(description="false after Ctrl-C, --fail-fast or a suite timeout")
-    interrupted: bool = Field(default=False, description="by Ctrl-C")
+    complete: bool = Field(description="false after Ctrl-C, SIGTERM, --fail-fast or a suite timeout")
+    interrupted: bool = Field(default=False, description="by Ctrl-C or SIGTERM")
     not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
     pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

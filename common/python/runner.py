@@ -100,8 +100,8 @@ class Suite:
                 stopped = self._run_pairs([pair for pair in self.pairs if not self.done(pair)])
             except SuiteTimeUp as error:
                 stopped = str(error)
-            except KeyboardInterrupt:
-                stopped = INTERRUPTED
+            except KeyboardInterrupt as error:
+                stopped = str(error) or INTERRUPTED
             finally:
                 self.reserve.close()
                 self.leaving.settle()

@@ -323,6 +323,26 @@ def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Pa
     gone(tmp_path)
 
 
+def test_sigterm_stops_now_and_writes_the_report_of_what_was_done(here: Tree, tmp_path: Path) -> None:
+    """As `timeout`, a cluster at a job's limit or a container that is stopped send it, and kill a little later."""
+    note = tmp_path / "note"
+    here.pair("ch01:a")
+    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
+    run = start(here)
+    until(note.exists)
+    asked = time.monotonic()
+    run.terminate()
+    code, out, err = finish(run)
+    assert time.monotonic() - asked < 1 + late_s()
+    assert (code, err) == (130, "")
+    [folder] = folders(here)
+    assert journaled(folder) == ["ch01:a"]
+    assert summary(folder).not_run == {"ch01:b": "SIGTERM"}
+    assert "not run, SIGTERM: ch01:b" in out
+    assert (folder / "report.html").is_file()
+    gone(tmp_path)
+
+
 def test_ctrl_c_while_torch_is_imported_is_no_traceback(here: Tree) -> None:
     here.pair("ch01:a")
     run = start(here)
