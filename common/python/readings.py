@@ -16,7 +16,7 @@ from common.python.requirements import Requirements
 
 KEEPS = (bool, int, float, str, type(None))  # what JSON gives back as it was
 NAME = "readings.json"
-FRESH_NS = 2e9
+FRESH_NS = 2e9  # a file's time may be as coarse as this
 
 
 def choose(root: Path, words: Iterable[str]) -> list[Pair]:

@@ -304,12 +304,18 @@ def test_ctrl_c_finishes_the_row_and_writes_the_report(here: Tree, tmp_path: Pat
     gone(tmp_path)
 
 
-def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Path) -> None:
+def hanging(tree: Tree, tmp_path: Path) -> Process:
+    """A run that has done one pair, and whose second one is at work on a step of ten minutes."""
     note = tmp_path / "note"
-    here.pair("ch01:a")
-    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
-    run = start(here)
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
+    run = start(tree)
     until(note.exists)
+    return run
+
+
+def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Path) -> None:
+    run = hanging(here, tmp_path)
     os.killpg(run.pid, signal.SIGINT)
     time.sleep(0.3)
     again = time.monotonic()
@@ -325,11 +331,7 @@ def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Pa
 
 def test_sigterm_stops_now_and_writes_the_report_of_what_was_done(here: Tree, tmp_path: Path) -> None:
     """As `timeout`, a cluster at a job's limit or a container that is stopped send it, and kill a little later."""
-    note = tmp_path / "note"
-    here.pair("ch01:a")
-    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
-    run = start(here)
-    until(note.exists)
+    run = hanging(here, tmp_path)
     asked = time.monotonic()
     run.terminate()
     code, out, err = finish(run)
