@@ -1,18 +1,14 @@
 """Every block runs its forward twice, operator by operator, and AdamW walks through all of its state many times."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from common.models.decoder import SHAPES, Shape, Weights, block
-from common.models.training import adamw_options, draw_state, loss_of, plain_step
+from common.models.training import draw_state, plain_step, training
 from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -28,7 +24,7 @@ MODELS = {
 def inputs(draw: Draw, model: str, batch: int, length: int, dtype: str) -> Inputs:
     """Weights and moments are all of one type. Optimizers of large runs hold theirs in float32: twice the bytes."""
     shape = MODELS[model]
-    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype))
+    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype), history=0.03)
     return {
         "weights": weights,
         "means": means,
@@ -71,33 +67,5 @@ workload = Workload(
 twice = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)  # there is no dropout to replay
 
 
-def training(
-    weights: Weights,
-    means: Weights,
-    squares: Weights,
-    tokens: Tensor,
-    count: Tensor,
-    shape: Shape,
-    run: Callable[..., Tensor] = twice,
-    fused: bool = False,
-    loss_of: Callable[..., Tensor] = loss_of,
-) -> Step:
-    """Forward, backward and AdamW in place; the step gives the loss, then weights and moments."""
-    leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
-    p, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
-    updates = torch.empty(len(p), device=p[0].device if fused else "cpu")  # made so far, where the kernel reads them
-    options: dict[str, Any] = {"foreach": not fused, "fused": fused, "amsgrad": False, "maximize": False}
-    options |= adamw_options(shape)
-
-    def step() -> tuple[Tensor, ...]:
-        loss = loss_of(leaves, shape, tokens, run)
-        gradients = list(torch.autograd.grad(loss, tree_leaves(leaves)))
-        updates.fill_(int(count) - 1)
-        adamw(p, gradients, m, v, [], list(updates.unbind()), **options)
-        return loss.detach(), *p, *m, *v
-
-    return step
-
-
 def prepare(weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape) -> Step:
-    return training(weights, means, squares, tokens, count, shape)
+    return training(weights, means, squares, tokens, count, shape, run=twice)

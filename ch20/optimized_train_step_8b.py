@@ -7,10 +7,10 @@ what it can fuse into the backward's kernels.
 import torch
 from torch import Tensor
 
-from ch20.baseline_train_step_8b import training
 from ch20.baseline_train_step_8b import workload as workload
 from common.models.codes import own
 from common.models.decoder import Shape, Weights, block
+from common.models.training import training
 from common.python.requirements import needs
 from common.python.workload import Step
 

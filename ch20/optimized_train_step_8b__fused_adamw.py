@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from ch20.baseline_train_step_8b import training
+from ch20.baseline_train_step_8b import twice
 from ch20.baseline_train_step_8b import workload as workload
 from common.models.decoder import Shape, Weights
+from common.models.training import training
 from common.python.requirements import needs
 from common.python.workload import Step
 
@@ -12,4 +13,4 @@ requires = needs(memory_gib=100)
 
 
 def prepare(weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape) -> Step:
-    return training(weights, means, squares, tokens, count, shape, fused=True)
+    return training(weights, means, squares, tokens, count, shape, run=twice, fused=True)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from ch20.baseline_train_step_8b import training
 from ch20.baseline_train_step_8b import workload as workload
 from common.models.decoder import Shape, Weights, block
+from common.models.training import training
 from common.python.requirements import needs
 from common.python.workload import Step
 

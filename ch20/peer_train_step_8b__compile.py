@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from ch20.baseline_train_step_8b import training
 from ch20.baseline_train_step_8b import workload as workload
 from common.models.decoder import Shape, Weights, block
-from common.models.training import loss_of
+from common.models.training import loss_of, training
 from common.python.requirements import needs
 from common.python.workload import Step
 

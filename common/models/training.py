@@ -1,16 +1,18 @@
-"""Training of the decoder: its loss, block by block, and a whole step as formulas have it, for a reference."""
+"""Training of the decoder: its loss, block by block, a whole step, and one as formulas have it, for a reference."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.adamw import adamw
 from torch.utils._pytree import tree_leaves, tree_map
 
 from common.models.caches import causal_attention
 from common.models.decoder import EPSILON, Shape, Weights, draw_weights, turns
 from common.models.references import hidden_states
-from common.python.workload import Draw
+from common.python.workload import Draw, Step
 
 DECAY, BETA1, BETA2, ADAM_EPSILON = 0.1, 0.9, 0.95, 1e-8
 
@@ -21,14 +23,21 @@ def adamw_options(shape: Shape) -> dict[str, float]:
     return {"lr": rate, "beta1": BETA1, "beta2": BETA2, "weight_decay": DECAY, "eps": ADAM_EPSILON}
 
 
-def draw_state(draw: Draw, shape: Shape, tokens: int, dtype: torch.dtype) -> tuple[Weights, Weights, Weights]:
-    """Weights and AdamW's two moments, of a size at which the gradient of a batch of so many tokens shows in both."""
+def draw_state(
+    draw: Draw, shape: Shape, tokens: int, dtype: torch.dtype, history: float
+) -> tuple[Weights, Weights, Weights]:
+    """Weights and AdamW's two moments, which are what a history of gradients of so many tokens left.
+
+    history: the means' size beside one gradient's. A tenth of a gradient is added to them: of a history of 0.03, an
+    error of a gradient shows in the new mean nearly as large as it is; of one of 0.3, a tenth to a half as large.
+    """
     weights = draw_weights(draw, shape, dtype)
     del weights["successor"]  # training wants a head that is not yet sure of anything
     weights["head"] = draw.normal(shape.vocabulary, shape.width, std=shape.width**-0.5, dtype=dtype)
     gradient = (tokens * shape.width) ** -0.5  # of a mean over tokens of unit noise times a slope of unit length
-    means = tree_map(lambda w: draw.normal(*w.shape, std=0.3 * gradient, dtype=dtype), weights)
-    squares = tree_map(lambda w: draw.uniform(*w.shape, low=gradient**2, high=2 * gradient**2, dtype=dtype), weights)
+    least = (5 * history * gradient) ** 2  # the few largest elements of a gradient, squared, must not be all of it
+    means = tree_map(lambda w: draw.normal(*w.shape, std=history * gradient, dtype=dtype), weights)
+    squares = tree_map(lambda w: draw.uniform(*w.shape, low=least, high=2 * least, dtype=dtype), weights)
     return weights, means, squares
 
 
@@ -40,6 +49,34 @@ def loss_of(weights: Weights, shape: Shape, tokens: Tensor, run: Callable[..., T
         x = run(layer, shape, x, cos, sin, causal_attention)
     logits = F.linear(F.rms_norm(x, (shape.width,), weights["norm"], EPSILON), weights["head"]).flatten(0, 1)
     return F.cross_entropy(logits.to(torch.promote_types(x.dtype, torch.float32)), tokens[:, 1:].flatten())
+
+
+def training(
+    weights: Weights,
+    means: Weights,
+    squares: Weights,
+    tokens: Tensor,
+    count: Tensor,
+    shape: Shape,
+    run: Callable[..., Tensor],
+    fused: bool = False,
+    loss_of: Callable[..., Tensor] = loss_of,
+) -> Step:
+    """Forward, backward and AdamW in place; the step gives the loss, then weights and moments."""
+    leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
+    p, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
+    updates = torch.empty(len(p), device=p[0].device if fused else "cpu")  # made so far, where the kernel reads them
+    options: dict[str, Any] = {"foreach": not fused, "fused": fused, "amsgrad": False, "maximize": False}
+    options |= adamw_options(shape)
+
+    def step() -> tuple[Tensor, ...]:
+        loss = loss_of(leaves, shape, tokens, run)
+        gradients = list(torch.autograd.grad(loss, tree_leaves(leaves)))
+        updates.fill_(int(count) - 1)
+        adamw(p, gradients, m, v, [], list(updates.unbind()), **options)
+        return loss.detach(), *p, *m, *v
+
+    return step
 
 
 def plain_step(
