@@ -24,7 +24,7 @@ MODELS = {
 def inputs(draw: Draw, model: str, batch: int, length: int, dtype: str) -> Inputs:
     """Weights and moments are all of one type. Optimizers of large runs hold theirs in float32: twice the bytes."""
     shape = MODELS[model]
-    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype), history=0.03)
+    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype), history=0.1)
     return {
         "weights": weights,
         "means": means,
@@ -58,7 +58,7 @@ workload = Workload(
         "cpu": {"model": "small", "batch": 2, "length": 64, "dtype": "float32"},
         "test": {"model": "odd", "batch": 3, "length": 37, "dtype": "float32"},
     },
-    tolerance=0.025,  # bf16 rounds at 0.2%, again and again on its way through the blocks and back
+    tolerance=0.015,  # bf16 rounds at 0.2%, again and again on its way through the blocks and back
     mutates=("weights", "means", "squares"),
     clock="end_to_end",
 )

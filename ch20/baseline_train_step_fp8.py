@@ -14,7 +14,7 @@ from common.python.workload import Cost, Draw, Inputs, Step, Workload
 requires = needs(memory_gib=60, tools=["g++"])
 MODELS = {
     "llama31_8b_sixteenth": replace(SHAPES["llama31_8b"], layers=2, vocabulary=8064),  # as in `train_step_8b`
-    "odd": Shape(layers=2, width=384, heads=6, kv_heads=2, hidden=272, vocabulary=161),  # fp8 wants multiples of 16
+    "odd": Shape(layers=2, width=384, heads=6, kv_heads=2, hidden=272, vocabulary=353),  # fp8 wants multiples of 16
 }
 
 
@@ -52,7 +52,7 @@ workload = Workload(
     cost=cost,
     sizes={
         "bench": {"model": "llama31_8b_sixteenth", "batch": 2, "length": 2048},
-        "test": {"model": "odd", "batch": 2, "length": 88},
+        "test": {"model": "odd", "batch": 2, "length": 168},
     },
     # Of the state after the update, where a history of moments dilutes a gradient. Gradients through e4m3 products are
     # 10 to 14% off and move a mean by up to 3%; through e5m2 products, of a bit less, by 4% at least, which is refused.

@@ -20,9 +20,13 @@ CODES = torch.float8_e4m3fn  # for gradients as well: their range is no wider he
 
 
 def cast(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A matrix as codes, its transpose as codes, and the power of two that both are to be multiplied with."""
-    least = (x.abs().amax().float() / torch.finfo(CODES).max).clamp(min=2.0**-100)
-    scale = least.log2().ceil().exp2()
+    """A matrix as codes, its transpose as codes, and the least power of two with which all of it fits.
+
+    The scale is found in the bits of the largest magnitude, which is 448, 1.75 x 2^8, or less after the division. Every
+    kernel that is to know it finds it anew, and of a logarithm some would find one power and some the next.
+    """
+    bits = x.abs().amax().float().clamp(min=2.0**-100).view(torch.int32)
+    scale = (((bits + 0x1FFFFF) & 0x7F800000) - (8 << 23)).view(torch.float32)  # up, where above 1.75 x 2^n
     codes = (x.float() / scale).to(CODES)
     return codes, codes.T.contiguous(), scale
 

@@ -18,8 +18,8 @@ DECAY, BETA1, BETA2, ADAM_EPSILON = 0.1, 0.9, 0.95, 1e-8
 
 
 def adamw_options(shape: Shape) -> dict[str, float]:
-    """AdamW's numbers. The rate is a quarter of a weight's size: the update must show where bf16 is compared."""
-    rate = 0.25 * shape.width**-0.5
+    """AdamW's numbers. The rate is 0.3 of a weight's size: the update must show where bf16 is compared."""
+    rate = 0.3 * shape.width**-0.5
     return {"lr": rate, "beta1": BETA1, "beta2": BETA2, "weight_decay": DECAY, "eps": ADAM_EPSILON}
 
 
@@ -28,16 +28,15 @@ def draw_state(
 ) -> tuple[Weights, Weights, Weights]:
     """Weights and AdamW's two moments, which are what a history of gradients of so many tokens left.
 
-    history: the means' size beside one gradient's. A tenth of a gradient is added to them: of a history of 0.03, an
-    error of a gradient shows in the new mean nearly as large as it is; of one of 0.3, a tenth to a half as large.
+    history: the means' size beside one gradient's. A tenth of a gradient is added to them: of a history of 0.1, an
+    error of a gradient shows in the new mean a fifth to nine tenths as large; of one of 0.3, a third of that.
     """
     weights = draw_weights(draw, shape, dtype)
     del weights["successor"]  # training wants a head that is not yet sure of anything
     weights["head"] = draw.normal(shape.vocabulary, shape.width, std=shape.width**-0.5, dtype=dtype)
     gradient = (tokens * shape.width) ** -0.5  # of a mean over tokens of unit noise times a slope of unit length
-    least = (5 * history * gradient) ** 2  # the few largest elements of a gradient, squared, must not be all of it
     means = tree_map(lambda w: draw.normal(*w.shape, std=history * gradient, dtype=dtype), weights)
-    squares = tree_map(lambda w: draw.uniform(*w.shape, low=least, high=2 * least, dtype=dtype), weights)
+    squares = tree_map(lambda w: draw.uniform(*w.shape, low=gradient**2, high=2 * gradient**2, dtype=dtype), weights)
     return weights, means, squares
 
 
