@@ -22,11 +22,11 @@ CODES = torch.float8_e4m3fn  # for gradients as well: their range is no wider he
 def cast(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A matrix as codes, its transpose as codes, and the least power of two with which all of it fits.
 
-    The scale is found in the bits of the largest magnitude, which is 448, 1.75 x 2^8, or less after the division. Every
-    kernel that is to know it finds it anew, and of a logarithm some would find one power and some the next.
+    Several kernels find the scale anew, and all must find the same. So the largest magnitude is kept in float32, for in
+    bf16 it is rounded where it is stored and not where it is fused; and the power comes from its bits.
     """
-    bits = x.abs().amax().float().clamp(min=2.0**-100).view(torch.int32)
-    scale = (((bits + 0x1FFFFF) & 0x7F800000) - (8 << 23)).view(torch.float32)  # up, where above 1.75 x 2^n
+    bits = x.float().abs().amax().clamp(min=2.0**-100).view(torch.int32)
+    scale = (((bits + 0x1FFFFF) & 0x7F800000) - (8 << 23)).view(torch.float32)  # all are 1.75 x 2^8, 448, at most
     codes = (x.float() / scale).to(CODES)
     return codes, codes.T.contiguous(), scale
 
