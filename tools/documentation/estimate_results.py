@@ -184,6 +184,15 @@ def train_step_8b(board: Board, result: PairResult) -> Iterator[Prediction]:
     yield Prediction(everyone, said, *together([least("train", case, board)]))
 
 
+def train_step_fp8(board: Board, result: PairResult) -> Iterator[Prediction]:
+    size: Any = result.shape
+    case = bf16(MODELS[size["model"]], size["batch"], size["length"])
+    said = f"a training step of {size['batch']} x {size['length']}; no optimizer"
+    yield Prediction(("baseline",), said, *together([least("train", case, board)]))
+    narrow = least("train", replace(case, arithmetic="fp8"), board)
+    yield Prediction(("peer torchao", "optimized"), f"{said}, head and attention in fp8 too", *together([narrow]))
+
+
 PAIRS: dict[str, Callable[[Board, PairResult], Iterator[Prediction]]] = {
     "ch15:kv_cache": kv_cache,
     "ch15:paged_kv": paged_kv,
@@ -192,6 +201,7 @@ PAIRS: dict[str, Callable[[Board, PairResult], Iterator[Prediction]]] = {
     "ch16:speculative_decoding": speculative_decoding,
     "ch20:decode_8b": decode_8b,
     "ch20:train_step_8b": train_step_8b,
+    "ch20:train_step_fp8": train_step_fp8,
 }
 
 # The page.
