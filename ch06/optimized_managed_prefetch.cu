@@ -2,7 +2,7 @@
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;
-constexpr int64_t CHUNK = int64_t(1) << 22;  // floats: 16 MiB, which cross PCIe 5 in 0.3 ms, long beside a call's cost
+constexpr int64_t CHUNK = int64_t(1) << 22;  // floats: 16 MiB, 0.3 ms at the rate of a PCIe 5 copy, long beside a call
 
 // Pages to the memory of GPU `device`, or home to the host if that is cudaCpuDeviceId.
 static cudaError_t prefetch(const float* pages, int64_t count, int device, cudaStream_t stream) {

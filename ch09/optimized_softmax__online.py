@@ -1,4 +1,4 @@
-"""The row streams past a running maximum and sum, so its length is free; the second read finds it in the L2 cache."""
+"""The row streams past a running maximum and sum, so its length is free; for that it is read twice."""
 
 import torch
 import triton
