@@ -81,7 +81,7 @@ def test_every_option_reaches_its_formula() -> None:
 
 
 def test_a_vocabulary_of_another_size_changes_head_and_table_and_nothing_else() -> None:
-    """Of ch20:train_step_8b with four sequences: 6 x (2 x 218,103,808 + 8064 x 4096) x 8192 FLOPs and attention in 40 ms."""
+    """Of four sequences in ch20:train_step_8b: 6 x (2 x 218,103,808 + 8064 x 4096) x 8192 FLOPs, attention, 40 ms."""
     words = "llama-3.1-8b", *H200, "--layers", "2", "--vocab", "8064", "--batch", "4", "--context", "2048"
     whole = found(*words, "--phase", "train", "--measured-ms", "40")
     model = whole["case"]["model"]
