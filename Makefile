@@ -26,7 +26,7 @@ verify: $(STAMP)
 	@$(BIN)/benchmark_cli verify $(addprefix --targets ,$(TARGETS)) $(ARGS)
 
 test: $(STAMP)
-	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check --quiet .
