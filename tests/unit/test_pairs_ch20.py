@@ -299,6 +299,26 @@ def test_products_of_what_eight_bits_hold_are_exact_in_all_three_directions() ->
         assert (got.double() - wanted).norm() < 3e-3 * wanted.norm()
 
 
+class SeesMagnitudes(TorchFunctionMode):
+    """Notes the type in which each largest magnitude is found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        if function is Tensor.amax:
+            self.dtypes.append(arguments[0].dtype)
+        return function(*arguments, **(options or {}))
+
+
+def test_the_magnitude_behind_a_scale_is_never_rounded() -> None:
+    """In bf16 it is, but only in the kernels that load it: of 400 steps on an H200, 13 most likely had two scales."""
+    with SeesMagnitudes() as seen:
+        optimized_train_step_fp8.cast(torch.ones(16, 32, dtype=torch.bfloat16))
+    assert seen.dtypes == [torch.float32]
+
+
 def test_what_eight_bits_cost_is_told_of_the_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two roundings of e4m3 are 3.7% off a product, and a gradient has many products behind it."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
