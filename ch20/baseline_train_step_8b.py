@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from common.models.decoder import SHAPES, Shape, Weights, block
-from common.models.training import draw_state, plain_step, training
+from common.models.training import plain_step, step_cost, step_inputs, training
 from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -23,30 +23,11 @@ MODELS = {
 
 def inputs(draw: Draw, model: str, batch: int, length: int, dtype: str) -> Inputs:
     """Weights and moments are all of one type. Optimizers of large runs hold theirs in float32: twice the bytes."""
-    shape = MODELS[model]
-    weights, means, squares = draw_state(draw, shape, batch * length, getattr(torch, dtype), history=0.1)
-    return {
-        "weights": weights,
-        "means": means,
-        "squares": squares,
-        "tokens": draw.integers(batch, length + 1, high=shape.vocabulary),
-        "count": draw.host.integers(1, low=1, high=20),  # of this update; the training loop counts on the host
-        "shape": shape,
-    }
+    return step_inputs(draw, MODELS[model], batch, length, getattr(torch, dtype), history=0.1)
 
 
 def cost(model: str, batch: int, length: int, dtype: str) -> Cost:
-    """Model FLOPs: 6 for each weight and token, and causal attention. What is computed again does not count."""
-    shape, tokens, element = MODELS[model], batch * length, getattr(torch, dtype).itemsize
-    attention = 6 * tokens * shape.layers * length * shape.width  # half of 12: no query sees later keys
-    numbers = shape.read_weights + shape.vocabulary * shape.width + (2 * shape.layers + 1) * shape.width
-    return Cost(
-        flops=6 * tokens * shape.read_weights + attention,
-        dtype="bf16",
-        hbm_bytes=6 * element * numbers,  # weights and two moments, read and written
-        items=tokens,
-        unit="tokens",
-    )
+    return step_cost(MODELS[model], batch, length, getattr(torch, dtype).itemsize, "bf16")
 
 
 workload = Workload(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from common.models.codes import own
 from common.models.decoder import SHAPES, Shape, Weights, block
-from common.models.training import draw_state, plain_step, training
+from common.models.training import plain_step, step_cost, step_inputs, training
 from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -20,30 +20,12 @@ MODELS = {
 
 def inputs(draw: Draw, model: str, batch: int, length: int) -> Inputs:
     """Weights and moments are bf16."""
-    shape = MODELS[model]
-    weights, means, squares = draw_state(draw, shape, batch * length, torch.bfloat16, history=0.3)
-    return {
-        "weights": weights,
-        "means": means,
-        "squares": squares,
-        "tokens": draw.integers(batch, length + 1, high=shape.vocabulary),
-        "count": draw.host.integers(1, low=1, high=20),  # of this update; the training loop counts on the host
-        "shape": shape,
-    }
+    return step_inputs(draw, MODELS[model], batch, length, torch.bfloat16, history=0.3)
 
 
 def cost(model: str, batch: int, length: int) -> Cost:
-    """Model FLOPs as in `train_step_8b`, all at fp8's rate: head and attention, a tenth of them, stay in bf16."""
-    shape, tokens = MODELS[model], batch * length
-    attention = 6 * tokens * shape.layers * length * shape.width  # half of 12: no query sees later keys
-    numbers = shape.read_weights + shape.vocabulary * shape.width + (2 * shape.layers + 1) * shape.width
-    return Cost(
-        flops=6 * tokens * shape.read_weights + attention,
-        dtype="fp8",
-        hbm_bytes=12 * numbers,  # weights and two moments in bf16, read and written
-        items=tokens,
-        unit="tokens",
-    )
+    """As of `train_step_8b`, all FLOPs at fp8's rate: head and attention, a tenth of them, stay in bf16."""
+    return step_cost(MODELS[model], batch, length, torch.bfloat16.itemsize, "fp8")
 
 
 workload = Workload(
@@ -54,8 +36,8 @@ workload = Workload(
         "bench": {"model": "llama31_8b_sixteenth", "batch": 2, "length": 2048},
         "test": {"model": "odd", "batch": 2, "length": 168},
     },
-    # Of the state after the update, where a history of moments dilutes a gradient. Gradients through e4m3 products are
-    # 10 to 14% off and move a mean by up to 3%; through e5m2 products, of a bit less, by 4% at least, which is refused.
+    # Of the state after the update, where a history of moments dilutes a gradient. Through e4m3 products gradients are
+    # up to 14% off, which is 3% of a mean at most; through e5m2 products, of a bit less, 4% of one: that is refused.
     tolerance=0.035,
     mutates=("weights", "means", "squares"),
     clock="end_to_end",

@@ -16,14 +16,14 @@ from common.python.requirements import needs
 from common.python.workload import Metered
 
 requires = needs(sm=89, memory_gib=60, tools=["g++"])
-CODES = torch.float8_e4m3fn  # for gradients as well: their range is no wider here, and e5m2 has a bit less
+CODES = torch.float8_e4m3fn  # for gradients as well: e5m2 has a bit of mantissa less, and its range is not needed here
 
 
 def cast(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A matrix as codes, its transpose as codes, and the least power of two with which all of it fits.
 
-    Several kernels find the scale anew, and all must find the same. So the largest magnitude is kept in float32, for in
-    bf16 it is rounded where it is stored and not where it is fused; and the power comes from its bits.
+    Several kernels find the scale anew, and all must find the same. So the largest magnitude is in float32: in bf16
+    two of them disagreed now and then, most likely as one had it before it was rounded. The power comes from its bits.
     """
     bits = x.float().abs().amax().clamp(min=2.0**-100).view(torch.int32)
     scale = (((bits + 0x1FFFFF) & 0x7F800000) - (8 << 23)).view(torch.float32)  # all are 1.75 x 2^8, 448, at most
@@ -51,6 +51,7 @@ class Fp8Linear(torch.autograd.Function):
 
 
 def fp8_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x (..., in) and a weight (out, in) to (..., out); in, out and the number of rows are multiples of 16."""
     out: Tensor = Fp8Linear.apply(x.flatten(0, -2), weight)
     return out.unflatten(0, x.shape[:-1])
 

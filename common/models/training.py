@@ -1,4 +1,4 @@
-"""Training of the decoder: its loss, block by block, a whole step, and one as formulas have it, for a reference."""
+"""Training of the decoder: inputs, cost, loss, a whole step, and one as formulas have it, for a reference."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,32 +12,40 @@ from torch.utils._pytree import tree_leaves, tree_map
 from common.models.caches import causal_attention
 from common.models.decoder import EPSILON, Shape, Weights, draw_weights, turns
 from common.models.references import hidden_states
-from common.python.workload import Draw, Step
+from common.python.workload import Cost, Draw, Inputs, Step
 
 DECAY, BETA1, BETA2, ADAM_EPSILON = 0.1, 0.9, 0.95, 1e-8
 
 
 def adamw_options(shape: Shape) -> dict[str, float]:
     """AdamW's numbers. The rate is 0.3 of a weight's size: the update must show where bf16 is compared."""
-    rate = 0.3 * shape.width**-0.5
-    return {"lr": rate, "beta1": BETA1, "beta2": BETA2, "weight_decay": DECAY, "eps": ADAM_EPSILON}
+    return {"lr": 0.3 * shape.width**-0.5, "beta1": BETA1, "beta2": BETA2, "weight_decay": DECAY, "eps": ADAM_EPSILON}
 
 
-def draw_state(
-    draw: Draw, shape: Shape, tokens: int, dtype: torch.dtype, history: float
-) -> tuple[Weights, Weights, Weights]:
-    """Weights and AdamW's two moments, which are what a history of gradients of so many tokens left.
-
-    history: the means' size beside one gradient's. A tenth of a gradient is added to them: of a history of 0.1, an
-    error of a gradient shows in the new mean a fifth to nine tenths as large; of one of 0.3, a third of that.
-    """
+def step_inputs(draw: Draw, shape: Shape, batch: int, length: int, dtype: torch.dtype, history: float) -> Inputs:
+    """Tokens, weights and AdamW's two moments. `history` is the means' size beside a gradient's, of which a tenth is
+    added: of 0.1, an error of a block's gradient shows in the mean a fifth to three fifths as large; of more, less."""
     weights = draw_weights(draw, shape, dtype)
     del weights["successor"]  # training wants a head that is not yet sure of anything
     weights["head"] = draw.normal(shape.vocabulary, shape.width, std=shape.width**-0.5, dtype=dtype)
-    gradient = (tokens * shape.width) ** -0.5  # of a mean over tokens of unit noise times a slope of unit length
-    means = tree_map(lambda w: draw.normal(*w.shape, std=history * gradient, dtype=dtype), weights)
-    squares = tree_map(lambda w: draw.uniform(*w.shape, low=gradient**2, high=2 * gradient**2, dtype=dtype), weights)
-    return weights, means, squares
+    size = (batch * length * shape.width) ** -0.5  # of a mean over tokens of unit noise times a slope of unit length
+    return {
+        "weights": weights,
+        "means": tree_map(lambda w: draw.normal(*w.shape, std=history * size, dtype=dtype), weights),
+        "squares": tree_map(lambda w: draw.uniform(*w.shape, low=size**2, high=2 * size**2, dtype=dtype), weights),
+        "tokens": draw.integers(batch, length + 1, high=shape.vocabulary),
+        "count": draw.host.integers(1, low=1, high=20),  # of this update; the training loop counts on the host
+        "shape": shape,
+    }
+
+
+def step_cost(shape: Shape, batch: int, length: int, element: int, dtype: str) -> Cost:
+    """Model FLOPs in `dtype`: 6 for each weight and token, and causal attention; what is computed again does not count.
+    Bytes: of weights and two moments, of `element` bytes a number, read and written."""
+    tokens = batch * length
+    flops = 6 * tokens * (shape.read_weights + shape.layers * length * shape.width)  # attention sees half of all keys
+    numbers = shape.read_weights + shape.vocabulary * shape.width + (2 * shape.layers + 1) * shape.width
+    return Cost(flops=flops, dtype=dtype, hbm_bytes=6 * element * numbers, items=tokens, unit="tokens")
 
 
 def loss_of(weights: Weights, shape: Shape, tokens: Tensor, run: Callable[..., Tensor]) -> Tensor:
@@ -65,14 +73,14 @@ def training(
     leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
     p, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
     updates = torch.empty(len(p), device=p[0].device if fused else "cpu")  # made so far, where the kernel reads them
-    options: dict[str, Any] = {"foreach": not fused, "fused": fused, "amsgrad": False, "maximize": False}
-    options |= adamw_options(shape)
+    how: dict[str, Any] = {"foreach": not fused, "fused": fused, "amsgrad": False, "maximize": False}
+    how |= adamw_options(shape)
 
     def step() -> tuple[Tensor, ...]:
         loss = loss_of(leaves, shape, tokens, run)
         gradients = list(torch.autograd.grad(loss, tree_leaves(leaves)))
         updates.fill_(int(count) - 1)
-        adamw(p, gradients, m, v, [], list(updates.unbind()), **options)
+        adamw(p, gradients, m, v, [], list(updates.unbind()), **how)
         return loss.detach(), *p, *m, *v
 
     return step
@@ -81,10 +89,8 @@ def training(
 def plain_step(
     weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape
 ) -> tuple[Tensor, ...]:
-    """The loss, then weights and moments after AdamW's update number `count`, through the network of `references`.
-
-    What is given is overwritten. One sequence at a time, since the plain attention keeps every score.
-    """
+    """The loss, then weights and moments after AdamW's update number `count`, through the network of `references`, one
+    sequence at a time, since its attention keeps every score. What is given is overwritten."""
     leaves, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
     p = [leaf.requires_grad_() for leaf in leaves]
     total, gradients = torch.zeros_like(p[0][0, 0]), [torch.zeros_like(leaf) for leaf in p]

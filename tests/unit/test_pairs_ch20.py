@@ -218,7 +218,7 @@ def test_what_each_variant_compiles_has_code_of_its_own(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "compile", lambda function, **options: codes.append(function.__code__) or function)
     fp8 = baseline_train_step_fp8, optimized_train_step_fp8
     for module in (optimized_train_step_8b, optimized_train_step_8b__compile, *fp8):
-        monkeypatch.setattr(module, "training", lambda *given, **options: print)
+        monkeypatch.setattr(module, "training", lambda *given, **options: lambda: ())
         module.prepare(*6 * [None])
     for decoding in (optimized_decode_8b__compile, optimized_decode_8b__int4, peer_decode_8b__cublas):
         decoding.compiled(choose)
@@ -256,7 +256,8 @@ def test_the_plain_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) ->
         torch.testing.assert_close(found, right.detach(), rtol=1e-5, atol=1e-7)  # angles are float32 on one side
 
 
-def test_a_gradient_a_tenth_too_large_or_an_update_forgotten_is_refused_for_every_tensor(tmp_path: Path) -> None:
+def test_a_gradient_a_tenth_off_or_a_matrix_left_as_it_was_is_refused(tmp_path: Path) -> None:
+    """Of every tensor, at test size; at the size that is timed, the embedding's gradient is too thin to show."""
     inputs = train_inputs(tmp_path)
     answer = train_step_8b.reference(**doubled(inputs))[1:]
     p, m = (tree_leaves(inputs[name]) for name in ("weights", "means"))

@@ -177,20 +177,23 @@ def decode_8b(board: Board, result: PairResult) -> Iterator[Prediction]:
 
 
 def train_step_8b(board: Board, result: PairResult) -> Iterator[Prediction]:
-    size: Any = result.shape
-    case = bf16(MODELS[size["model"]], size["batch"], size["length"])
-    everyone = "baseline", "fused_adamw", "compile", "selective_checkpoint", "peer compile", "optimized"
-    said = f"a training step of {size['batch']} x {size['length']}; no optimizer"
-    yield Prediction(everyone, said, *together([least("train", case, board)]))
+    yield trained(
+        ("baseline", "fused_adamw", "compile", "selective_checkpoint", "peer compile", "optimized"), board, result
+    )
 
 
 def train_step_fp8(board: Board, result: PairResult) -> Iterator[Prediction]:
+    yield trained(("baseline",), board, result)
+    yield trained(("peer torchao", "optimized"), board, result, "fp8", ", head and attention in fp8 too")
+
+
+def trained(
+    variants: tuple[str, ...], board: Board, result: PairResult, arithmetic: str = "bf16", more: str = ""
+) -> Prediction:
     size: Any = result.shape
-    case = bf16(MODELS[size["model"]], size["batch"], size["length"])
-    said = f"a training step of {size['batch']} x {size['length']}; no optimizer"
-    yield Prediction(("baseline",), said, *together([least("train", case, board)]))
-    narrow = least("train", replace(case, arithmetic="fp8"), board)
-    yield Prediction(("peer torchao", "optimized"), f"{said}, head and attention in fp8 too", *together([narrow]))
+    case = replace(bf16(MODELS[size["model"]], size["batch"], size["length"]), arithmetic=arithmetic)
+    said = f"a training step of {size['batch']} x {size['length']}; no optimizer{more}"
+    return Prediction(variants, said, *together([least("train", case, board)]))
 
 
 PAIRS: dict[str, Callable[[Board, PairResult], Iterator[Prediction]]] = {
