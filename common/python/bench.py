@@ -14,7 +14,7 @@ import torch
 from common.python.clock import CpuClock, GpuClock, pace_us, restore
 from common.python.compile_caches import keep_no_choices, share_kernels
 from common.python.memory_history import write_snapshot
-from common.python.preparation import Preparation, Prepared, VariantError, free, settle
+from common.python.preparation import Preparation, Prepared, VariantError, settle
 from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
@@ -178,7 +178,6 @@ class Bench:
     def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
-        free()
         shape = dict(self.workload.sizes[size])
         prep = Preparation(self.workload, shape, size, self.device, self.scratch, self.seeds, self.ranks)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)

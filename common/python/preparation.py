@@ -172,8 +172,12 @@ class Preparation:
         return f"{what} overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen" if spoilt else None
 
     def pristine(self) -> Inputs:
-        """What the inputs hold now, where a step cannot reach it. The frozen are not copied again for every trial."""
-        return {key: self.frozen[key] if key in self.frozen else clone(value) for key, value in self.inputs.items()}
+        """What the inputs hold now, where no step can reach it.
+
+        The frozen are not copied again for every trial, and what steps may write is out of reach as it is.
+        """
+        apart = self.frozen | {key: self.inputs[key] for key in self.workload.mutates}
+        return {key: apart[key] if key in apart else clone(value) for key, value in self.inputs.items()}
 
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""

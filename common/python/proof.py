@@ -26,7 +26,7 @@ from common.python.results import BEFORE, Proof
 from common.python.verification import Rejected, compare, leaves, poison, same, teeth
 from common.python.workload import Inputs, Output, Step
 
-STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
+STALE_WRITE_S = 0.005  # a thread that outlives its step has this long to be seen writing
 Call = Callable[[Step], Output]
 
 
@@ -188,7 +188,7 @@ def _aliased(prep: Preparation, output: list[Tensor]) -> str | None:
 
 def _changed(prep: Preparation, pristine: Inputs) -> str | None:
     """Which shared inputs a step overwrote; they are restored, so that the other variants see what was drawn."""
-    changed = differing(prep.inputs, pristine)
+    changed = differing(prep.inputs, {key: pristine[key] for key in pristine if key not in prep.workload.mutates})
     for key in changed:
         overwrite(prep.inputs[key], pristine[key], key)
     names = " and ".join(map(repr, changed))

@@ -1,7 +1,8 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio. Device samples follow each other without a gap and are read once at the end of the block.
+ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind a round's first
+block each variant is timed once by the host's clock too, which waits for the device each time.
 """
 
 import math
@@ -18,7 +19,7 @@ from common.python.statistics import trend
 from common.python.workload import Output, Step
 
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
-LATER_WINDOW = 2  # the same in later rounds, where only memory is new
+LATER_WINDOW = 1  # the same in later rounds, where only memory is new
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -52,6 +53,7 @@ class Sampler:
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
     retaken: int = 0
     window: int = WINDOW  # of the next warm-up
+    walled: bool = False  # whether this round's device samples have had walls beside them
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -61,7 +63,7 @@ class Sampler:
 
         `passes`, where it is given, fixes how often each variant runs instead.
         """
-        started = time.perf_counter()
+        started, self.walled = time.perf_counter(), False
         first = {}
         for name in names:
             at(name, "warm-up")
@@ -162,7 +164,7 @@ class Sampler:
         blame(meanwhile, proofs)
         readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in taken]
         late = sum(isinstance(item, Pending) and item.late for _, item in taken)
-        alone = dict.fromkeys(order) if self.on_device() else []
+        alone, self.walled = dict.fromkeys(order) if self.on_device() and not self.walled else [], True
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
         samples = [_sample(name, reading, count) for name, reading in readings]
         return BlockTaken(samples, walls, late, self.retaken, proofs, proof_s)

@@ -29,9 +29,9 @@ from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM, LATER_WARM_S = 0.25, 0.1  # budgets of warming up before the first round, and seconds before each later one
+FIRST_WARM, LATER_WARM_S = 0.15, 0.05  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
-ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
+ENOUGH_S = 0.25  # of them at a size, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
@@ -116,7 +116,7 @@ class Session:
             share = self._living(share)
             if share and not self.roster.nothing_left():
                 self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, TRIALS)
+                self._prove(self._living(share), BEFORE, TRIALS, self._enough_s())
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":
@@ -165,9 +165,8 @@ class Session:
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             self.settings.reserve.go_on()
-            enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
-                self._prove(share, BEFORE, TRIALS, enough_s)
+                self._prove(share, BEFORE, TRIALS, self._enough_s())
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
         if self.roster.nothing_left():
             return False
@@ -231,6 +230,9 @@ class Session:
         late = out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
         rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
         return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
+
+    def _enough_s(self) -> float | None:
+        return None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
 
     def _partakers(self, everybody: bool) -> list[str]:
         """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""

@@ -215,6 +215,14 @@ def test_what_a_proof_compares_with_is_out_of_a_steps_reach_and_the_frozen_are_n
     )
 
 
+def test_what_steps_may_write_is_not_copied_for_a_proof_since_each_has_a_copy_of_its_own(prepared: Prepares) -> None:
+    prep = prepared(workload(mutates=["x"]), a=honest, b=honest)
+    kept = prep.pristine()
+    assert kept["x"] is prep.inputs["x"]
+    given = [prep.inputs["x"], *(variant.inputs["x"] for variant in prep.variants.values())]
+    assert len({tensor.data_ptr() for tensor in given}) == 3
+
+
 def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
     seen: dict[str, Any] = {}
 

@@ -329,6 +329,18 @@ def test_device_samples_have_a_wall_companion_for_every_variant(tmp_path: Path) 
     assert clock.script.seen == [(name, 2) for name in "abba" + "ab"]
 
 
+def test_a_rounds_first_block_alone_has_walls_beside_its_device_samples(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": 100.0, "b": 200.0}[name])
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    sampler, walls = Sampler(clock, "device"), []  # type: ignore[arg-type]
+    for _ in range(2):
+        sampler.warm(prep, ["a", "b"], 3.0, lambda who, what: None)
+        blocks = [sampler.block(prep, list("abba"), 1, [], lambda who, what: None) for _ in range(3)]
+        assert all(len(taken.samples) == 4 for taken in blocks)
+        walls.append(["".join(wall.variant for wall in taken.walls) for taken in blocks])
+    assert walls == [["ab", "", ""]] * 2
+
+
 def test_end_to_end_samples_carry_both_clocks_and_need_no_companions(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0)
     prep = prepare(tmp_path, **named(clock.script, "a"))

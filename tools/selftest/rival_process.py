@@ -184,6 +184,10 @@ ON_GPU: dict[str, Method] = {
 ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": host_loop}
 
 
+def rivals() -> dict[str, Method]:
+    return ON_GPU if torch.cuda.is_available() else ON_CPU
+
+
 def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, repeat: int, seconds: float) -> Timing:
     """A, then B, on closures prepared anew, in as many seconds, with preparing, as the harness took."""
     a, b = (variant.name for variant in pair.variants)
@@ -200,7 +204,7 @@ def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, rep
 
 def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
     """Every method on every pair, one repeat after the other, in random order, until the time is up."""
-    rivals = ON_GPU if torch.cuda.is_available() else ON_CPU
+    methods = rivals()
     order = random.Random(spec["seed"])
     pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
@@ -214,8 +218,8 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
             try:
                 ours = by_harness(spec, bench, pair, repeat, monitor)
                 write(ours.model_dump())
-                for name in order.sample(list(rivals), len(rivals)):
-                    found = by_rival(bench, pair, spec["size"], name, rivals[name], repeat, ours.seconds)
+                for name in order.sample(list(methods), len(methods)):
+                    found = by_rival(bench, pair, spec["size"], name, methods[name], repeat, ours.seconds)
                     write(found.model_dump())
             except Exception as error:  # a pair's own code may raise anything; the others go on
                 lost.add(key)
@@ -252,6 +256,8 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     settings = {"seed": spec["seed"], "reproducible": False}
     bench = Bench(Path(spec["root"]), Path(spec["scratch"]), settings, lambda who, what: None)
+    for method in rivals().values():  # each imports what it needs at its first call
+        method(lambda: (), LEAST_S)
     gc.freeze()  # as in every worker: each preparing collects, and would scan all of torch's objects
     with Path(sys.argv[2]).open("a") as out:
 
