@@ -112,11 +112,15 @@ class GpuClock:
         """
         torch.sum(self._cold, dim=0, out=self._sum)
 
+    def hold(self, us: float) -> None:
+        """Keep the stream for so long, in which the host gets ahead of it."""
+        torch.cuda._sleep(int(min(us, LONGEST_DELAY_US) * self._cycles_per_us))
+
     def device(self, step: Step, count: int, delay_us: float) -> Pending:
         """Enqueue one device timing; read it after the block, so that samples follow without a gap."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.flush()
-        torch.cuda._sleep(int(min(delay_us + self._meeting_us, LONGEST_DELAY_US) * self._cycles_per_us))
+        self.hold(delay_us + self._meeting_us)
         self._enqueue_meeting()
         start.record()
         called = now_ns()
@@ -158,7 +162,7 @@ _WATCHED: dict[str, tuple[object, str]] = {
         (torch.Tensor, ("copy_", "fill_", "zero_", "double", "to")),
         (sys.modules[__name__], ("now_ns",)),
         (CpuClock, ("wall",)),
-        (GpuClock, ("device", "wall", "flush")),
+        (GpuClock, ("device", "wall", "flush", "hold")),
         (Pending, ("read",)),
     )
     for name in names

@@ -2,6 +2,7 @@
 
 Each trial poisons the last output, overwrites the inputs in place, calls the step once on them and compares with the
 float64 reference; then it spoils one element and calls once more, since a step may not skip work that it did before.
+Only what is proven while it is timed is not called again.
 """
 
 import math
@@ -22,7 +23,7 @@ from common.python.preparation import (
     settle,
     tensors,
 )
-from common.python.results import BEFORE, Proof
+from common.python.results import BEFORE, WHILE, Proof
 from common.python.verification import Rejected, compare, leaves, poison, same, teeth
 from common.python.workload import Inputs, Output, Step
 
@@ -42,7 +43,7 @@ class Trial:
     def of(self, name: str, call: Call, linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
-        error, reason = _try(prep, prep.variants[name], self.pristine, self.expected, call, linger)
+        error, reason = _try(prep, prep.variants[name], self, call, linger)
         reason = reason or prep.left_changed("the step")
         reason = prep.ranks.agree(_changed(prep, self.pristine) or reason)
         error = error if error is not None and math.isfinite(error) else None
@@ -112,21 +113,22 @@ def toothless(prep: Preparation) -> list[str]:
 
 
 def _try(
-    prep: Preparation, variant: Prepared, pristine: Inputs, expected: list[Tensor], call: Call, linger: bool
+    prep: Preparation, variant: Prepared, trial: Trial, call: Call, linger: bool
 ) -> tuple[float | None, str | None]:
-    """The error of one trial and, if it failed, the reason."""
+    """The error of one trial and, if it failed, the reason. A step that is timed meanwhile is called just once."""
     try:
         first, reason = _first(prep, variant, call)
         if reason := prep.ranks.agree(reason):
             return None, reason
-        second = _seen(prep, variant, _again(prep, variant))
+        second = _seen(prep, variant, _again(prep, variant)) if trial.when != WHILE else []
         settle(prep.device)
         dtypes = prep.dtypes or [leaf.dtype for leaf in first]
-        comparison = compare(first, expected, dtypes, prep.workload.tolerance)
+        comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
             return comparison.error, comparison.reason
         prep.dtypes = dtypes
-        if not _same(second, first) and (reason := compare(second, expected, dtypes, prep.workload.tolerance).reason):
+        differs = bool(second) and not _same(second, first)
+        if differs and (reason := compare(second, trial.expected, dtypes, prep.workload.tolerance).reason):
             return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
         if linger and _still_written(prep, variant, second):
             return comparison.error, "the output was still being written after the step had returned"

@@ -28,6 +28,7 @@ At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
 MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
 SLACK_US = 20.0  # of the delay beyond the host's own time
+LEAD_US = 200.0  # before a block's first device sample, which has none in front of it to be enqueued behind
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,9 @@ class Sampler:
         proofs: dict[str, list[Proof]] = {}
         proof_s, meanwhile, self.retaken = 0.0, None, 0
         trial: Trial | None = None
+        if self.on_device():
+            assert isinstance(self.clock, GpuClock)
+            self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
             at(name, "timing")
             timed = self._device if self.on_device() else self._wall

@@ -15,9 +15,8 @@ from torch import Tensor
 from common.python import proof
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove, toothless
+from common.python.results import AFTER, BEFORE, WHILE
 from common.python.workload import Cost, Output, Prepare, Step, Workload
-
-BEFORE = "before timing"
 
 
 def workload(**changes: Any) -> Workload:
@@ -315,6 +314,25 @@ def test_a_proof_goes_through_the_call_that_is_given(prepared: Prepares) -> None
     proofs = prove(prep, ["a"], "while timing", call=call)["a"]
     assert called == [prep.variants["a"].step]
     assert (proofs[0].when, proofs[0].reason) == ("while timing", None)
+
+
+@pytest.mark.parametrize(("when", "calls"), [(BEFORE, 2), (AFTER, 2), (WHILE, 1)])
+def test_what_is_proven_while_it_is_timed_is_called_once_and_else_twice(
+    prepared: Prepares, when: str, calls: int
+) -> None:
+    called = list[int]()
+
+    def counting(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            called.append(1)
+            return x @ w
+
+        return step
+
+    prep = prepared(workload(), a=counting)
+    called.clear()
+    assert prove(prep, ["a"], when)["a"][0].reason is None
+    assert len(called) == calls
 
 
 def remembering(x: Tensor, w: Tensor) -> Step:

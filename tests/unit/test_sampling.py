@@ -19,7 +19,7 @@ from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
-from common.python.sampling import LATER_WINDOW, MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
+from common.python.sampling import LATER_WINDOW, LEAD_US, MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
@@ -71,6 +71,10 @@ class ScriptedGpu(GpuClock):
         self.script, self.late = Script(times), late
         self.delays: list[float] = []
         self.settled = 0
+        self.held: list[tuple[float, int]] = []  # for how long, before which sample
+
+    def hold(self, us: float) -> None:
+        self.held.append((us, len(self.delays)))
 
     def device(self, step: Step, count: int, delay_us: float) -> Pending:
         self.delays.append(delay_us)
@@ -329,6 +333,15 @@ def test_device_samples_have_a_wall_companion_for_every_variant(tmp_path: Path) 
     assert clock.script.seen == [(name, 2) for name in "abba" + "ab"]
 
 
+def test_the_host_gets_ahead_before_a_blocks_first_sample_and_never_within_it(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 100.0)
+    sampler = Sampler(clock, "device", delays={"a": 100.0})  # type: ignore[arg-type]
+    prep = prepare(tmp_path, **named(clock.script, "a"))
+    for _ in range(2):
+        sampler.block(prep, ["a"] * 4, 1, [], lambda who, what: None)
+    assert clock.held == [(LEAD_US, 0), (LEAD_US, 4)]
+
+
 def test_a_rounds_first_block_alone_has_walls_beside_its_device_samples(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: {"a": 100.0, "b": 200.0}[name])
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
@@ -519,7 +532,7 @@ def test_a_step_that_raises_unprobed_ends_the_block(tmp_path: Path) -> None:
         block(clock, prep, "abba")
 
 
-@pytest.mark.parametrize(("probes", "most"), [((), 0), ((1,), 1)])  # the proof keeps the output that it looks at
+@pytest.mark.parametrize(("probes", "most"), [((), 0), ((0,), 1)])  # the proof keeps the output that it looks at
 def test_outputs_are_given_back_before_the_next_step(probes: tuple[int, ...], most: int, tmp_path: Path) -> None:
     clock, held = ScriptedCpu(lambda name, nth: 10.0), []
 

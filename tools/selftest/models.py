@@ -100,6 +100,8 @@ class Timing(Model):
     ratio: float
     seconds: float
     verdict: Verdict | None = Field(default=None, description="the harness' own; others give none")
+    rounds: list[float] = Field(default=[], description="log ratio of each of the harness' rounds")
+    late: int = Field(default=0, description="of its device samples, those that waited for the host all the same")
 
 
 class Others(Model):

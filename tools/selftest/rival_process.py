@@ -27,7 +27,7 @@ from common.python.roster import Roster, new_row
 from common.python.sampling import Sampler
 from common.python.session import Session
 from common.python.settings import Settings
-from common.python.statistics import compare, verdict
+from common.python.statistics import compare, round_log_ratios, verdict
 from common.python.telemetry import Monitor
 from common.python.worker import Worker
 from common.python.workload import Output, Step
@@ -129,7 +129,8 @@ def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, moni
     spent = sum(done.seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "samples"))
     return Timing(
         pair=pair.key, method="this harness", repeat=repeat, a_us=middle[a], b_us=middle[b], ratio=found.ratio,
-        seconds=spent, verdict=verdict(found),
+        seconds=spent, verdict=verdict(found), rounds=round_log_ratios(done.blocks, a, b, clock),
+        late=sum(block.late for block in done.blocks),
     )  # fmt: skip
 
 
