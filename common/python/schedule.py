@@ -10,6 +10,7 @@ CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 1.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
+FEW_S = 0.1  # that a few may take, however small the budget
 
 
 def fixed_plan(iterations: int | None) -> list[int] | None:
@@ -26,13 +27,13 @@ def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
     return None if plan is None else math.ceil((warmup or 0) / len(plan))
 
 
-def blocks_in_round(budget_s: float, block_s: float, warm_s: float) -> int:
+def blocks_in_round(budget_s: float, block_s: float) -> int:
     """As many as fit into a round's share of the sampling budget, at least one.
 
-    A few there are also where that share is small, as long as they take no longer than twice the round's warm-up: one
-    block in a round that warmed up for ten would spend the time on everything but samples.
+    A few there are also where that share is small, as long as they take no longer than FEW_S: one block in a round that
+    prepared and warmed up for ten would spend the time on everything but samples.
     """
-    share_s = max(budget_s / ROUNDS, min(FEW_BLOCKS * block_s, 2 * warm_s))
+    share_s = max(budget_s / ROUNDS, min(FEW_BLOCKS * block_s, FEW_S))
     return max(1, min(MOST_BLOCKS, int(share_s / max(block_s, 1e-6))))
 
 

@@ -171,21 +171,20 @@ class Session:
         if self.roster.nothing_left():
             return False
         self.settings.reserve.halt()
-        names, warmed_s = self._partakers(everybody), self.result.seconds.get("warm-up", 0.0)
+        names = self._partakers(everybody)
         with self._phase("warm-up"):
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
             limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else LATER_WARM_S
             count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
-        warmed_s = self.result.seconds["warm-up"] - warmed_s
         with self._phase("samples"):
             done, total = 0, blocks or 1
             while done < total and not self.roster.nothing_left():
                 took = self._block(index, names, done, total)
                 done += 1
                 if blocks is None and done == 1:
-                    total = blocks_in_round(self.settings.budget_s, took, warmed_s)
+                    total = blocks_in_round(self.settings.budget_s, took)
         self.settings.reserve.go_on()
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
         if index == 0:
@@ -193,7 +192,7 @@ class Session:
         return not self.roster.nothing_left()
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        names = [name for name in names if name in self.roster.active()]
+        names = [name for name in names if name in self.roster.active() and (name != CONTROL or done % 2 == 0)]
         order = self.rng.sample(names, len(names))
         order += reversed(order)
         due = [probe for probe in self.probes if probe[0] == index and int(probe[1] * total) <= done]

@@ -553,6 +553,17 @@ def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_ha
     assert 1 < max(later) <= 4, blocks
 
 
+def test_the_control_is_in_every_other_block_of_a_round_and_in_its_first(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    assert tree.run("ch01:a", iterations=48).pairs[0].status == "measured"
+    blocks, control = tree.result("ch01:a").blocks, list[list[bool]]()
+    for index in range(8):
+        names = [[sample.variant for sample in block.samples] for block in blocks if block.round == index]
+        assert all(each.count("optimized_a") == 2 for each in names)
+        control.append([CONTROL in each for each in names])
+    assert control == [[True, False, True]] * 8
+
+
 def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     noted = f"lambda a: (open({str(asked)!r}, 'a').write(f'{{len(a)}} '), a * 2)[1]"

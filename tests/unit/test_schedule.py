@@ -30,18 +30,17 @@ def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:
 
 
 def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hundreds() -> None:
-    assert blocks_in_round(budget_s=4.0, block_s=0.1, warm_s=0.0) == 5
-    assert blocks_in_round(budget_s=4.0, block_s=3.0, warm_s=0.0) == 1
-    assert blocks_in_round(budget_s=4.0, block_s=1e-4, warm_s=0.0) == 32
-    assert blocks_in_round(budget_s=4.0, block_s=0.0, warm_s=0.0) == 32
+    assert blocks_in_round(budget_s=4.0, block_s=0.1) == 5
+    assert blocks_in_round(budget_s=4.0, block_s=3.0) == 1
+    assert blocks_in_round(budget_s=4.0, block_s=1e-4) == 32
+    assert blocks_in_round(budget_s=4.0, block_s=0.0) == 32
 
 
-@pytest.mark.parametrize(("warm_s", "blocks"), [(0.0, 1), (0.005, 1), (0.0125, 2), (0.05, 4), (9.0, 4)])
-def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_twice_its_warm_up(
-    warm_s: float, blocks: int
+@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 6), (0.01, 4), (0.025, 4), (0.03, 3), (0.06, 1), (0.2, 1)])
+def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_tenth_of_a_second(
+    block_s: float, blocks: int
 ) -> None:
-    assert blocks_in_round(budget_s=0.05, block_s=0.01, warm_s=warm_s) == blocks
-    assert blocks_in_round(budget_s=4.0, block_s=0.1, warm_s=warm_s) == 5
+    assert blocks_in_round(budget_s=0.05, block_s=block_s) == blocks
 
 
 @pytest.mark.parametrize(

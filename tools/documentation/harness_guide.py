@@ -51,8 +51,9 @@ CONSTANTS = (  # module, name, what it decides
     (
         "schedule",
         "FEW_BLOCKS",
-        "a round's blocks, where its warm-up took half as long, whatever its share of the budget",
+        "a round's blocks, where they take no longer than `FEW_S`, whatever its share of the budget",
     ),
+    ("schedule", "FEW_S", "seconds that these few may take"),
     ("settings", "ROOM_BYTES", "bytes free on each GPU with which a pair's ranks start while the last one's end"),
     ("session", "TRIALS", "proofs of each variant before timing, at each size"),
     ("session", "ENOUGH_S", "seconds of these, at each size, after which no further one is begun"),
