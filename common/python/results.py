@@ -88,7 +88,9 @@ class Block(Model):
     round: int
     steps: int = Field(description="back-to-back steps in one sample")
     samples: list[Sample]
-    walls: list[Sample] = Field(default=[], description="end-to-end companions of device samples, outside the headline")
+    walls: list[Sample] = Field(
+        default=[], description="end-to-end companions of a round's first device samples, outside the headline"
+    )
     telemetry: Telemetry | None = Field(default=None, description="of several GPUs, the worst of each reading")
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")

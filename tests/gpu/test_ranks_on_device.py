@@ -34,9 +34,13 @@ def run(root: Path, target: str, folder: Path, **options: object) -> PairResult:
 def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(tmp_path: Path) -> None:
     result = run(FAULTS, "ch02:healthy", tmp_path)
     assert (result.status, result.reason) == ("measured", None)
+    walled = set[int]()
     for block in result.blocks:
         assert all(sample.device_us and sample.device_us > 0 for sample in block.samples)
+        names = {sample.variant for sample in block.samples}
+        assert {wall.variant for wall in block.walls} == (names if block.round not in walled else set())
         assert all(sample.wall_us and sample.wall_us > 0 for sample in block.walls)
+        walled.add(block.round)
         assert len(block.gpus) == 2
     for variant in result.variants:
         assert variant.why is not None
