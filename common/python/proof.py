@@ -27,7 +27,7 @@ from common.python.results import BEFORE, WHILE, Proof
 from common.python.verification import Rejected, compare, leaves, poison, same, teeth
 from common.python.workload import Inputs, Output, Step
 
-STALE_WRITE_S = 0.005  # a thread that outlives its step has this long to be seen writing
+STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
 Call = Callable[[Step], Output]
 
 

@@ -21,6 +21,7 @@ from common.python.schedule import (
     beside_s,
     blocks_in_round,
     fixed_plan,
+    has_control,
     out_of_time,
     warm_passes,
 )
@@ -31,7 +32,7 @@ from common.python.worker import Worker, WorkerError
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM, LATER_WARM_S = 0.15, 0.05  # budgets of warming up before the first round, and seconds before each later one
 TRIALS = 3  # proofs before timing
-ENOUGH_S = 0.25  # of them at a size, after which none is begun: each round will prove it again
+ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
@@ -116,7 +117,7 @@ class Session:
             share = self._living(share)
             if share and not self.roster.nothing_left():
                 self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, TRIALS, self._enough_s())
+                self._prove(self._living(share), BEFORE, TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":
@@ -165,8 +166,9 @@ class Session:
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             self.settings.reserve.go_on()
+            enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
-                self._prove(share, BEFORE, TRIALS, self._enough_s())
+                self._prove(share, BEFORE, TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
         if self.roster.nothing_left():
             return False
@@ -192,7 +194,8 @@ class Session:
         return not self.roster.nothing_left()
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        names = [name for name in names if name in self.roster.active() and (name != CONTROL or done % 2 == 0)]
+        controlled = has_control(done, self.result.clock)
+        names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
         order = self.rng.sample(names, len(names))
         order += reversed(order)
         due = [probe for probe in self.probes if probe[0] == index and int(probe[1] * total) <= done]
@@ -229,9 +232,6 @@ class Session:
         late = out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
         rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
         return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
-
-    def _enough_s(self) -> float | None:
-        return None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
 
     def _partakers(self, everybody: bool) -> list[str]:
         """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""

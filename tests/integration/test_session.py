@@ -538,7 +538,7 @@ def test_what_is_long_to_prove_is_proven_less_often_before_timing_but_where_runs
     assert tree.run("ch01:a", reproducible=reproducible).pairs[0].status == "measured"
     for variant in tree.result("ch01:a").variants:
         proofs = [(proof.size, proof.when) for proof in variant.proofs]
-        assert (proofs.count(("test", "before timing")), proofs.count(("cpu", "before timing"))) == (trials, trials)
+        assert (proofs.count(("test", "before timing")), proofs.count(("cpu", "before timing"))) == (3, trials)
 
 
 def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_has_warmed_up_for_longer(
@@ -553,7 +553,7 @@ def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_ha
     assert 1 < max(later) <= 4, blocks
 
 
-def test_the_control_is_in_every_other_block_of_a_round_and_in_its_first(tree: Tree) -> None:
+def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:
     tree.pair("ch01:a")
     assert tree.run("ch01:a", iterations=48).pairs[0].status == "measured"
     blocks, control = tree.result("ch01:a").blocks, list[list[bool]]()
@@ -561,7 +561,7 @@ def test_the_control_is_in_every_other_block_of_a_round_and_in_its_first(tree: T
         names = [[sample.variant for sample in block.samples] for block in blocks if block.round == index]
         assert all(each.count("optimized_a") == 2 for each in names)
         control.append([CONTROL in each for each in names])
-    assert control == [[True, False, True]] * 8
+    assert control == [[True] * 3] * 8
 
 
 def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.python.schedule import blocks_in_round, fixed_plan, out_of_time, warm_passes
+from common.python.schedule import blocks_in_round, fixed_plan, has_control, out_of_time, warm_passes
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
     iterations: int | None, plan: list[int] | None
 ) -> None:
     assert fixed_plan(iterations) == plan
+
+
+def test_the_control_is_in_a_rounds_first_block_and_on_the_devices_clock_in_every_other() -> None:
+    assert [has_control(index, "device") for index in range(5)] == [True, False, True, False, True]
+    assert all(has_control(index, "end_to_end") for index in range(5))
 
 
 def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:

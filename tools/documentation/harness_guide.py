@@ -56,7 +56,7 @@ CONSTANTS = (  # module, name, what it decides
     ("schedule", "FEW_S", "seconds that these few may take"),
     ("settings", "ROOM_BYTES", "bytes free on each GPU with which a pair's ranks start while the last one's end"),
     ("session", "TRIALS", "proofs of each variant before timing, at each size"),
-    ("session", "ENOUGH_S", "seconds of these, at each size, after which no further one is begun"),
+    ("session", "ENOUGH_S", "seconds of these, at the size that is timed, after which no further one is begun"),
     ("session", "PROBES", "samples of each variant that are proven while they are timed"),
     ("session", "FIRST_WARM", "sampling budgets of warm-up at most, in the first round"),
     ("session", "LATER_WARM_S", "seconds of warm-up at most, in each later round"),
