@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from common.python.reserve import Reserve
 from common.python.results import PairResult
+from common.python.schedule import FEWEST_ROUNDS
 from common.python.worker import Worker
 from tools.cli.benchmark_cli import app
 from tools.selftest import sessions
@@ -119,6 +120,12 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree, monkeypatch
 
     others = read(folder, "others", Others)
     assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange", "host loop"}
+    for timing in others.timings:
+        if timing.method == "this harness":
+            assert len(timing.rounds) >= FEWEST_ROUNDS
+            assert sum(timing.rounds) / len(timing.rounds) == pytest.approx(math.log(timing.ratio))
+        else:
+            assert timing.rounds == []
     assert others.skipped == {"triton do_bench": "it times GPUs only"}
 
     cheats = read(folder, "cheats", Cheats)
