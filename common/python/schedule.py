@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping
 
-from common.python.results import ClockName
-
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
@@ -39,7 +37,7 @@ def blocks_in_round(budget_s: float, block_s: float) -> int:
     return max(1, min(MOST_BLOCKS, int(share_s / max(block_s, 1e-6))))
 
 
-def has_control(index: int, clock: ClockName | None) -> bool:
+def has_control(index: int, clock: str | None) -> bool:
     """Whether the block of this index in its round times the control: on the device's clock every other one does.
 
     End to end each does: there blocks are left out while the host is slow, and a round's only one with a control may be
