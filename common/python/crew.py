@@ -161,8 +161,8 @@ class TurnCrew(Crew):
         return float(self.first("start_clock"))
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Every turn warms up by itself, one step a sample: what fills the memory is not short."""
-        self._warm = {"limit_s": limit_s, "passes": passes}
+        """Every turn warms up as the first one does, one step a sample: what fills the memory is not short."""
+        self._warm = self._warm or {"limit_s": limit_s, "passes": passes}
         return 1
 
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:

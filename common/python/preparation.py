@@ -222,8 +222,13 @@ class Preparation:
 
 
 def free() -> None:
-    """Give back what earlier rounds held, so that the next ones' buffers land elsewhere."""
+    """Give back what earlier rounds held, so that the next ones' buffers land elsewhere.
+
+    What is left is no variant's, so later collections need not look at it again: what compiled a variant leaves objects
+    behind that took 15 to 45 ms to scan on an H200's host, once for each variant of each round.
+    """
     gc.collect()
+    gc.freeze()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

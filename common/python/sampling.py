@@ -19,7 +19,6 @@ from common.python.statistics import trend
 from common.python.workload import Output, Step
 
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
-LATER_WINDOW = 1  # the same in later rounds, where only memory is new
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -53,7 +52,6 @@ class Sampler:
     hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
     retaken: int = 0
-    window: int = WINDOW  # of the next warm-up
     walled: bool = False  # whether this round's device samples have had walls beside them
 
     def on_device(self) -> bool:
@@ -62,6 +60,7 @@ class Sampler:
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
         """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
 
+        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new.
         `passes`, where it is given, fixes how often each variant runs instead.
         """
         started, self.walled = time.perf_counter(), False
@@ -76,10 +75,9 @@ class Sampler:
         if prep.ranks.either(time.perf_counter() - started > limit_s):
             return self._steps(prep, first)
         earlier: dict[str, list[float]] = {}
-        window, self.window = self.window, LATER_WINDOW
         while True:
             times: dict[str, list[float]] = {name: [] for name in names}
-            for _ in range(window):
+            for _ in range(WINDOW):
                 for name in names:
                     at(name, "warm-up")
                     times[name].append(self._headline_us(prep, name))

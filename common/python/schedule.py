@@ -1,7 +1,7 @@
 """How much a session measures: rounds, blocks in each, and when it is enough. Times in seconds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
@@ -10,7 +10,7 @@ CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 1.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
-FEW_S = 0.1  # that a few may take, however small the budget
+FEW_S = 0.05  # that a few may take, however small the budget
 
 
 def fixed_plan(iterations: int | None) -> list[int] | None:
@@ -27,23 +27,28 @@ def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
     return None if plan is None else math.ceil((warmup or 0) / len(plan))
 
 
-def blocks_in_round(budget_s: float, block_s: float) -> int:
-    """As many as fit into a round's share of the sampling budget, at least one.
+def blocks_in_round(budget_s: float, first_s: float, later_s: float) -> int:
+    """As many as fit into a round's share of the sampling budget, at least one; the first also has control and walls.
 
     A few there are also where that share is small, as long as they take no longer than FEW_S: one block in a round that
     prepared and warmed up for ten would spend the time on everything but samples.
     """
-    share_s = max(budget_s / ROUNDS, min(FEW_BLOCKS * block_s, FEW_S))
-    return max(1, min(MOST_BLOCKS, int(share_s / max(block_s, 1e-6))))
+    share_s = max(budget_s / ROUNDS, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))
+    return max(1, min(MOST_BLOCKS, 1 + int((share_s - first_s) / max(later_s, 1e-6))))
+
+
+def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:
+    """Those of the probes, each a round and how far into it, that are to be made in its block of the index `done`."""
+    return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
 
 
 def has_control(index: int, clock: str | None) -> bool:
-    """Whether the block of this index in its round times the control: on the device's clock every other one does.
+    """Whether the block of this index in its round times the control: on the device's clock the first one does.
 
     End to end each does: there blocks are left out while the host is slow, and a round's only one with a control may be
     one of them.
     """
-    return clock != "device" or index % 2 == 0
+    return clock != "device" or index == 0
 
 
 def beside_s(seconds: Mapping[str, float]) -> float:

@@ -8,29 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.python import schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
 from common.python.opening import compiles
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
-from common.python.schedule import (
-    CLOSING,
-    FEWEST_ROUNDS,
-    MOST_ROUNDS,
-    beside_s,
-    blocks_in_round,
-    fixed_plan,
-    has_control,
-    out_of_time,
-    warm_passes,
-)
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM, LATER_WARM_S = 0.15, 0.05  # budgets of warming up before the first round, and seconds before each later one
+FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
 TRIALS = 3  # proofs before timing
 ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
@@ -49,6 +39,7 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)
     probes: list[tuple[int, float]] = field(default_factory=list)  # the round, and where in it
     count: int = 1  # steps in a sample
+    usual: int = schedule.FEW_BLOCKS  # blocks of a round, until its first one tells
     opened_s: float = 0.0  # spent beside sampling until the first round had ended
     plan: list[int] | None = None  # blocks of each round, where their number was asked for
     slow: set[str] = field(default_factory=set)
@@ -61,7 +52,7 @@ class Session:
         """
         self.deadline = min(time.monotonic() + self.settings.time_limit_s, self.settings.suite_deadline)
         self.rng.seed(self.settings.seed)
-        self.plan, self.result.seed = fixed_plan(self.settings.iterations), self.settings.seed
+        self.plan, self.result.seed = schedule.fixed_plan(self.settings.iterations), self.settings.seed
         try:
             with self._phase("start"):
                 self._open()
@@ -135,10 +126,10 @@ class Session:
             self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
             return
         plan = self.plan
-        rounds = len(plan) if plan else FEWEST_ROUNDS
+        rounds = len(plan) if plan else schedule.FEWEST_ROUNDS
         self.probes = [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
         self.dtypes, index, closing = [], 0, 0
-        while index < (len(plan) if plan else MOST_ROUNDS):
+        while index < (len(plan) if plan else schedule.MOST_ROUNDS):
             everybody = plan is not None or closing > 0 or not self.slow
             if not self._round(index, plan[index] if plan else None, everybody):
                 return
@@ -146,7 +137,11 @@ class Session:
             self.settings.progress("round", judge(self.result, self.settings.peaks))
             if plan is None and (closing == 1 or not self.slow) and self._enough(index):
                 break
-            closing = max(closing - 1, 1) if closing else CLOSING * (plan is None and self._enough(index + CLOSING))
+            closing = (
+                max(closing - 1, 1)
+                if closing
+                else schedule.CLOSING * (plan is None and self._enough(index + schedule.CLOSING))
+            )
         self.settings.reserve.halt()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
@@ -177,30 +172,36 @@ class Session:
         with self._phase("warm-up"):
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
-            limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else LATER_WARM_S
-            count = self._crew.warm(names, limit_s, warm_passes(self.plan, self.settings.warmup))
+            limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else 0.0
+            count = self._crew.warm(names, limit_s, schedule.warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
         with self._phase("samples"):
-            done, total = 0, blocks or 1
-            while done < total and not self.roster.nothing_left():
+            done, total = 0, blocks or self.usual
+            while (done < total or schedule.due(self.probes, index, done, total)) and not self.roster.nothing_left():
                 took = self._block(index, names, done, total)
                 done += 1
                 if blocks is None and done == 1:
-                    total = blocks_in_round(self.settings.budget_s, took)
+                    total = self.usual = schedule.blocks_in_round(self.settings.budget_s, took, self._later_s(took))
         self.settings.reserve.go_on()
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
         if index == 0:
-            self.opened_s = beside_s(self.result.seconds)
+            self.opened_s = schedule.beside_s(self.result.seconds)
         return not self.roster.nothing_left()
 
+    def _later_s(self, took: float) -> float:
+        """What each later block of a round will take, by its first, which has walls and may be alone with a control."""
+        first = self.result.blocks[-1]
+        again = [s for s in first.samples if s.variant != CONTROL or schedule.has_control(1, self.result.clock)]
+        return took * len(again) / (len(first.samples) + len(first.walls) or 1)
+
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        controlled = has_control(done, self.result.clock)
+        controlled = schedule.has_control(done, self.result.clock)
         names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
         order = self.rng.sample(names, len(names))
         order += reversed(order)
-        due = [probe for probe in self.probes if probe[0] == index and int(probe[1] * total) <= done]
-        self.probes = [probe for probe in self.probes if probe not in due]
-        probes = [order.index(name) for name in _proven(names)] if due else []
+        probed = schedule.due(self.probes, index, done, total)
+        self.probes = [probe for probe in self.probes if probe not in probed]
+        probes = [order.index(name) for name in _proven(names)] if probed else []
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")
@@ -229,7 +230,7 @@ class Session:
         return took
 
     def _enough(self, rounds: int) -> bool:
-        late = out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
+        late = schedule.out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
         rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
         return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
 

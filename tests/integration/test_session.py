@@ -2,14 +2,17 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
 from common.python import session
+from common.python.crew import Crew
 from common.python.cuda import find_nvcc
 from common.python.results import PairResult
 from common.python.roster import CONTROL
+from common.python.session import PROBES
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
 # A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
@@ -551,6 +554,29 @@ def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_ha
     later = [count for index, count in blocks.items() if index > 0]
     assert len(later) >= 2
     assert 1 < max(later) <= 4, blocks
+
+
+def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, block = list[bool](), Crew.block
+
+    def noted(crew: Crew, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
+        asked.append(bool(probes))
+        return block(crew, order, count, probes)
+
+    monkeypatch.setattr(Crew, "block", noted)
+    slow = doing("import time; time.sleep(0.001)")
+    tree.pair("ch01:a", slow, optimized=slow)
+    places = list[int]()
+    for seed in range(3):
+        asked.clear()
+        assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1, seed=seed).pairs[0].status == "measured"
+        rounds = [block.round for block in tree.result("ch01:a").blocks]
+        found = [rounds[:index].count(rounds[index]) for index, probed in enumerate(asked) if probed]
+        assert 1 <= len(found) <= PROBES
+        places += found
+    assert max(places) > 0, "none but the first block of a round was ever proven"
 
 
 def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:

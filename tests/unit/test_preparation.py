@@ -399,6 +399,33 @@ def test_freeing_gives_back_what_only_a_cycle_holds() -> None:
     assert tensor() is None
 
 
+def test_what_outlives_a_round_is_not_looked_at_again_when_garbage_is_collected() -> None:
+    before = gc.get_freeze_count()
+    outlives = [[index] for index in range(10_000)]
+    free()
+    assert gc.get_freeze_count() >= before + len(outlives)
+
+
+def test_what_a_variant_leaves_in_a_cycle_is_given_back_by_the_next_round(prepared: Prepares) -> None:
+    left: list[weakref.ref[Tensor]] = []
+
+    def cyclic(x: Tensor, w: Tensor) -> Step:
+        holder: dict[str, Any] = {"out": x @ w}
+        holder["self"] = holder
+        left.append(weakref.ref(holder["out"]))
+
+        def step() -> Tensor:
+            return torch.matmul(x, w, out=holder["out"])
+
+        return step
+
+    prep = prepared(workload(), a=cyclic)
+    del prep
+    kept = prepared(workload(), a=cyclic)
+    assert list(kept.variants) == ["a"]
+    assert [tensor() is None for tensor in left] == [True, False]
+
+
 def test_files_are_on_the_disk_before_they_are_evicted_and_a_pair_without_any_does_not_wait(
     prepared: Prepares, monkeypatch: pytest.MonkeyPatch
 ) -> None:

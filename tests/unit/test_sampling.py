@@ -19,7 +19,7 @@ from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
-from common.python.sampling import LATER_WINDOW, LEAD_US, MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
+from common.python.sampling import LEAD_US, MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
@@ -152,26 +152,9 @@ def test_warm_up_ends_when_two_windows_agree(warm: Warm) -> None:
     assert warm(lambda name, nth: 200.0) == (1, 1 + 2 * WINDOW)
 
 
-def test_later_warm_ups_take_shorter_windows(tmp_path: Path) -> None:
-    clock = ScriptedCpu(lambda name, nth: 200.0)
-    prep = prepare(tmp_path, **named(clock.script, "a"))
-    sampler, taken = Sampler(clock, "end_to_end"), []
-    for _ in range(3):
-        seen = len(clock.script.seen)
-        sampler.warm(prep, ["a"], 3.0, lambda who, what: None)
-        taken.append(len(clock.script.seen) - seen)
-    assert taken == [1 + 2 * WINDOW, 1 + 2 * LATER_WINDOW, 1 + 2 * LATER_WINDOW]
-
-
-def test_a_later_warm_up_goes_on_while_the_times_still_fall(tmp_path: Path) -> None:
-    cold = 1 + 2 * WINDOW  # samples of the first one; the second falls over three of its windows
-    clock = ScriptedCpu(lambda name, nth: 200.0 if not cold < nth <= cold + 3 * LATER_WINDOW else 900.0 - 10 * nth)
-    prep = prepare(tmp_path, **named(clock.script, "a"))
-    sampler = Sampler(clock, "end_to_end")
-    for _ in range(2):
-        seen = len(clock.script.seen)
-        sampler.warm(prep, ["a"], 3.0, lambda who, what: None)
-    assert len(clock.script.seen) - seen == 1 + 5 * LATER_WINDOW
+@pytest.mark.parametrize("times", [lambda name, nth: 200.0, lambda name, nth: 900.0 - 10 * nth])
+def test_without_time_to_warm_up_each_variant_runs_once(warm: Warm, times: Times) -> None:
+    assert warm(times, limit_s=0.0) == (1, 1)
 
 
 def test_warm_up_goes_on_while_the_times_still_fall(warm: Warm) -> None:

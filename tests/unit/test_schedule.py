@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.python.schedule import blocks_in_round, fixed_plan, has_control, out_of_time, warm_passes
+from common.python.schedule import blocks_in_round, due, fixed_plan, has_control, out_of_time, warm_passes
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
     assert fixed_plan(iterations) == plan
 
 
-def test_the_control_is_in_a_rounds_first_block_and_on_the_devices_clock_in_every_other() -> None:
-    assert [has_control(index, "device") for index in range(5)] == [True, False, True, False, True]
+def test_the_control_is_in_a_rounds_first_block_and_on_the_devices_clock_in_no_other() -> None:
+    assert [has_control(index, "device") for index in range(4)] == [True, False, False, False]
     assert all(has_control(index, "end_to_end") for index in range(5))
 
 
@@ -35,17 +35,32 @@ def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:
 
 
 def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hundreds() -> None:
-    assert blocks_in_round(budget_s=4.0, block_s=0.1) == 5
-    assert blocks_in_round(budget_s=4.0, block_s=3.0) == 1
-    assert blocks_in_round(budget_s=4.0, block_s=1e-4) == 32
-    assert blocks_in_round(budget_s=4.0, block_s=0.0) == 32
+    assert blocks_in_round(budget_s=4.0, first_s=0.1, later_s=0.1) == 5
+    assert blocks_in_round(budget_s=4.0, first_s=3.0, later_s=3.0) == 1
+    assert blocks_in_round(budget_s=4.0, first_s=1e-4, later_s=1e-4) == 32
+    assert blocks_in_round(budget_s=4.0, first_s=0.0, later_s=0.0) == 32
 
 
-@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 6), (0.01, 4), (0.025, 4), (0.03, 3), (0.06, 1), (0.2, 1)])
-def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_tenth_of_a_second(
+def test_what_a_rounds_first_block_holds_beside_the_others_is_not_expected_of_them() -> None:
+    assert blocks_in_round(budget_s=4.0, first_s=0.25, later_s=0.1) == 3
+    assert blocks_in_round(budget_s=4.0, first_s=0.45, later_s=0.1) == 1
+    assert blocks_in_round(budget_s=4.0, first_s=0.6, later_s=0.1) == 1
+
+
+@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 6), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
+def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_twentieth_of_a_second(
     block_s: float, blocks: int
 ) -> None:
-    assert blocks_in_round(budget_s=0.05, block_s=block_s) == blocks
+    assert blocks_in_round(budget_s=0.05, first_s=block_s, later_s=block_s) == blocks
+
+
+def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_next_that_there_is() -> None:
+    probes = [(1, 0.0), (1, 0.6), (2, 0.0)]
+    assert due(probes, 0, 3, 4) == []
+    assert due(probes, 1, 0, 4) == [(1, 0.0)]
+    assert due(probes, 1, 1, 4) == [(1, 0.0)]
+    assert due(probes, 1, 2, 4) == [(1, 0.0), (1, 0.6)]
+    assert due(probes, 1, 1, 1) == [(1, 0.0), (1, 0.6)]
 
 
 @pytest.mark.parametrize(

@@ -221,9 +221,27 @@ def test_preparing_counts_for_every_method(monkeypatch: pytest.MonkeyPatch) -> N
 
     worker: Any = SimpleNamespace(prepare=prepare, prep=SimpleNamespace(variants=steps))
     of: Any = pair("ch01:a", "baseline", "optimized")
-    found = rival_process.by_rival(worker, of, "cpu", "m", method, 0, 1.0)
+    found = rival_process.by_rival(worker, of, "cpu", rival_process.Rival("m", method), 0, 1.0)
     assert given == [pytest.approx(0.4, abs=0.05)] * 2
     assert found.seconds >= 0.2
+
+
+def test_what_a_method_takes_beyond_what_it_is_asked_for_is_taken_off_the_next_time() -> None:
+    from tools.selftest import rival_process  # which imports torch
+
+    given: list[float] = []
+    beyond = iter([0.2, 0.2, 0.1, 0.1, 0.3, 0.3, 0.1, 0.1])
+
+    def method(step: Any, seconds: float) -> float:
+        given.append(seconds)
+        time.sleep(seconds + next(beyond))
+        return 1.0
+
+    rival = rival_process.Rival("m", method)
+    for done in range(4):
+        rival.compare([lambda: (), lambda: ()], 0.5, done)
+    asked = [0.25, 0.05, 0.15, 0.15]  # half of what is left after the least so far: 0, 0.4, 0.2, 0.2 s
+    assert given == [pytest.approx(seconds, abs=0.03) for seconds in asked for _ in range(2)]
 
 
 def pair(key: str, *roles: str) -> SimpleNamespace:

@@ -189,7 +189,24 @@ def rivals() -> dict[str, Method]:
     return ON_GPU if torch.cuda.is_available() else ON_CPU
 
 
-def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, repeat: int, seconds: float) -> Timing:
+@dataclass
+class Rival:
+    """A method on a pair, asked for as much less as it takes beyond what it is asked for, to warm up for one."""
+
+    name: str
+    method: Method
+    beyond_s: float = 0.0  # of one comparison, the least so far
+
+    def compare(self, steps: list[Step], seconds: float, done: int) -> tuple[float, float]:
+        """A, then B, in so many seconds; microseconds of each. `done` comparisons were made before."""
+        began, asked_s = time.perf_counter(), max(LEAST_S, (seconds - self.beyond_s) / 2)
+        a_us, b_us = (self.method(step, asked_s) for step in steps)
+        beyond_s = max(0.0, time.perf_counter() - began - 2 * asked_s)
+        self.beyond_s = min(self.beyond_s, beyond_s) if done else beyond_s
+        return a_us, b_us
+
+
+def by_rival(bench: Bench, pair: Pair, size: str, rival: Rival, repeat: int, seconds: float) -> Timing:
     """A, then B, on closures prepared anew, in as many seconds, with preparing, as the harness took."""
     a, b = (variant.name for variant in pair.variants)
     began = time.perf_counter()
@@ -197,10 +214,11 @@ def by_rival(bench: Bench, pair: Pair, size: str, name: str, method: Method, rep
     if failures or bench.prep is None:
         raise RuntimeError(next(iter(failures.values()), "nothing was prepared"))
     steps = [bench.prep.variants[side].step for side in (a, b)]
-    left_s = seconds - (time.perf_counter() - began)
-    a_us, b_us = (method(step, max(LEAST_S, left_s / 2)) for step in steps)
-    spent = time.perf_counter() - began
-    return Timing(pair=pair.key, method=name, repeat=repeat, a_us=a_us, b_us=b_us, ratio=a_us / b_us, seconds=spent)
+    a_us, b_us = rival.compare(steps, seconds - (time.perf_counter() - began), repeat)
+    return Timing(
+        pair=pair.key, method=rival.name, repeat=repeat, a_us=a_us, b_us=b_us, ratio=a_us / b_us,
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
 
 
 def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
@@ -209,6 +227,7 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     order = random.Random(spec["seed"])
     pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
+    every = {key: [Rival(name, method) for name, method in methods.items()] for key in pairs}
     until, lost = time.monotonic() + spec["seconds"], set[str]()
     for repeat in range(spec["repeats"]):
         for key, pair in pairs.items():
@@ -219,9 +238,8 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
             try:
                 ours = by_harness(spec, bench, pair, repeat, monitor)
                 write(ours.model_dump())
-                for name in order.sample(list(methods), len(methods)):
-                    found = by_rival(bench, pair, spec["size"], name, methods[name], repeat, ours.seconds)
-                    write(found.model_dump())
+                for rival in order.sample(every[key], len(methods)):
+                    write(by_rival(bench, pair, spec["size"], rival, repeat, ours.seconds).model_dump())
             except Exception as error:  # a pair's own code may raise anything; the others go on
                 lost.add(key)
                 write({"failed": key, "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"})
