@@ -19,7 +19,7 @@ from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
-from common.python.sampling import LEAD_US, MOST_STEPS, SLACK_US, WINDOW, Sampler, settled
+from common.python.sampling import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WINDOW, Sampler, settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
@@ -347,10 +347,27 @@ def test_end_to_end_samples_carry_both_clocks_and_need_no_companions(tmp_path: P
 
 def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index not in (1, 2))
-    sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 11.0})
+    sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 10.0})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     assert sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None).late == 3
-    assert clock.delays == [10.0, 11.0, 11.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
+    assert clock.delays == [10.0, 15.0, 15.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
+
+
+@pytest.mark.parametrize(
+    ("own", "waited"),
+    [
+        ({"a": 40.0, "b": 90.0}, [90.0, 90.0]),  # by chance: the host hiccuped once during b
+        ({"a": 40.0, "b": 500.0}, [RESTED_US, 500.0]),  # b launches more
+        ({"a": 300.0, "b": 500.0}, [300.0, 500.0]),
+    ],
+)
+def test_no_variant_is_timed_after_less_rest_than_another(
+    own: dict[str, float], waited: list[float], tmp_path: Path
+) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0)
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    Sampler(clock, "device", delays=dict(own)).block(prep, list("ab"), 1, [], lambda who, what: None)
+    assert clock.delays == waited
 
 
 def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself(tmp_path: Path) -> None:

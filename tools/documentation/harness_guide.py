@@ -64,6 +64,7 @@ CONSTANTS = (  # module, name, what it decides
     ("sampling", "STEADY", "relative difference of two warm-up windows that counts as settled"),
     ("sampling", "FALLING", "two windows count as settled too, if their trend, in standard deviations, is above this"),
     ("sampling", "RISING", "and below this"),
+    ("sampling", "RESTED_US", "microseconds of delay up to which every variant waits as long as any other"),
     ("sampling", "SHORT_US", "microseconds below which a sample holds several steps"),
     ("sampling", "MOST_STEPS", "steps in a sample at most"),
     ("preparation", "PAD_BYTES", "bytes of the random pad that moves a round's buffers, at most"),
