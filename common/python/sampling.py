@@ -124,20 +124,23 @@ class Sampler:
 
     def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:
         assert isinstance(self.clock, GpuClock)
-        delay_us = self._delay_us(name)
+        delay_us = self._delay_us(name, count)
         pending = self.clock.device(step or prep.variants[name].step, count, delay_us)
         host_us = min(pending.host_us, count * self.hosts.get(name, math.inf))  # a step that waits sits out the delay
         if pending.late and delay_us < MOST_DELAYS * host_us:
             self.delays[name] = 1.5 * delay_us
         return pending
 
-    def _delay_us(self, name: str) -> float:
-        """As long as its host needs, and as long as any other variant's delay, up to RESTED_US.
+    def _delay_us(self, name: str, count: int) -> float:
+        """As long as the host needs for so many steps, and as long as for any other variant's, up to RESTED_US.
 
         A hiccup of the host makes a variant's delay longer for a whole session, and waiting takes time of what follows:
         on an H200, attention of 115 us was 0.3% slower after 90 us than after 60, 0.5% after 150 and 0.4% after 300.
         """
-        return max(self.delays[name], min(max(self.delays.values()), RESTED_US))
+        needed = dict(self.delays)
+        for one in needed.keys() & self.hosts.keys():
+            needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
+        return max(needed[name], min(max(needed.values()), RESTED_US))
 
     def block(self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At) -> BlockTaken:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""

@@ -370,6 +370,15 @@ def test_no_variant_is_timed_after_less_rest_than_another(
     assert clock.delays == waited
 
 
+def test_the_first_sample_of_many_steps_has_a_delay_for_as_many(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 2.0)
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")
+    count = sampler.warm(prep, ["a"], 0.0, lambda who, what: None)
+    assert count == 26
+    sampler.block(prep, ["a"] * 2, count, [], lambda who, what: None)
+    assert clock.delays == [1.5 * 26 * 4.0 + SLACK_US] * 2  # each step takes the host 4 us
+
+
 def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself(tmp_path: Path) -> None:
     class Waiting(ScriptedGpu):
         def device(self, step: Step, count: int, delay_us: float) -> Pending:

@@ -64,13 +64,13 @@ FULL = Form(
     suite_pairs=20,
     suite_passes=5,
     seconds={
-        "aa": 225.0,
+        "aa": 180.0,
         "truth": 125.0,
-        "drift": 90.0,
-        "others": 340.0,
-        "cheats": 60.0,
+        "drift": 60.0,
+        "others": 330.0,
+        "cheats": 90.0,
         "cost": 190.0,
-        "repeat": 170.0,
+        "repeat": 185.0,
     },
 )
 FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}
