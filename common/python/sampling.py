@@ -27,7 +27,7 @@ At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
 MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
 SLACK_US = 20.0  # of the delay beyond the host's own time
-RESTED_US = 200.0  # of delay, beyond which a kernel runs no slower for having waited longer
+RESTED_US = 200.0  # of delay, beyond which a longer one slows the kernel that follows no further
 LEAD_US = 200.0  # before a block's first device sample, which has none in front of it to be enqueued behind
 
 
@@ -134,8 +134,8 @@ class Sampler:
     def _delay_us(self, name: str, count: int) -> float:
         """As long as the host needs for so many steps, and as long as for any other variant's, up to RESTED_US.
 
-        A hiccup of the host makes a variant's delay longer for a whole session, and waiting takes time of what follows:
-        on an H200, attention of 115 us was 0.3% slower after 90 us than after 60, 0.5% after 150 and 0.4% after 300.
+        A hiccup of the host makes a variant's delay longer for a whole session, and a kernel is slower behind a longer
+        one: on an H200, attention of 115 us by 0.3% behind 90 us instead of 60, by 0.5% behind 150, by 0.4% behind 300.
         """
         needed = dict(self.delays)
         for one in needed.keys() & self.hosts.keys():
