@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -577,6 +578,30 @@ def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(
         assert 1 <= len(found) <= PROBES
         places += found
     assert max(places) > 0, "none but the first block of a round was ever proven"
+
+
+def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, warm = list[float](), Crew.warm
+
+    def noted(crew: Crew, names: list[str], limit_s: float, passes: int | None) -> int:
+        limits.append(limit_s)
+        return warm(crew, names, limit_s, passes)
+
+    monkeypatch.setattr(Crew, "warm", noted)
+    tree.pair("ch01:a")
+    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1).pairs[0].status == "measured"
+    assert len(limits) >= 3
+    assert limits == [pytest.approx(0.1 * session.FIRST_WARM), *[0.0] * (len(limits) - 1)]
+
+
+@pytest.mark.parametrize(("clock", "later_s"), [("device", 0.4), ("end_to_end", 0.6)])
+def test_what_only_a_first_block_holds_is_not_expected_of_later_ones(clock: str, later_s: float) -> None:
+    samples = [SimpleNamespace(variant=name) for name in ("baseline_a", "optimized_a", CONTROL) * 2]
+    first = SimpleNamespace(samples=samples, walls=[None] * 3)
+    of: Any = SimpleNamespace(result=SimpleNamespace(blocks=[first], clock=clock))
+    assert session.Session._later_s(of, 0.9) == pytest.approx(later_s)
 
 
 def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:
