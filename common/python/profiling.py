@@ -36,25 +36,26 @@ def why(
     collective tells how long the device was busy: on the others it was busy with waiting as well. `isolated` says that
     the variant has this process to itself: then the memory that counts is what its allocator reserves.
     """
-    peak_bytes = _peak_reserved_bytes if isolated else _peak_bytes
-    peaks = {variant.name: peak_bytes(variant) if device.type == "cuda" else None for variant in variants}
+    peaks: dict[str, float | None] = {}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     with _no_advice(), profile(activities=activities) as profiler:
         for variant in variants:
             at(variant.name, "profile")
-            settle(device)
-            ranks.meet()
-            with record_function(f"{DONE}{variant.name}"):
-                with record_function(f"{STEP}{variant.name}"):
-                    variant.step()
+            with _peak(variant, device, isolated, peaks):
                 settle(device)
+                ranks.meet()
+                with record_function(f"{DONE}{variant.name}"):
+                    with record_function(f"{STEP}{variant.name}"):
+                        variant.step()
+                    settle(device)
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
     with _no_collections():
         events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
-        seen = {name: _read(events, name, device) for name in peaks}
-    busy_us = {name: ranks.least(seen[name].busy_us) for name in peaks}
-    return {n: seen[n].model_copy(update={"peak_bytes": peaks[n], "busy_us": busy_us[n]}) for n in peaks}
+        seen = {variant.name: _read(events, variant.name, device) for variant in variants}
+    for name, told in seen.items():
+        told.peak_bytes, told.busy_us = peaks.get(name), ranks.least(told.busy_us)
+    return seen
 
 
 @contextmanager
@@ -77,31 +78,26 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _peak_bytes(variant: Prepared) -> float | None:
-    """What stays between steps plus the most that one step adds; shared inputs and other variants do not count.
+@contextmanager
+def _peak(variant: Prepared, device: torch.device, isolated: bool, found: dict[str, float | None]) -> Iterator[None]:
+    """Note what stays between steps plus the most that the step inside adds; shared inputs and others do not count.
 
-    None where a variant gave back more than it took, such as workspaces that others had been using.
+    Of an isolated variant that is what the allocator reserves, from an empty cache on: all that other programs cannot
+    have. None on a CPU, and where a variant gave back more than it took, such as workspaces that others had been using.
     """
+    if device.type == "cpu":
+        yield
+        return
     gc.collect()
     variant.output = []
-    before = torch.cuda.memory_allocated()
+    holds, most, held = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, variant.held_bytes or 0.0
+    if isolated:
+        torch.cuda.empty_cache()
+        holds, most, held = torch.cuda.memory_reserved, torch.cuda.max_memory_reserved, max(held, 0.0)
+    before = holds()
     torch.cuda.reset_peak_memory_stats()
-    variant.step()
-    torch.cuda.synchronize()
-    held = variant.held_bytes or 0.0
-    return held + torch.cuda.max_memory_allocated() - before if held >= 0 else None
-
-
-def _peak_reserved_bytes(variant: Prepared) -> float:
-    """The same of what the allocator reserves, from an empty cache on: all that other programs cannot have."""
-    gc.collect()
-    variant.output = []
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
-    torch.cuda.reset_peak_memory_stats()
-    variant.step()
-    torch.cuda.synchronize()
-    return max(variant.held_bytes or 0.0, 0.0) + torch.cuda.max_memory_reserved() - before
+    yield
+    found[variant.name] = held + most() - before if held >= 0 else None
 
 
 def _read(events: list[Event], name: str, device: torch.device) -> Why:

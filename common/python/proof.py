@@ -122,6 +122,7 @@ def _try(
             return None, reason
         second = _seen(prep, variant, _again(prep, variant)) if trial.when != WHILE else []
         settle(prep.device)
+        returned = now_ns()
         dtypes = prep.dtypes or [leaf.dtype for leaf in first]
         comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
@@ -130,7 +131,7 @@ def _try(
         differs = bool(second) and not _same(second, first)
         if differs and (reason := compare(second, trial.expected, dtypes, prep.workload.tolerance).reason):
             return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
-        if linger and _still_written(prep, variant, second):
+        if linger and _still_written(prep, variant, second, returned):
             return comparison.error, "the output was still being written after the step had returned"
         poison([*first, *second])  # right answers in freed memory would suit a variant that does not write its own
         return comparison.error, None
@@ -197,7 +198,8 @@ def _changed(prep: Preparation, pristine: Inputs) -> str | None:
     return f"the step overwrote the input {names}, which is not in mutates" if changed else None
 
 
-def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor]) -> bool:
-    time.sleep(STALE_WRITE_S)
+def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: int) -> bool:
+    """Whether the output is another than what was `seen`, a while after the step had `returned`, in nanoseconds."""
+    time.sleep(max(0.0, STALE_WRITE_S - (now_ns() - returned) / 1e9))  # comparing has taken some of that time
     settle(prep.device)
     return not _same([leaf.detach().to(prep.device) for leaf in variant.output], seen)

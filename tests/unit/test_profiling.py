@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.python.preparation import Prepared
-from common.python.profiling import _read, why
+from common.python.profiling import _peak, _read, why
 from common.python.workload import Step
 
 CPU = torch.device("cpu")
@@ -64,6 +64,32 @@ def test_torch_neither_reads_the_events_a_second_time_nor_advises_to(
     found = why([prepared("a", lambda: x + 1)], torch.device("cpu"), tmp_path / "t.json", lambda who, what: None)
     assert "aten::add" in found["a"].top
     assert not [str(warning.message) for warning in recwarn]
+
+
+@pytest.mark.parametrize(
+    ("isolated", "held", "peak"),
+    [(False, 100.0, 150.0), (False, -8.0, None), (True, 100.0, 1600.0), (True, -8.0, 1500.0)],
+)
+def test_a_peak_is_what_stays_between_steps_and_the_most_that_the_profiled_step_adds(
+    isolated: bool, held: float, peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an isolated variant by what the allocator reserves, from an empty cache on."""
+    done = list[str]()
+    figures = {"memory_allocated": 20, "max_memory_allocated": 70, "memory_reserved": 500, "max_memory_reserved": 2000}
+    for name, figure in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda name=name, figure=figure: done.append(name) or figure)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: done.append("reset"))
+    variant = prepared("a", lambda: torch.ones(1))
+    variant.held_bytes, variant.output = held, [torch.ones(1)]
+    found: dict[str, float | None] = {}
+    with _peak(variant, torch.device("cuda"), isolated, found):
+        assert variant.output == [], "its last output is not in the way"
+        done.append("step")
+    assert found == {"a": peak}
+    kind = "reserved" if isolated else "allocated"
+    read = [f"max_memory_{kind}"] * (peak is not None)
+    assert done == ["empty"] * isolated + [f"memory_{kind}", "reset", "step", *read]
 
 
 def event(name: str, category: str, ts: float, dur: float, **args: int) -> dict[str, object]:

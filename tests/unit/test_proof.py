@@ -243,9 +243,28 @@ def test_a_thread_that_writes_after_the_step_has_returned_is_caught(
         "a": "the output was still being written after the step had returned",
         "b": None,
     }
-    assert waited == [proof.STALE_WRITE_S] * 2
+    assert len(waited) == 2
+    assert all(0.0 < seconds <= proof.STALE_WRITE_S for seconds in waited), "what comparing has taken counts"
     prove(prep, ["a", "b"], "while timing")
     assert len(waited) == 2, "nobody waits while timing"
+
+
+@pytest.mark.parametrize(("comparing_s", "waits_s"), [(0.0, 0.01), (0.004, 0.006), (0.02, 0.0)])
+def test_a_late_write_has_its_time_from_the_moment_at_which_the_step_returned(
+    comparing_s: float, waits_s: float, prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waited, compares = [0], list[float](), proof.compare
+
+    def slow(*given: Any) -> Any:
+        now[0] += round(comparing_s * 1e9)
+        return compares(*given)
+
+    prep = prepared(workload(), a=honest)
+    monkeypatch.setattr(proof, "now_ns", lambda: now[0])
+    monkeypatch.setattr(proof, "compare", slow)
+    monkeypatch.setattr(proof, "time", SimpleNamespace(sleep=waited.append))
+    assert reasons(prep) == {"a": None}
+    assert waited == [pytest.approx(waits_s)]
 
 
 def test_what_is_not_a_tensor_in_memory_is_refused(prepared: Prepares) -> None:
