@@ -294,3 +294,21 @@ def test_cost_by_itself_keeps_the_default_run_beside_the_quick_one(
     assert len(suites.cost(of, tmp_path, Passes()).passes) == 2
     assert [budget for _, budget in asked] == [suites.DEFAULT_S, suites.QUICK_S]
     assert [len(found.passes) for found in kept] == [1, 2]
+
+
+@pytest.mark.parametrize(("only", "forked_from_compilers"), [(["cost"], True), (["aa", "others"], False), ([], True)])
+def test_the_workers_of_suites_are_forked_from_what_a_run_forks_them_from(
+    only: list[Name], forked_from_compilers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each pair that compiles would import the compiler, 3 s on an H200's host, which a run's pairs do not."""
+    told: list[list[Any]] = []
+
+    def opened(root: Path, folder: Path, pairs: Any = ()) -> None:
+        told.append(list(pairs))
+        raise RuntimeError("that is all")
+
+    monkeypatch.setattr(experiments, "open_machine", opened)
+    monkeypatch.setattr(experiments, "find_pairs", lambda root: [root])
+    with pytest.raises(RuntimeError, match="that is all"):
+        experiments.open_selftest(tmp_path, tmp_path, only, QUICK, 1, lambda line: None)
+    assert told == [[tmp_path]] if forked_from_compilers else told == [[]]

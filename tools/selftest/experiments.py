@@ -11,6 +11,7 @@ from typing import Any
 
 from common.python import lock, manifest
 from common.python.cuda import nvcc_version
+from common.python.discovery import find_pairs
 from common.python.journal import write
 from common.python.opening import open_machine
 from common.python.peak_survey import peaks_for_run
@@ -130,7 +131,8 @@ def open_selftest(
     seed = random.randrange(2**31) if seed is None else seed
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
     folder.mkdir(parents=True)
-    machine, found = open_machine(root, folder)
+    suites = any(EXPERIMENTS[name].suites for name in only or NAMES)
+    machine, found = open_machine(root, folder, find_pairs(root) if suites else ())  # forked from what suites fork from
     claim(found.get("uuid"))
     gpu = found["device"] != "cpu"
     left_out: dict[str, str] = {}
