@@ -13,10 +13,9 @@ from common.python import environment
 from common.python.artifacts import Run
 from common.python.expectation_runs import blame, own_time, where_further
 from common.python.expectations import FEWEST_RUNS, Expectation, Time
-from common.python.judgement import headline_row
+from common.python.judgement import failed, headline_row
 from common.python.report import headline_spread, interval_text, memory_text, time_text, trusted
 from common.python.results import Interval, Manifest, PairResult, VariantResult
-from common.python.runner import failed
 from common.python.statistics import MARGIN
 from common.python.targets import parse
 from common.python.telemetry import MOST_PACE

@@ -9,11 +9,10 @@ from statistics import median
 from common.python import environment
 from common.python.artifacts import Run, read_model, read_run
 from common.python.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.judgement import headline_row
+from common.python.judgement import failed, headline_row
 from common.python.report import on_cpu
 from common.python.results import Interval, Manifest, PairResult, Summary
 from common.python.resume import changed, files_of
-from common.python.runner import failed
 from common.python.statistics import control_ok, interval, round_log_times
 
 PROVEN_GAINS = ("faster", "smaller")

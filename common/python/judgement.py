@@ -83,6 +83,13 @@ def headline_row(result: PairResult) -> VariantResult | None:
     return next(iter(sure or able[-1:] or own or rungs[-1:] or result.variants[:1]), None)
 
 
+def failed(result: PairResult) -> bool:
+    """Whether this row makes the suite fail: a pair or any variant of it that failed or is invalid."""
+    statuses = [result.status, *(row.status for row in result.variants)]
+    verdicts = [result.verdict, *(row.verdict for row in result.variants)]
+    return "failed" in statuses or "invalid" in verdicts
+
+
 def beyond_wall(block: Block, wall_s: float) -> str | None:
     """Why these times cannot be: the parent waited `wall_s` for the whole block, and they add up to more."""
     longest = [max(s.device_us or 0.0, s.wall_us or 0.0) for s in [*block.samples, *block.walls]]

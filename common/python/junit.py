@@ -2,10 +2,9 @@
 
 from xml.etree import ElementTree
 
-from common.python.judgement import headline_row
+from common.python.judgement import failed, headline_row
 from common.python.report import pair_line, rows
 from common.python.results import PairResult, Summary
-from common.python.runner import failed
 from common.python.text import clean, printable
 
 SKIPPED = ("unsupported", "built")

@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 
 from common.python import journal, lock, manifest, resume
@@ -20,23 +21,24 @@ from common.python.discovery import Pair, Variant, choose
 from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
-from common.python.launch import ONE_HOST, Launch
+from common.python.judgement import failed
 from common.python.leaving import Leaving
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.opening import open_machine
+from common.python.options import Options
 from common.python.peak_survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
-from common.python.schedule import BUDGET_S
 from common.python.session import Session
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
 from common.python.topology import topology_of
+from common.python.verified import Notes, RunNote
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
@@ -44,29 +46,6 @@ CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its r
 CLOSING_SHARE = 0.25  # at most
 REPORT_S = 0.04  # and for each pair in the report
 Show = Callable[[str, PairResult], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What `run` was asked for."""
-
-    targets: list[str]
-    root: Path
-    artifacts_dir: Path
-    size: str | None = None
-    iterations: int | None = None
-    warmup: int | None = None
-    timeout_multiplier: float = 1.0
-    suite_timeout: float | None = None
-    reproducible: bool = False
-    cold_start: bool = False
-    profile: bool = False
-    fail_fast: bool = False
-    resume: Path | None = None
-    seed: int | None = None
-    budget_s: float = BUDGET_S
-    lock_clocks: str | None = None
-    launch: Launch = ONE_HOST
 
 
 @dataclass
@@ -90,6 +69,11 @@ class Suite:
     scratch: Path = field(init=False)  # for temporary files, while it runs
     reserve: Reserve = NOBODY  # the worker of the next pair
     leaving: Leaving = field(default_factory=Leaving)  # that of the last one
+
+    @cached_property
+    def notes(self) -> Notes:
+        """On what was proven before."""
+        return Notes(self.options.root)
 
     def run(self) -> Summary:
         """Run what is missing. Raises OSError, naming the file, where a result cannot be written."""
@@ -160,13 +144,31 @@ class Suite:
         if ahead.pair != pair.key:  # files may have gone or come since then
             ahead.close()
         settings = replace(self._settings(pair), ahead=ahead, reserve=self.reserve)
+        note = self._note(pair, timed) if timed and not checked else None
+        if note and self.options.quick:
+            settings = replace(settings, proven=note.read())
         try:
             if self.options.launch.follows:
                 return follow(pair, result, settings)
-            return profile(Session(pair, Roster(result, timed, checked), settings, result).run(), pair, settings)
+            session = Session(pair, Roster(result, timed, checked), settings, result)
+            done = profile(session.run(), pair, settings)
+            if note and (session.roster.faults or not settings.proven):
+                note.write(sound=not session.roster.faults)
+            if settings.proven and done.blocks:
+                done.notes.append(f"proven at test size at {settings.proven}, as it is now, and not again: --quick")
+            return done
         finally:
             ahead.close()
             shutil.rmtree(settings.scratch, ignore_errors=True)
+
+    def _note(self, pair: Pair, timed: Sequence[Variant]) -> RunNote | None:
+        """The note that these variants, as they are, were proven on this device; None for files that are none."""
+        nvcc, names = self.manifest.versions.get("nvcc"), (variant.name for variant in timed)
+        here = (self.device, self.machine.driver, nvcc, *names)
+        try:
+            return self.notes.of_run(pair, map(str, here), self.options.artifacts_dir / "proven")
+        except (OSError, SyntaxError):  # which its session will tell of
+            return None
 
     def _opened(self, pair: Pair) -> tuple[PairResult, list[Variant], list[Variant]]:
         """Its row, whom to time and whom to prove only: nobody where the row is all that there is to it."""
@@ -263,7 +265,7 @@ def open_suite(
     sources += sorted((manifest.ROOT / "common").rglob("*.py")) + sorted((manifest.ROOT / "common").rglob("*.cuh"))
     links = topology_of([gpu.uuid for gpu in machine.gpus])
     about = manifest.collect(
-        options.targets, asked(options), sources, seed, host=machine, nvcc=nvcc_version(), topology=links
+        options.targets, options.told(), sources, seed, host=machine, nvcc=nvcc_version(), topology=links
     )
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
@@ -278,17 +280,3 @@ def open_suite(
             place, limit_s = (options.root, machine, options.size), PAIR_LIMIT_S * options.timeout_multiplier
             Ahead(*place, seed, options.reproducible, limit_s, deadline).compile(missing, options.launch, say)
     return suite
-
-
-def asked(options: Options) -> dict[str, str | int | float | bool | None]:
-    """The options as they go into the manifest; targets have a field of their own."""
-    flat = asdict(options) | asdict(options.launch)
-    plain = {key: str(value) if isinstance(value, Path) else value for key, value in flat.items()}
-    return {key: value for key, value in plain.items() if key not in ("targets", "root", "launch")}
-
-
-def failed(result: PairResult) -> bool:
-    """Whether this row makes the suite fail: a pair or any variant of it that failed or is invalid."""
-    statuses = [result.status, *(row.status for row in result.variants)]
-    verdicts = [result.verdict, *(row.verdict for row in result.variants)]
-    return "failed" in statuses or "invalid" in verdicts

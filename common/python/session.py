@@ -57,7 +57,7 @@ class Session:
             with self._phase("start"):
                 self._open()
             self._split_start()
-            for size in self.settings.prove_at:
+            for size in self.settings.to_prove_at(timed=self.facts["shape"] is not None):
                 self._prove_at(size)
             if self.roster.timed and not self.roster.nothing_left():
                 self._measure()

@@ -50,9 +50,14 @@ class Settings:
     launch: Launch = ONE_HOST
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
+    proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
     ahead: Reserve = NOBODY  # this pair's worker, if it was started ahead
     reserve: Reserve = NOBODY  # the next pair's, which must not be at work while anything is timed
     leaving: Leaving = AT_ONCE  # sees this pair's worker off; the last pair's must be gone by then
+
+    def to_prove_at(self, timed: bool) -> tuple[str, ...]:
+        """Sizes to prove at first; what is not `timed` after that has no other proof."""
+        return () if timed and self.proven else self.prove_at
 
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """Start a worker of this pair."""

@@ -1,12 +1,17 @@
-"""What a sweep proved on a CPU is not proven again until a file of it changes: with one seed, code does the same again.
+"""What was proven of a pair is noted, by a digest of all that the proof depended on: its files, the library, versions.
 
-On a GPU nothing is taken from notes: there a race may show in one run of many.
+A sweep takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
+show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone, which says
+that code is right at an odd size too. At the size that it times it proves in every round, whatever is noted.
 """
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +22,7 @@ from common.python.cuda import ROOT
 from common.python.discovery import Pair
 from common.python.installation import build_folder
 from common.python.journal import write
-from common.python.manifest import versions
+from common.python.manifest import utc_now, versions
 
 
 class Note(BaseModel):
@@ -48,6 +53,10 @@ class Notes:
         digest = _digest([names, *(file.read_bytes() for file in sorted(sources))])
         return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
 
+    def of_run(self, pair: Pair, here: Iterable[str], folder: Path) -> "RunNote":
+        """The note of runs on a pair, in this folder; `here` is the device and what else its proof depends on."""
+        return RunNote(folder / self.of(pair, here).with_suffix(".txt").name)
+
     def read(self, place: Path) -> tuple[Check, ...] | None:
         """The checks that were noted there; None if there are none, or not whole ones."""
         if self.again:
@@ -61,6 +70,28 @@ class Notes:
             Check(name, passed=count, not_done=Counter(note.not_done.get(name, {})))
             for name, count in note.passed.items()
         )
+
+
+@dataclass(frozen=True)
+class RunNote:
+    """The time at which a run last proved a pair, as it is now, at `test` size."""
+
+    place: Path
+
+    def read(self) -> str | None:
+        """That time, ISO 8601 in UTC; None if no run did, or one since then found a fault."""
+        try:
+            return datetime.fromisoformat(self.place.read_text()).isoformat()
+        except (OSError, ValueError):
+            return None
+
+    def write(self, sound: bool) -> None:
+        """Note the time, or that the pair is not `sound`. Where nothing can be written, each run proves."""
+        with contextlib.suppress(OSError):
+            if sound:
+                write(self.place, utc_now())
+            else:
+                self.place.unlink(missing_ok=True)
 
 
 def keep(place: Path, checks: Iterable[Check]) -> None:

@@ -31,8 +31,9 @@ from common.python import peak_store
 from common.python.cuda import find_nvcc
 from common.python.lock import Busy, hold
 from common.python.machine import ask
+from common.python.options import Options
 from common.python.peak_store import Survey
-from common.python.runner import PAIR_LIMIT_S, Options, open_suite
+from common.python.runner import PAIR_LIMIT_S, open_suite
 from tools.cli.measuring import claims
 
 MULTIPLIER = 0.25

@@ -8,7 +8,8 @@ from common.python.environment import sm_mhz
 from common.python.expectation_check import hold_run, median_us
 from common.python.expectation_runs import choose
 from common.python.judgement import headline_row
-from common.python.runner import Options, open_suite
+from common.python.options import Options
+from common.python.runner import open_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {"ch02": "tensor_core_gemm", "ch07": "strided_copy", "ch09": "add_rmsnorm"}

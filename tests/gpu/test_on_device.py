@@ -9,8 +9,9 @@ import torch
 
 from common.python.clock import GpuClock
 from common.python.discovery import find_pairs
+from common.python.options import Options
 from common.python.results import PairResult
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 from common.python.telemetry import Monitor
 from common.python.workload import Draw
 

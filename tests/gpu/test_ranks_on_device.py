@@ -8,8 +8,9 @@ from test_rank_sessions import REFUSED, TOLD
 
 from common.python.discovery import find_pairs
 from common.python.machine import machine
+from common.python.options import Options
 from common.python.results import Manifest, PairResult
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 
 TESTS = Path(__file__).resolve().parents[1]
 FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"

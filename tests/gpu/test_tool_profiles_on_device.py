@@ -7,9 +7,10 @@ import pytest
 
 from common.python import peak_store
 from common.python.doctor import find_program
+from common.python.options import Options
 from common.python.peak_store import Survey
 from common.python.results import PairResult
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDS = '''"""{sentence}"""

@@ -8,8 +8,9 @@ from textwrap import dedent, indent
 from typing import Any
 
 from common.python.judgement import judge
+from common.python.options import Options
 from common.python.results import PairResult, Summary, VariantResult
-from common.python.runner import Options, Show, Suite, open_suite
+from common.python.runner import Show, Suite, open_suite
 
 HONEST = """
     def prepare(a):

@@ -7,8 +7,9 @@ import pytest
 
 from common.python import session
 from common.python.discovery import Pair, find_pairs
+from common.python.options import Options
 from common.python.results import PairResult, VariantResult
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 
 ROOT = Path(__file__).resolve().parents[1] / "cheats"
 PAIRS = {pair.name: pair for pair in find_pairs(ROOT)}

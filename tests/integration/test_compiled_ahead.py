@@ -15,8 +15,9 @@ from common.python.ahead import Ahead
 from common.python.discovery import find_pairs
 from common.python.launch import ONE_HOST
 from common.python.machine import machine
+from common.python.options import Options
 from common.python.results import PairResult
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = """

@@ -244,7 +244,8 @@ def test_a_half_written_last_line_is_cut_off_and_its_pair_measured_again(here: T
 
 
 def resume(tree: Tree, said: list[str], **options: object) -> Summary:
-    from common.python.runner import Options, open_suite
+    from common.python.options import Options
+    from common.python.runner import open_suite
 
     asked = Options(["ch1"], tree.root, tree.artifacts, iterations=6, warmup=0, resume=tree.folder)
     for name, value in options.items():

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from common.python import peak_store
 from common.python.machine import Machine
+from common.python.options import Options
 from common.python.peak_store import NO_GPU, Curve, Peak, Point, Survey
 from common.python.peak_survey import _Surveyor
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,10 +20,11 @@ from small_tree import Tree, row
 from common.python.discovery import Pair, find_pairs
 from common.python.following import follow
 from common.python.launch import Launch
+from common.python.options import Options
 from common.python.reaper import children
 from common.python.results import PairResult, Telemetry, VariantResult
 from common.python.roster import Roster, new_row
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 from common.python.session import Session
 from common.python.settings import Settings
 

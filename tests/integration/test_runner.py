@@ -12,8 +12,9 @@ import pytest
 from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
 
 from common.python.cuda import find_nvcc
+from common.python.options import Options
 from common.python.results import Manifest, PairResult, Summary
-from common.python.runner import Options, open_suite
+from common.python.runner import open_suite
 
 EXIT = doing("import os; os._exit(5)")
 

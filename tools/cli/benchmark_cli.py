@@ -88,15 +88,14 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     """A suite, before the user's eyes."""
-    from common.python.runner import Options
+    from common.python.options import Options
 
-    iterations = 20 if iterations is None and warmup is not None else iterations
     options = Options(
         targets=[*(words or []), *(targets or [])],
         root=root,
         artifacts_dir=artifacts_dir,
         size=size,
-        iterations=iterations,
+        iterations=20 if iterations is None and warmup is not None else iterations,
         warmup=5 if iterations is not None and warmup is None else warmup,
         timeout_multiplier=timeout_multiplier,
         suite_timeout=suite_timeout,
@@ -107,6 +106,7 @@ def run(
         resume=resume,
         seed=seed,
         budget_s=budget * (o.QUICK if quick else 1),
+        quick=quick,
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
@@ -249,9 +249,7 @@ app.command()(estimate)
 
 
 @app.command()
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
-) -> None:
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
     """What this machine lacks for measuring.
 
     And what it has, why it matters, and what would change it. It changes nothing itself.

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from common.python.interrupt import Interrupts
     from common.python.launch import Launch
     from common.python.lock import Claim
-    from common.python.runner import Options, Suite
+    from common.python.options import Options
+    from common.python.runner import Suite
 
 DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
 
@@ -142,7 +143,7 @@ def _age_s() -> float:
 def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
     from common.python.clocks_lock import held
     from common.python.journal import write
-    from common.python.runner import failed
+    from common.python.judgement import failed
 
     display.expect(len(suite.pairs))
     try:

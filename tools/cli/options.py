@@ -56,7 +56,9 @@ WarmupOption = Annotated[
 BudgetOption = Annotated[
     float, typer.Option(min=0.1, max=MOST_S, callback=number, help="At most this many seconds of timing for a pair.")
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="A first look: a fifth of that, and wider intervals.")]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="A first look: a fifth of that, wider intervals, no proof anew at test size.")
+]
 PatienceOption = Annotated[
     float,
     typer.Option(

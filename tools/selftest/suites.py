@@ -11,8 +11,9 @@ from common.python import peak_store
 from common.python.assignment import missing
 from common.python.discovery import Pair, find_pairs
 from common.python.judgement import headline_row
+from common.python.options import Options
 from common.python.results import Interval, PairResult, Summary
-from common.python.runner import Options, Show, open_suite
+from common.python.runner import Show, open_suite
 from common.python.schedule import BUDGET_S, QUICK
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Pass, Promise, Standing, Suites
@@ -70,6 +71,7 @@ def run_suite(
         suite_timeout=max(seconds, 1.0),
         seed=bench.seed,
         budget_s=budget_s,
+        quick=budget_s == QUICK_S,
     )
     suite = open_suite(options, show, say=lambda line: None)
     if shuffled:

@@ -32,9 +32,10 @@ from unittest.mock import patch
 from common.python import manifest
 from common.python.discovery import find_pairs, select
 from common.python.opening import open_machine
+from common.python.options import Options
 from common.python.reserve import ANSWER, REHEARSE
 from common.python.results import PairResult
-from common.python.runner import Options, Suite
+from common.python.runner import Suite
 from common.python.targets import TargetError, parse
 from common.python.worker import PRELOAD, Worker
 from tools.arguments import Arguments
