@@ -18,9 +18,10 @@ from common.python.preparation import Preparation, Prepared, VariantError, settl
 from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
+from common.python.quiet_core import QuietCore
 from common.python.ranks import ALONE, Ranks
 from common.python.results import Proof, Why
-from common.python.sampling import Sampler
+from common.python.sampling import Sampler, stay
 from common.python.verification import Rejected
 from common.python.workload import Prepare, Workload
 
@@ -40,6 +41,7 @@ class Bench:
         self.refused: list[str] = []
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # first at a size; the control may be first
         self.seeds = random.Random(settings["seed"])
+        self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
         if settings["reproducible"]:
             self._reproducible()
 
@@ -56,7 +58,8 @@ class Bench:
         warnings.simplefilter("always")
 
     def perform(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Answer one of the commands that follow."""
+        """Answer one of the commands that follow, from a core that keeps the host's pace."""
+        self.seek()
         return getattr(self, command)(**arguments)
 
     def describe(self) -> dict[str, Any]:
@@ -214,7 +217,7 @@ class Bench:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
         clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
-        self.sampler = Sampler(clock, self.workload.clock)
+        self.sampler = Sampler(clock, self.workload.clock, self.seek)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:

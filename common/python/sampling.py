@@ -31,6 +31,10 @@ RESTED_US = 200.0  # of delay, beyond which a longer one slows the kernel that f
 LEAD_US = 200.0  # before a block's first device sample, which has none in front of it to be enqueued behind
 
 
+def stay() -> None:
+    """Time where the thread is."""
+
+
 @dataclass(frozen=True)
 class BlockTaken:
     """What one block gave: samples in order, wall companions of device samples, and the proofs among them."""
@@ -45,10 +49,14 @@ class BlockTaken:
 
 @dataclass
 class Sampler:
-    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is)."""
+    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is).
+
+    `seek` is called before each sample on the host's clock, to have a core that keeps the host's pace.
+    """
 
     clock: Clock
     headline: ClockName
+    seek: Callable[[], None] = stay
     delays: dict[str, float] = field(default_factory=dict)
     hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
@@ -102,6 +110,7 @@ class Sampler:
         return self._wall(prep, name, 1).wall_us or 0.0
 
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
+        self.seek()
         reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)

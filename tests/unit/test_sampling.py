@@ -575,6 +575,21 @@ def test_files_are_evicted_before_every_wall_sample(tmp_path: Path, monkeypatch:
     assert evicted == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("headline", "searches"), [("end_to_end", 4), ("device", 2)])
+def test_a_core_is_sought_before_each_sample_on_the_hosts_clock_and_no_other(
+    headline: Any, searches: int, tmp_path: Path
+) -> None:
+    """Of the device's, the walls beside a round's first block are."""
+    clock, sought = ScriptedGpu(lambda name, index: 100.0), list[int]()
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    sampler = Sampler(clock, headline, lambda: sought.append(len(clock.script.seen)))
+    sampler.warm(prep, ["a", "b"], 0.0, lambda who, what: None)
+    assert sought == [0, 1]
+    sought.clear()
+    sampler.block(prep, ["a", "b", "b", "a"], 1, [], lambda who, what: None)
+    assert sought == list(range(len(clock.script.seen)))[-searches:], "each behind all that went before it"
+
+
 @pytest.mark.parametrize(("headline", "floor"), [("device", 1.5), ("end_to_end", 31.5)])
 def test_the_floor_is_the_median_of_an_empty_step_on_the_headline_clock(headline: Any, floor: float) -> None:
     clock = ScriptedGpu(lambda name, nth: 1.5 if nth % 3 else 500.0)

@@ -76,6 +76,11 @@ CONSTANTS = (  # module, name, what it decides
     ("judgement", "CLOCKS_DIFFER", "times the parent's wait that a block's samples may add up to"),
     ("performance_targets", "CLOCK_HEADROOM", "how far a datasheet's rate may be beaten, since boards boost"),
     ("performance_targets", "DISK_HEADROOM", "how far a disk's surveyed rate may be beaten, since others share it"),
+    (
+        "quiet_core",
+        "NEAR",
+        "times the best pace seen on the host, within which a core is quiet, and a worker stays on it",
+    ),
     ("telemetry", "MOST_PACE", "times the host's best pace beyond which an end-to-end block is left out"),
     ("verification", "ELEMENT_FACTOR", "tolerances that one element may be off, in rms of the reference"),
     ("runner", "PAIR_LIMIT_S", "seconds for a pair, times --timeout-multiplier"),

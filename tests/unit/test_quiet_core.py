@@ -1,0 +1,149 @@
+"""A worker's thread goes to a quiet core and stays free, on a stand-in for a host whose cores each have a pace."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from common.python.bench import Bench
+from common.python.quiet_core import MOST_CORES, QuietCore
+
+
+class Host:
+    """Cores with paces in microseconds; a thread stays on the core that it was last bound to."""
+
+    def __init__(self, folder: Path, paces: list[float], nodes: tuple[str, ...] = (), on: int = 0) -> None:
+        self.paces, self.root, self.on, self.allowed = paces, folder, on, set(range(len(paces)))
+        self.bound: list[set[int]] = []
+        for index, cores in enumerate(nodes):
+            node = folder / f"sys/devices/system/node/node{index}"
+            node.mkdir(parents=True)
+            (node / "cpulist").write_text(f"{cores}\n")
+        (folder / "proc/thread-self").mkdir(parents=True)
+        self.bind(0, {on})
+        self.bound.clear()
+
+    def bind(self, thread: int, cores: set[int]) -> None:
+        self.bound.append(set(cores))
+        if self.on not in cores or len(cores) == 1:
+            self.on = next(iter(cores))
+        stat = " ".join(["7 (a (b) c) S", *["0"] * 35, str(self.on), "0"])
+        (self.root / "proc/thread-self/stat").write_text(stat)
+
+    def pace_us(self) -> float:
+        return self.paces[self.on]
+
+
+@pytest.fixture
+def hosted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    def host(*args, **kwargs):  # type: ignore[no-untyped-def]
+        made = Host(tmp_path, *args, **kwargs)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(made.allowed))
+        monkeypatch.setattr(os, "sched_setaffinity", made.bind)
+        return made, QuietCore(made.pace_us, made.root, rng=random.Random(1))
+
+    return host
+
+
+def test_a_slow_core_is_left_for_one_at_the_best_pace_and_all_are_allowed_again(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([48.0, 50.0, 24.0, 49.0])
+    quiet.seek()
+    assert (host.on, quiet.best_us, host.bound[-1]) == (2, 24.0, {0, 1, 2, 3})
+    host.paces[:] = [24.5, 49.0, 47.0, 50.0]  # the neighbours have moved
+    quiet.seek()
+    assert (host.on, host.bound[-1]) == (0, {0, 1, 2, 3})
+
+
+def test_on_a_quiet_core_nothing_is_bound(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0, 24.0, 24.0])
+    quiet.seek()
+    host.bound.clear()
+    host.paces[host.on] = 24.0 * 1.1
+    quiet.seek()
+    assert host.bound == []
+
+
+def test_a_search_ends_at_the_first_quiet_core(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0] * 8)
+    quiet.seek()
+    host.bound.clear()
+    host.paces[host.on] = 48.0
+    quiet.seek()
+    assert len(host.bound) == 2, "one core, and all again"
+
+
+def test_where_every_core_is_slow_it_ends_on_the_quickest(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0, 24.0, 24.0, 24.0])
+    quiet.seek()
+    host.paces[:] = [48.0, 47.0, 46.0, 45.0]
+    quiet.seek()
+    assert host.on == 3
+
+
+def test_an_interrupt_in_one_run_of_the_loop_moves_nothing(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0, 24.0])
+    quiet.seek()
+    host.bound.clear()
+    paces = iter([90.0, 24.0])
+    quiet.pace_us = lambda: next(paces)
+    quiet.seek()
+    assert host.bound == []
+
+
+def test_it_stays_on_its_memory_node(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0, 24.0, 50.0, 48.0], nodes=("0-1", "2-3"), on=2)
+    quiet.seek()
+    assert host.on == 3
+    assert set().union(*host.bound[:-1]) == {2, 3}
+
+
+def test_cores_that_may_not_be_used_are_not(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([48.0, 24.0, 47.0])
+    host.allowed = {0, 2}
+    quiet.seek()
+    assert (host.on, host.bound[-1]) == (2, {0, 2})
+    host.allowed, host.bound = {2}, []
+    host.paces[2] = 99.0
+    quiet.seek()
+    assert host.bound == []
+
+
+def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([48.0, 24.0])
+    paces = iter([48.0, 48.0])  # and no more: the third run raises
+    quiet.pace_us = lambda: next(paces)
+    with pytest.raises(StopIteration):
+        quiet.seek()
+    assert host.bound[-1] == {0, 1}
+
+
+def test_no_search_looks_at_more_than_some_cores(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([24.0] * (3 * MOST_CORES))
+    quiet.seek()
+    assert len(host.bound) == MOST_CORES + 2, "the quickest, and all again"
+
+
+def test_it_finds_its_way_on_this_machine() -> None:
+    before, quiet = os.sched_getaffinity(0), QuietCore()
+    for _ in range(3):
+        quiet.seek()
+    assert os.sched_getaffinity(0) == before
+    assert 0 < quiet.best_us < 10_000
+
+
+def test_a_worker_seeks_before_each_command_but_not_as_one_of_several_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks would look for a core at the same time, and find the same one."""
+    from common.python.ranks import Ranks
+
+    sought: list[str] = []
+    monkeypatch.setattr(QuietCore, "seek", lambda self: sought.append("sought"))
+    settings = {"seed": 3, "reproducible": False}
+    alone = Bench(tmp_path, tmp_path, settings, lambda who, what: None)
+    alone.perform("describe", {})
+    alone.perform("refusals", {})
+    assert len(sought) == 2
+    Bench(tmp_path, tmp_path, settings, lambda who, what: None, Ranks(0, 2)).perform("describe", {})
+    assert len(sought) == 2
