@@ -6,6 +6,7 @@ found two fast cores or more. A process stays where it is, so 100 eager launches
 700 us or 1,000 (docs/results/h200/host.md).
 """
 
+import contextlib
 import math
 import os
 import random
@@ -16,7 +17,7 @@ from pathlib import Path
 from common.python.clock import pace_us
 from common.python.findings import cpu_list
 
-NEAR = 1.15  # times the best pace that was seen here, within which a core is quiet
+NEAR = 1.15  # times the best pace, within which a core is quiet
 MOST_CORES = 32  # that are looked at in one search: 5 ms where all are slow
 CURRENT = 36  # of the fields behind a thread's name in /proc: the core that it is on, proc(5)
 
@@ -27,45 +28,58 @@ class QuietCore:
 
     pace_us: Callable[[], float] = pace_us
     root: Path = Path("/")
-    best_us: float = math.inf  # of the fixed loop, on any core so far
+    best_us: float | None = None  # of the fixed loop, on any core since a search last found none so quick
+    forbidden: bool = False  # to bind a thread, as in some sandboxes
     rng: random.Random = field(default_factory=random.Random)
 
     def seek(self) -> None:
-        """Have this thread on a core at the best pace known here; where none is, on the quickest that was looked at.
+        """Have this thread on a core at the best pace known here.
 
-        The first search learns that pace. Only the thread moves, within its own memory node; which cores it may use is
-        afterwards what it was before, so that threads and processes that it starts are not bound.
+        The first search learns that pace, and one that finds no such core learns it anew: a host that is slower as a
+        whole is not searched again and again. Only the thread moves, within its own memory node, and which cores it may
+        use is afterwards what it was: threads and processes that it starts are not bound.
         """
-        learning = math.isinf(self.best_us)
-        if self._look() <= NEAR * self.best_us and not learning:
+        if self.forbidden:
+            return
+        known, pace = self.best_us, self._look()
+        if known is not None and pace <= NEAR * known:
             return
         allowed = os.sched_getaffinity(0)
         cores = self._near(allowed)
         if len(cores) < 2:
             return
-        paces: dict[int, float] = {}
         try:
-            for core in cores:
-                os.sched_setaffinity(0, {core})
-                paces[core] = self._look()
-                if paces[core] <= NEAR * self.best_us and not learning:
-                    break
-            else:
-                os.sched_setaffinity(0, {min(paces, key=lambda core: paces[core])})
+            self._search(cores, known)
+        except OSError:
+            self.forbidden = True
         finally:
-            os.sched_setaffinity(0, allowed)
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, allowed)
+
+    def _search(self, cores: list[int], known: float | None) -> None:
+        paces: dict[int, float] = {}
+        for core in cores:
+            os.sched_setaffinity(0, {core})
+            paces[core] = self._look()
+            if known is not None and paces[core] <= NEAR * known:
+                return
+        self.best_us = min(paces.values())
+        os.sched_setaffinity(0, {min(paces, key=lambda core: paces[core])})
 
     def _look(self) -> float:
         """The better of two runs of the loop, since an interrupt may be in one of them."""
         pace = min(self.pace_us(), self.pace_us())
-        self.best_us = min(self.best_us, pace)
+        self.best_us = min(self.best_us or math.inf, pace)
         return pace
 
     def _near(self, allowed: set[int]) -> list[int]:
         """Some of the allowed cores of the memory node that this thread is on, in random order."""
-        here = int((self.root / "proc/thread-self/stat").read_text().rpartition(")")[2].split()[CURRENT])
         nodes = (self.root / "sys/devices/system/node").glob("node[0-9]*/cpulist")
-        node = next((cores for cores in map(_cores, nodes) if here in cores), allowed)
+        try:
+            here = int((self.root / "proc/thread-self/stat").read_text().rpartition(")")[2].split()[CURRENT])
+            node = next((cores for cores in map(_cores, nodes) if here in cores), allowed)
+        except OSError:  # this kernel does not tell: then all are one node
+            node = allowed
         near = sorted(allowed & node)
         return self.rng.sample(near, min(len(near), MOST_CORES))
 

@@ -73,12 +73,21 @@ def test_a_search_ends_at_the_first_quiet_core(hosted) -> None:  # type: ignore[
     assert len(host.bound) == 2, "one core, and all again"
 
 
-def test_where_every_core_is_slow_it_ends_on_the_quickest(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_where_every_core_has_become_slow_it_ends_on_the_quickest_and_searches_no_more(hosted) -> None:  # type: ignore[no-untyped-def]
+    """As where a processor keeps its highest clock for seconds only: each sample would begin with a search."""
     host, quiet = hosted([24.0, 24.0, 24.0, 24.0])
     quiet.seek()
-    host.paces[:] = [48.0, 47.0, 46.0, 45.0]
+    host.paces[:] = [52.0, 51.0, 50.0, 45.0]
     quiet.seek()
-    assert host.on == 3
+    assert (host.on, quiet.best_us) == (3, 45.0)
+    host.bound.clear()
+    quiet.seek()
+    assert host.bound == []
+    host.paces[3] = 24.0  # quick again, as it sees when it is there
+    quiet.seek()
+    host.paces[:] = [52.0, 24.5, 50.0, 45.0]
+    quiet.seek()
+    assert host.on == 1
 
 
 def test_an_interrupt_in_one_run_of_the_loop_moves_nothing(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -116,6 +125,27 @@ def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: 
     with pytest.raises(StopIteration):
         quiet.seek()
     assert host.bound[-1] == {0, 1}
+
+
+def test_where_binding_is_forbidden_it_is_tried_once(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    _, quiet = hosted([48.0, 24.0])
+    tried: list[set[int]] = []
+
+    def forbid(thread: int, cores: set[int]) -> None:
+        tried.append(cores)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbid)
+    for _ in range(3):
+        quiet.seek()
+    assert len(tried) == 2, "a core, and all again"
+
+
+def test_where_the_kernel_does_not_tell_where_it_is_all_cores_are_one_node(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([48.0, 24.0], nodes=("0", "1"))
+    quiet.root = host.root / "nowhere"
+    quiet.seek()
+    assert host.on == 1
 
 
 def test_no_search_looks_at_more_than_some_cores(hosted) -> None:  # type: ignore[no-untyped-def]
