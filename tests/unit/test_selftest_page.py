@@ -73,6 +73,23 @@ def test_selftests_are_merged_and_the_later_one_wins(root: Path) -> None:
     assert page.current(text, root) == text
 
 
+def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the tree on another machine may hold what is none of its sources, and is then called changed."""
+    ran = report("aa", commit="1" * 40)
+    ran.manifest.git_dirty, ran.manifest.sources = True, {"common/a.py": "0ff"}
+    folder = written(root / "a", ran)
+    asked: list[dict[str, str]] = []
+
+    def origin(about: Manifest, place: Path) -> tuple[str, bool]:
+        asked.append(about.sources)
+        return "2" * 40, False
+
+    monkeypatch.setattr(page, "origin", origin)
+    page.publish([folder], root)
+    assert asked == [{"common/a.py": "0ff"}]
+    assert "commit 222222222222, 2026-01-02" in (root / page.PAGE).read_text()
+
+
 def session(number: int, verdict: Verdict) -> Session:
     low, high = (1.0, 1.2) if verdict == "same" else (1.1, 1.2)
     told = Outcome(

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from common.python.artifacts import read_model
+from common.python.expectations import origin
 from common.python.hardware import file_name
 from common.python.journal import write
 from common.python.markdown import escaped, replace_between_markers
@@ -79,7 +80,7 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
     """
     together = _by_place(runs, root)
     for folder in runs:
-        report = read_model(folder / REPORT, Report)
+        report = _report(folder, root)
         if report.device == "cpu":
             raise ValueError(f"{folder} was measured on a CPU: the page is about GPUs")
         place = root / RESULTS / file_name(report.device)
@@ -93,12 +94,20 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
                 shutil.copy(picture, place / f"selftest_{experiment}.svg")
     for place, folders in together.items():
         evidence = read_model(place / REPORT, Evidence)
-        evidence.parts["aa"], found = pool(folders)
+        evidence.parts["aa"], found = pool(folders, root)
         write(place / REPORT, evidence.model_dump_json(indent=1))
         write(place / "selftest_aa.svg", plot(found))
     page = root / PAGE
     write(page, current(page.read_text(), root))
     return page
+
+
+def _report(folder: Path, root: Path) -> Report:
+    """What a selftest left, of the commit at `root` if that has the very sources that it ran."""
+    report = read_model(folder / REPORT, Report)
+    commit, dirty = origin(report.manifest, root)
+    about = report.manifest.model_copy(update={"git_commit": commit, "git_dirty": dirty})
+    return report.model_copy(update={"manifest": about})
 
 
 def _by_place(runs: Sequence[Path], root: Path) -> dict[Path, list[Path]]:
@@ -116,9 +125,9 @@ def _by_place(runs: Sequence[Path], root: Path) -> dict[Path, list[Path]]:
     return {place: folders for place, folders in places.items() if len(folders) > 1}
 
 
-def pool(folders: Sequence[Path]) -> tuple[Part, Sessions]:
+def pool(folders: Sequence[Path], root: Path) -> tuple[Part, Sessions]:
     """The A/A sessions of several selftests, judged together; the part is otherwise that of the last."""
-    reports = [read_model(folder / REPORT, Report) for folder in folders]
+    reports = [_report(folder, root) for folder in folders]
     sessions = [read_model(folder / "aa" / "aa.json", Sessions).sessions for folder in folders]
     found = Sessions(sessions=[session for of_one in sessions for session in of_one])
     part = next(parts["aa"] for parts in parts_of(reports[-1]) if "aa" in parts)
