@@ -58,8 +58,7 @@ class Bench:
         warnings.simplefilter("always")
 
     def perform(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Answer one of the commands that follow, from a core that keeps the host's pace."""
-        self.seek()
+        """Answer one of the commands that follow."""
         return getattr(self, command)(**arguments)
 
     def describe(self) -> dict[str, Any]:
@@ -234,6 +233,7 @@ class Bench:
         if waken:
             self.prep.variants[order[0]].step()
             settle(self.device)
+        self.sampler.find_core()
         before = pace_us()
         taken = self.sampler.block(self.prep, order, count, probes, self.at)
         return {

@@ -1,4 +1,4 @@
-"""A worker moves to a core of its host that keeps its pace, before each command: others may use half of the one it has.
+"""A worker moves to a core that keeps its host's pace, before samples on the host's clock: others may use half of one.
 
 On the virtual host of an H200 each of 16 cores ran a fixed loop in 24 us or, most likely while a neighbour worked on
 the other half of it, in 40 to 50. Each changed several times a second, on its own: of 123 looks at all of them, each
@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,3 +87,8 @@ class QuietCore:
 
 def _cores(node: Path) -> set[int]:
     return cpu_list(node.read_text())
+
+
+def others_ns() -> int:
+    """Processor time that all threads of this process but the calling one have had."""
+    return time.process_time_ns() - time.thread_time_ns()

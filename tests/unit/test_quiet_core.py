@@ -8,6 +8,7 @@ import pytest
 
 from common.python.bench import Bench
 from common.python.quiet_core import MOST_CORES, QuietCore
+from common.python.ranks import Ranks
 
 
 class Host:
@@ -162,18 +163,12 @@ def test_it_finds_its_way_on_this_machine() -> None:
     assert 0 < quiet.best_us < 10_000
 
 
-def test_a_worker_seeks_before_each_command_but_not_as_one_of_several_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_several_ranks_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks would look for a core at the same time, and find the same one."""
-    from common.python.ranks import Ranks
-
     sought: list[str] = []
     monkeypatch.setattr(QuietCore, "seek", lambda self: sought.append("sought"))
     settings = {"seed": 3, "reproducible": False}
-    alone = Bench(tmp_path, tmp_path, settings, lambda who, what: None)
-    alone.perform("describe", {})
-    alone.perform("refusals", {})
-    assert len(sought) == 2
-    Bench(tmp_path, tmp_path, settings, lambda who, what: None, Ranks(0, 2)).perform("describe", {})
-    assert len(sought) == 2
+    Bench(tmp_path, tmp_path, settings, lambda who, what: None, Ranks(0, 2)).seek()
+    assert sought == []
+    Bench(tmp_path, tmp_path, settings, lambda who, what: None).seek()
+    assert sought == ["sought"]

@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -575,19 +577,101 @@ def test_files_are_evicted_before_every_wall_sample(tmp_path: Path, monkeypatch:
     assert evicted == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("headline", "searches"), [("end_to_end", 4), ("device", 2)])
-def test_a_core_is_sought_before_each_sample_on_the_hosts_clock_and_no_other(
-    headline: Any, searches: int, tmp_path: Path
+@pytest.fixture
+def childless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have left it some."""
+    monkeypatch.setattr(sampling, "children", lambda pid: [])
+
+
+class Seeking:
+    """A sampler of steps `a` and `b` that notes before which of all samples it looked for a core."""
+
+    def __init__(self, folder: Path, headline: Any = "end_to_end") -> None:
+        self.clock = ScriptedGpu(lambda name, index: 100.0)
+        self.prep = prepare(folder, **named(self.clock.script, "a", "b"))
+        self.sought: list[int] = []
+        self.sampler = Sampler(self.clock, headline, lambda: self.sought.append(len(self.clock.script.seen)))
+
+    def warm(self) -> list[int]:
+        self.sampler.warm(self.prep, ["a", "b"], 0.0, lambda who, what: None)
+        return self.sought
+
+    def block(self) -> list[int]:
+        self.sought.clear()
+        self.sampler.block(self.prep, ["a", "b", "b", "a"], 1, [], lambda who, what: None)
+        return self.sought
+
+
+@pytest.mark.usefixtures("childless")
+def test_a_core_is_sought_before_each_sample_of_a_session_on_the_hosts_clock(tmp_path: Path) -> None:
+    seeking = Seeking(tmp_path)
+    assert seeking.warm() == [0, 1]
+    assert seeking.block() == [2, 3, 4, 5]
+
+
+@pytest.mark.usefixtures("childless")
+def test_no_core_is_sought_where_the_devices_clock_decides(tmp_path: Path) -> None:
+    seeking = Seeking(tmp_path, "device")
+    assert seeking.warm() + seeking.block() == []
+
+
+@pytest.mark.usefixtures("childless")
+@pytest.mark.parametrize(("others_us", "moves"), [(12.0, True), (14.0, False)])
+def test_what_several_threads_work_on_is_timed_where_it_is(
+    others_us: float, moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the device's, the walls beside a round's first block are."""
-    clock, sought = ScriptedGpu(lambda name, index: 100.0), list[int]()
-    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
-    sampler = Sampler(clock, headline, lambda: sought.append(len(clock.script.seen)))
-    sampler.warm(prep, ["a", "b"], 0.0, lambda who, what: None)
-    assert sought == [0, 1]
-    sought.clear()
-    sampler.block(prep, ["a", "b", "b", "a"], 1, [], lambda who, what: None)
-    assert sought == list(range(len(clock.script.seen)))[-searches:], "each behind all that went before it"
+    """A wall takes 130 us here, of which others may have a tenth. One such variant is enough: all share the pool."""
+    seeking, had = Seeking(tmp_path), [0]
+
+    def others_ns() -> int:
+        had[0] += round(1e3 * others_us) if seeking.clock.script.called[-1:] == ["b"] else 0
+        return had[0]
+
+    monkeypatch.setattr(sampling, "others_ns", others_ns)
+    seeking.warm()
+    assert (seeking.block() != []) == moves
+
+
+@pytest.mark.usefixtures("childless")
+def test_threads_that_are_at_work_beside_a_step_are_seen(tmp_path: Path) -> None:
+    clock, rows = CpuClock(), torch.rand(400, 400)
+
+    def alone() -> Tensor:
+        return torch.zeros(3) + sum(range(60_000))
+
+    def several() -> Tensor:
+        threads = [threading.Thread(target=lambda: [rows @ rows for _ in range(20)]) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return torch.zeros(3)
+
+    stated = workload(reference=lambda x: torch.zeros(3))
+    for step, found in ((alone, False), (several, True)):
+        prep = prepare(tmp_path, stated, a=lambda x, step=step: step, b=lambda x: alone)
+        sampler = Sampler(clock, "end_to_end")
+        time.sleep(0.05)  # until threads that prepared it sleep
+        sampler.warm(prep, ["a"], 0.0, lambda who, what: None)
+        assert sampler.stays == found
+
+
+@pytest.mark.usefixtures("childless")
+def test_a_variant_with_a_process_of_its_own_is_timed_where_it_is(tmp_path: Path) -> None:
+    """Another one's process may have to stay, and then both do."""
+    seeking = Seeking(tmp_path)
+    seeking.prep = prepare(tmp_path, **named(seeking.clock.script, "a"))
+    seeking.sampler.warm(seeking.prep, ["a"], 0.0, lambda who, what: None)
+    seeking.sampler.block(seeking.prep, ["a", "a"], 1, [], lambda who, what: None)
+    assert seeking.sought == []
+
+
+def test_a_process_with_children_is_timed_where_it_is(tmp_path: Path) -> None:
+    seeking = Seeking(tmp_path)
+    with subprocess.Popen(["sleep", "9"]) as child:
+        seeking.warm()
+        child.kill()
+    assert seeking.sought + seeking.block() == []
 
 
 @pytest.mark.parametrize(("headline", "floor"), [("device", 1.5), ("end_to_end", 31.5)])
