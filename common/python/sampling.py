@@ -88,7 +88,8 @@ class Sampler:
         `passes`, where it is given, fixes how often each variant runs instead.
         """
         started, self.walled = time.perf_counter(), False
-        self.stays = self.stays or len(prep.variants) == 1 or bool(children(os.getpid()))
+        if not self.hosts:  # the first time; later rounds have what this one has
+            self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
         first = {}
         for name in names:
             at(name, "warm-up")

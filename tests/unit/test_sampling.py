@@ -672,6 +672,7 @@ def test_a_process_with_children_is_timed_where_it_is(tmp_path: Path) -> None:
         seeking.warm()
         child.kill()
     assert seeking.sought + seeking.block() == []
+    assert seeking.warm() + seeking.block() == [], "in later rounds too"
 
 
 @pytest.mark.parametrize(("headline", "floor"), [("device", 1.5), ("end_to_end", 31.5)])
