@@ -104,3 +104,12 @@ def test_what_is_only_proven_at_test_size_is_proven_each_time(tree: Tree) -> Non
     tree.pair("ch01:x", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
     for _ in range(2):
         assert sizes(run(tree, quick=True)) == {"test"}
+
+
+def test_what_of_a_timed_pair_is_only_proven_is_proven_each_time(tree: Tree) -> None:
+    """A rung in Triton, where there is no GPU: timed it is not, so it has no other proof."""
+    tree.pair("ch01:x", optimized=HONEST, fused="    import triton\n" + HONEST)
+    for _ in range(2):
+        result = run(tree, quick=True)
+        assert {proof.size for proof in row(result, "optimized_x__fused").proofs} == {"test"}
+        assert row(result, "optimized_x").verdict is not None

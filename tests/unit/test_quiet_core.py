@@ -3,12 +3,15 @@
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from common.python.bench import Bench
 from common.python.quiet_core import MOST_CORES, QuietCore
 from common.python.ranks import Ranks
+from common.python.sampling import BlockTaken
 
 
 class Host:
@@ -119,6 +122,14 @@ def test_cores_that_may_not_be_used_are_not(hosted) -> None:  # type: ignore[no-
     assert host.bound == []
 
 
+def test_of_its_memory_node_it_takes_the_cores_that_it_may_use(hosted) -> None:  # type: ignore[no-untyped-def]
+    host, quiet = hosted([48.0, 24.0, 47.0, 46.0], nodes=("0-2", "3"))
+    host.allowed = {0, 2, 3}
+    quiet.seek()
+    assert host.on == 2
+    assert set().union(*host.bound[:-1]) == {0, 2}
+
+
 def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: ignore[no-untyped-def]
     host, quiet = hosted([48.0, 24.0])
     paces = iter([48.0, 48.0])  # and no more: the third run raises
@@ -129,7 +140,7 @@ def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: 
 
 
 def test_where_binding_is_forbidden_it_is_tried_once(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    _, quiet = hosted([48.0, 24.0])
+    host, quiet = hosted([48.0, 24.0])
     tried: list[set[int]] = []
 
     def forbid(thread: int, cores: set[int]) -> None:
@@ -137,7 +148,8 @@ def test_where_binding_is_forbidden_it_is_tried_once(hosted, monkeypatch: pytest
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setaffinity", forbid)
-    for _ in range(3):
+    for pace in (48.0, 60.0, 80.0):
+        host.paces[0] = pace
         quiet.seek()
     assert len(tried) == 2, "a core, and all again"
 
@@ -172,3 +184,19 @@ def test_one_of_several_ranks_stays_where_it_is(tmp_path: Path, monkeypatch: pyt
     assert sought == []
     Bench(tmp_path, tmp_path, settings, lambda who, what: None).seek()
     assert sought == ["sought"]
+
+
+def test_a_block_begins_with_a_search_before_the_hosts_pace_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a pace that is gone by the first sample would leave the block out."""
+    did: list[str] = []
+    taken = BlockTaken(samples=[], walls=[], late=0, retaken=0, proofs={}, proof_s=0.0)
+    bench: Any = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None)
+    bench.prep = object()
+    bench.sampler = SimpleNamespace(
+        find_core=lambda: did.append("search"), block=lambda *how: did.append("samples") or taken
+    )
+    monkeypatch.setattr("common.python.bench.pace_us", lambda: did.append("pace") or 24.0)
+    bench.block(["a", "a"], 1, [], waken=False)
+    assert did == ["search", "pace", "samples", "pace"]

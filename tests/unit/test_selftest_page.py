@@ -77,7 +77,7 @@ def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatc
     """A copy of the tree on another machine may hold what is none of its sources, and is then called changed."""
     ran = report("aa", commit="1" * 40)
     ran.manifest.git_dirty, ran.manifest.sources = True, {"common/a.py": "0ff"}
-    folder = written(root / "a", ran)
+    folder, another = written(root / "a", ran), sessions(root / "b", report("aa", commit="3" * 40), 0)
     asked: list[dict[str, str]] = []
 
     def origin(about: Manifest, place: Path) -> tuple[str, bool]:
@@ -88,6 +88,8 @@ def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatc
     page.publish([folder], root)
     assert asked == [{"common/a.py": "0ff"}]
     assert "commit 222222222222, 2026-01-02" in (root / page.PAGE).read_text()
+    page.publish([another, sessions(root / "c", report("aa", commit="4" * 40), 0)], root)
+    assert "2 selftests pooled: 2 of commit 222222222222; full form" in (root / page.PAGE).read_text()
 
 
 def session(number: int, verdict: Verdict) -> Session:

@@ -312,3 +312,19 @@ def test_the_workers_of_suites_are_forked_from_what_a_run_forks_them_from(
     with pytest.raises(RuntimeError, match="that is all"):
         experiments.open_selftest(tmp_path, tmp_path, only, QUICK, 1, lambda line: None)
     assert told == [[tmp_path]] if forked_from_compilers else told == [[]]
+
+
+@pytest.mark.parametrize(("budget_s", "quick"), [(suites.QUICK_S, True), (suites.DEFAULT_S, False)])
+def test_a_quick_suite_of_a_selftest_is_what_quick_is_to_a_user(
+    budget_s: float, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def opened(options: Any, *_: Any, **__: Any) -> None:
+        asked.append(options.quick)
+        raise RuntimeError("that is all")
+
+    monkeypatch.setattr(suites, "open_suite", opened)
+    with pytest.raises(RuntimeError, match="that is all"):
+        suites.run_suite(bench(tmp_path), tmp_path, ["ch01"], 9.0, budget_s=budget_s)
+    assert asked == [quick]
