@@ -77,7 +77,7 @@ def leave() -> None:
     """End this rank when all have come here, without destructors.
 
     DDP's reducer is the last to hold the group, and its destructor waits, with the GIL, for a thread of gloo's that may
-    be waiting for the GIL to let go of the last collective: one run in some hundred hung (torch 2.13).
+    be waiting for the GIL to let go of the last collective: one run hung until it was killed (torch 2.13).
     """
     dist.barrier()
     os._exit(0)
