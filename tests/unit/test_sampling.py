@@ -637,7 +637,7 @@ def test_threads_that_are_at_work_beside_a_step_are_seen(tmp_path: Path) -> None
     clock, rows = CpuClock(), torch.rand(400, 400)
 
     def alone() -> Tensor:
-        return torch.zeros(3) + sum(range(60_000))
+        return torch.zeros(3) * sum(range(900_000))  # 20 ms, in which what other tests left may do little
 
     def several() -> Tensor:
         threads = [threading.Thread(target=lambda: [rows @ rows for _ in range(20)]) for _ in range(2)]
