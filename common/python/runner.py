@@ -162,9 +162,10 @@ class Suite:
             shutil.rmtree(settings.scratch, ignore_errors=True)
 
     def _note(self, pair: Pair, timed: Sequence[Variant]) -> RunNote | None:
-        """The note that these variants, as they are, were proven on this device; None for files that are none."""
-        nvcc, names = self.manifest.versions.get("nvcc"), (variant.name for variant in timed)
-        here = (self.device, self.machine.driver, nvcc, *names)
+        """The note that these variants, as they are, were proven on this device; None where a file cannot be read."""
+        about, names = self.manifest, [variant.name for variant in timed]
+        how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
+        here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
         try:
             return self.notes.of_run(pair, map(str, here), self.options.artifacts_dir / "proven")
         except (OSError, SyntaxError):  # which its session will tell of

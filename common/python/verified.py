@@ -1,4 +1,4 @@
-"""What was proven of a pair is noted, by a digest of all that the proof depended on: its files, the library, versions.
+"""What was proven of a pair is noted, by a digest of its files, the library, versions and what else decides a proof.
 
 A sweep takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
 show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone, which says
@@ -54,7 +54,7 @@ class Notes:
         return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
 
     def of_run(self, pair: Pair, here: Iterable[str], folder: Path) -> "RunNote":
-        """The note of runs on a pair, in this folder; `here` is the device and what else its proof depends on."""
+        """The note of runs on a pair, in this folder; `here` is the device, and how it was run."""
         return RunNote(folder / self.of(pair, here).with_suffix(".txt").name)
 
     def read(self, place: Path) -> tuple[Check, ...] | None:

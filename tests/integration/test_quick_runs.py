@@ -1,8 +1,11 @@
 """A quick run takes a note in place of the proof at `test` size, of exactly what was proven; a default run proves."""
 
+from dataclasses import replace
+
 import pytest
 from small_tree import HONEST, Tree, row
 
+from common.python.launch import Launch
 from common.python.results import PairResult
 
 NOTED = "proven at test size at "
@@ -113,3 +116,24 @@ def test_what_of_a_timed_pair_is_only_proven_is_proven_each_time(tree: Tree) -> 
         result = run(tree, quick=True)
         assert {proof.size for proof in row(result, "optimized_x__fused").proofs} == {"test"}
         assert row(result, "optimized_x").verdict is not None
+
+
+def test_under_another_setting_it_is_proven(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may choose other kernels, and so another answer."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as --reproducible would set it
+    tree.pair("ch01:x")
+    run(tree)
+    assert sizes(run(tree, quick=True, reproducible=True)) == {"test", "cpu"}
+    assert sizes(run(tree, quick=True)) == {"cpu"}
+    monkeypatch.setenv("TORCH_SOMETHING", "1")
+    assert sizes(run(tree, quick=True)) == {"test", "cpu"}
+
+
+def test_more_ranks_are_another_proof(proven: Tree) -> None:
+    places = []
+    for ranks in (2, 3, 3):
+        suite = proven.open("ch1", quick=True, launch=Launch(nproc_per_node=ranks))
+        note = suite._note(replace(suite.pairs[0], literals={"gpus": 2}), suite.pairs[0].variants)
+        assert note is not None
+        places.append(note.place)
+    assert places[0] != places[1] == places[2]
