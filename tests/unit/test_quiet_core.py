@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,9 +40,12 @@ class Host:
         return self.paces[self.on]
 
 
+Hosted = Callable[..., tuple[Host, QuietCore]]
+
+
 @pytest.fixture
-def hosted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    def host(*args, **kwargs):  # type: ignore[no-untyped-def]
+def hosted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hosted:
+    def host(*args: Any, **kwargs: Any) -> tuple[Host, QuietCore]:
         made = Host(tmp_path, *args, **kwargs)
         monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(made.allowed))
         monkeypatch.setattr(os, "sched_setaffinity", made.bind)
@@ -50,7 +54,7 @@ def hosted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-
     return host
 
 
-def test_a_slow_core_is_left_for_one_at_the_best_pace_and_all_are_allowed_again(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_a_slow_core_is_left_for_one_at_the_best_pace_and_all_are_allowed_again(hosted: Hosted) -> None:
     host, quiet = hosted([48.0, 50.0, 24.0, 49.0])
     quiet.seek()
     assert (host.on, quiet.best_us, host.bound[-1]) == (2, 24.0, {0, 1, 2, 3})
@@ -59,7 +63,7 @@ def test_a_slow_core_is_left_for_one_at_the_best_pace_and_all_are_allowed_again(
     assert (host.on, host.bound[-1]) == (0, {0, 1, 2, 3})
 
 
-def test_on_a_quiet_core_nothing_is_bound(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_on_a_quiet_core_nothing_is_bound(hosted: Hosted) -> None:
     host, quiet = hosted([24.0, 24.0, 24.0])
     quiet.seek()
     host.bound.clear()
@@ -68,7 +72,7 @@ def test_on_a_quiet_core_nothing_is_bound(hosted) -> None:  # type: ignore[no-un
     assert host.bound == []
 
 
-def test_a_search_ends_at_the_first_quiet_core(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_a_search_ends_at_the_first_quiet_core(hosted: Hosted) -> None:
     host, quiet = hosted([24.0] * 8)
     quiet.seek()
     host.bound.clear()
@@ -77,7 +81,7 @@ def test_a_search_ends_at_the_first_quiet_core(hosted) -> None:  # type: ignore[
     assert len(host.bound) == 2, "one core, and all again"
 
 
-def test_where_every_core_has_become_slow_it_ends_on_the_quickest_and_searches_no_more(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_where_every_core_has_become_slow_it_ends_on_the_quickest_and_searches_no_more(hosted: Hosted) -> None:
     """As where a processor keeps its highest clock for seconds only: each sample would begin with a search."""
     host, quiet = hosted([24.0, 24.0, 24.0, 24.0])
     quiet.seek()
@@ -94,7 +98,7 @@ def test_where_every_core_has_become_slow_it_ends_on_the_quickest_and_searches_n
     assert host.on == 1
 
 
-def test_an_interrupt_in_one_run_of_the_loop_moves_nothing(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_an_interrupt_in_one_run_of_the_loop_moves_nothing(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     host, quiet = hosted([24.0, 24.0])
     quiet.seek()
     host.bound.clear()
@@ -104,14 +108,14 @@ def test_an_interrupt_in_one_run_of_the_loop_moves_nothing(hosted, monkeypatch: 
     assert host.bound == []
 
 
-def test_it_stays_on_its_memory_node(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_it_stays_on_its_memory_node(hosted: Hosted) -> None:
     host, quiet = hosted([24.0, 24.0, 50.0, 48.0], nodes=("0-1", "2-3"), on=2)
     quiet.seek()
     assert host.on == 3
     assert set().union(*host.bound[:-1]) == {2, 3}
 
 
-def test_cores_that_may_not_be_used_are_not(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_cores_that_may_not_be_used_are_not(hosted: Hosted) -> None:
     host, quiet = hosted([48.0, 24.0, 47.0])
     host.allowed = {0, 2}
     quiet.seek()
@@ -122,7 +126,7 @@ def test_cores_that_may_not_be_used_are_not(hosted) -> None:  # type: ignore[no-
     assert host.bound == []
 
 
-def test_of_its_memory_node_it_takes_the_cores_that_it_may_use(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_of_its_memory_node_it_takes_the_cores_that_it_may_use(hosted: Hosted) -> None:
     host, quiet = hosted([48.0, 24.0, 47.0, 46.0], nodes=("0-2", "3"))
     host.allowed = {0, 2, 3}
     quiet.seek()
@@ -130,7 +134,7 @@ def test_of_its_memory_node_it_takes_the_cores_that_it_may_use(hosted) -> None: 
     assert set().union(*host.bound[:-1]) == {0, 2}
 
 
-def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_a_search_that_fails_leaves_all_cores_allowed(hosted: Hosted) -> None:
     host, quiet = hosted([48.0, 24.0])
     paces = iter([48.0, 48.0])  # and no more: the third run raises
     quiet.pace_us = lambda: next(paces)
@@ -139,7 +143,7 @@ def test_a_search_that_fails_leaves_all_cores_allowed(hosted) -> None:  # type: 
     assert host.bound[-1] == {0, 1}
 
 
-def test_where_binding_is_forbidden_it_is_tried_once(hosted, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_where_binding_is_forbidden_it_is_tried_once(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     host, quiet = hosted([48.0, 24.0])
     tried: list[set[int]] = []
 
@@ -154,14 +158,14 @@ def test_where_binding_is_forbidden_it_is_tried_once(hosted, monkeypatch: pytest
     assert len(tried) == 2, "a core, and all again"
 
 
-def test_where_the_kernel_does_not_tell_where_it_is_all_cores_are_one_node(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_where_the_kernel_does_not_tell_where_it_is_all_cores_are_one_node(hosted: Hosted) -> None:
     host, quiet = hosted([48.0, 24.0], nodes=("0", "1"))
     quiet.root = host.root / "nowhere"
     quiet.seek()
     assert host.on == 1
 
 
-def test_no_search_looks_at_more_than_some_cores(hosted) -> None:  # type: ignore[no-untyped-def]
+def test_no_search_looks_at_more_than_some_cores(hosted: Hosted) -> None:
     host, quiet = hosted([24.0] * (3 * MOST_CORES))
     quiet.seek()
     assert len(host.bound) == MOST_CORES + 2, "the quickest, and all again"

@@ -65,6 +65,11 @@ CONSTANTS = (  # module, name, what it decides
     ("sampling", "FALLING", "two windows count as settled too, if their trend, in standard deviations, is above this"),
     ("sampling", "RISING", "and below this"),
     ("sampling", "RESTED_US", "microseconds of delay up to which every variant waits as long as any other"),
+    (
+        "sampling",
+        "OTHERS",
+        "share of a step's time that other threads may have where a core is still sought",
+    ),
     ("sampling", "SHORT_US", "microseconds below which a sample holds several steps"),
     ("sampling", "MOST_STEPS", "steps in a sample at most"),
     ("preparation", "PAD_BYTES", "bytes of the random pad that moves a round's buffers, at most"),
