@@ -68,14 +68,11 @@ class Bench:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
 
-    def rehearse(self) -> None:
-        """Make the GPU's context and load the harness's own kernels, while no pair waits for it."""
-        if self.device.type == "cuda":
-            from common.python.rehearsal import rehearse  # few workers that are not in reserve rehearse
+    def get_ready(self, **script: Any) -> list[dict[str, Any]]:
+        """What `foretold.get_ready` does, which only workers in reserve are asked."""
+        from common.python.foretold import get_ready
 
-            self.at("workload", "rehearsal")
-            rehearse(self.device, self.scratch)
-            self.at("workload", "reserve")
+        return get_ready(self.device, self.scratch, self.at, self.perform, **script)
 
     def peak_plan(self) -> dict[str, Any]:
         """The peaks that can be asked for."""

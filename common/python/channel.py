@@ -5,9 +5,11 @@ them, lack that word; half a line cannot make the reader wait longer than it was
 """
 
 import json
+import math
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,14 +26,31 @@ class Channel:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._pending, self._word = connection, bytearray(), ""
+        self._foretold: list[dict[str, Any]] = []
+        self._known: dict[str, Any] | None = None  # the answer to what was asked, if it is one of those
+
+    def foretell(self, answered: Sequence[dict[str, Any]]) -> None:
+        """The worker has done these commands and answered them, and stands where they leave it.
+
+        Whoever asks the same in the same order gets those answers; with the first other question, what is left is void.
+        """
+        self._foretold = list(answered)
 
     def ask(self, command: str, arguments: dict[str, Any]) -> None:
         """Raises OSError if the other end is gone."""
+        asked = {"command": command, "arguments": arguments}
+        following, self._foretold = self._foretold[:1], self._foretold[1:]
+        if following and following[0] == asked | {"answer": following[0]["answer"]}:
+            self._known = following[0]["answer"]
+            return
+        self._foretold, self._known = [], None
         self._word = secrets.token_hex(8)
         self._send({WORD: self._word, "command": command, "arguments": arguments})
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
         """Wait for the answer. Raises TimeoutError, Forged, and EOFError or OSError if the other end is gone."""
+        if self._known is not None:
+            return self._known
         try:
             found = json.loads(self._line(time.monotonic() + max(timeout_s, 0.0)))
         except (ValueError, RecursionError) as error:
@@ -59,7 +78,7 @@ class Channel:
 
     def _line(self, deadline: float | None) -> bytes:
         while b"\n" not in self._pending[-(1 << 16) :]:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left_s = None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
             if not self._connection.poll(left_s):
                 raise TimeoutError
             part = os.read(self._connection.fileno(), 1 << 16)

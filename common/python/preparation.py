@@ -39,6 +39,10 @@ class VariantError(Exception):
         self.who = who
         self.out_of_memory = isinstance(error, torch.OutOfMemoryError)
 
+    def told(self) -> dict[str, Any]:
+        """As a worker answers it."""
+        return {"error": str(self), "who": self.who, "out_of_memory": self.out_of_memory}
+
 
 @dataclass
 class Prepared:

@@ -11,30 +11,36 @@ if there had been none.
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from common.python.worker import Worker, WorkerError
 
-READY_S = 10.0  # for each, from their start, or since they were last stopped: many times what a slow host takes
+READY_S = 30.0  # for each, from their start, or since they were last stopped: what compiles anew takes ten or more
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
-REHEARSE, ANSWER = "rehearse", "describe"  # all that a worker in reserve is asked
+OWN = ("start", "rehearsal")  # what it is at before it has come to the code of its pair
+GET_READY, ANSWER = "get_ready", "describe"  # all that a worker in reserve is asked
+Script = dict[str, Any]  # arguments of `foretold.foretell`; with none, the worker rehearses and no more
 
 
 class Reserve:
-    """At most `count` workers: none where none is wanted, or when they have been taken or given up."""
+    """At most one worker for each script: none where none is wanted, or when they have been taken or given up."""
 
-    def __init__(self, pair: str = "", hire: Callable[[int], Worker] | None = None, count: int = 1) -> None:
-        """Have `hire(index)` start those of the pair with this key, and them rehearse."""
+    def __init__(
+        self, pair: str = "", hire: Callable[[int], Worker] | None = None, scripts: Sequence[Script] = ()
+    ) -> None:
+        """Have `hire(index)` start those of the pair with this key; each is asked to get ready by its script."""
         self.pair = pair
         self._workers: dict[int, Worker] = {}
-        self._ready_s = READY_S * count  # several may share a core
+        self._answered: dict[int, list[dict[str, Any]]] = {}
+        self._ready_s = READY_S * len(scripts)  # several may share a core
         self._busy, self._halted, self._deadline = True, False, time.monotonic() + self._ready_s
         if hire is None:
             return
-        for index in range(count):
+        for index, script in enumerate(scripts):
             with contextlib.suppress(OSError, EOFError):  # the pair itself will tell what keeps a worker from starting
                 self._workers[index] = hire(index)
-                self._workers[index].ask(REHEARSE)
+                self._workers[index].ask(GET_READY, **script)
 
     def halt(self) -> None:
         """Have them at work no more, until `go_on`: whatever they do now would be in the times of the present pair."""
@@ -51,26 +57,40 @@ class Reserve:
                 worker.go_on()
 
     def settle(self, deadline: float = math.inf) -> None:
-        """Return when they are done: each is ready, or given up because of an error or the time, a monotonic one."""
+        """Return when they are done: each is ready, or given up because of an error or the time.
+
+        Raises WorkerError for one that is still at its pair's own code at `deadline`, a monotonic time.
+        """
         self.go_on()
         if self._busy:
             for index in list(self._workers):
-                self._hear(index, min(deadline, self._deadline) - time.monotonic())
+                begun = self._workers[index].state()[1] not in OWN
+                until = deadline if begun else min(deadline, self._deadline)
+                self._answered[index] = self._hear(index, until - time.monotonic(), begun) or []
             self._busy = False
 
     def take(self, index: int, deadline: float = math.inf) -> Worker | None:
-        """The worker with this index, ready for its pair; None if there is none, or it does not answer any more."""
+        """The worker with this index, ready for its pair; None if there is none, or it does not answer any more.
+
+        Raises WorkerError as `settle` does.
+        """
         self.settle(deadline)
         if index in self._workers:
             self._workers[index].ask(ANSWER)
             self._hear(index, min(deadline - time.monotonic(), ANSWER_S))
-        return self._workers.pop(index, None)
+        if (worker := self._workers.pop(index, None)) is not None:
+            worker.foretell(self._answered[index])
+        return worker
 
-    def _hear(self, index: int, timeout_s: float) -> None:
+    def _hear(self, index: int, timeout_s: float, begun: bool = False) -> Any:
+        """The answer; None where there is none, and the worker is given up. Of one that has `begun` a hang is told."""
         try:
-            self._workers[index].answer(timeout_s)
+            return self._workers[index].answer(timeout_s)
         except WorkerError as error:
             self._give_up(index, error.reason)
+            if begun and error.kind == "hung":
+                raise
+            return None
 
     def _give_up(self, index: int, reason: str) -> None:
         worker = self._workers.pop(index)

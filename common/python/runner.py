@@ -143,10 +143,8 @@ class Suite:
         ahead, self.reserve = self.reserve, self._reserve(later)
         if ahead.pair != pair.key:  # files may have gone or come since then
             ahead.close()
-        settings = replace(self._settings(pair), ahead=ahead, reserve=self.reserve)
-        note = self._note(pair, timed) if timed and not checked else None
-        if note and self.options.quick:
-            settings = replace(settings, proven=note.read())
+        settings, note = self._noted(pair, timed, checked)
+        settings = replace(settings, ahead=ahead, reserve=self.reserve)
         try:
             if self.options.launch.follows:
                 return follow(pair, result, settings)
@@ -160,6 +158,13 @@ class Suite:
         finally:
             ahead.close()
             shutil.rmtree(settings.scratch, ignore_errors=True)
+
+    def _noted(
+        self, pair: Pair, timed: Sequence[Variant], checked: Sequence[Variant]
+    ) -> tuple[Settings, RunNote | None]:
+        """Its settings, with what is noted of it where that is to stand, and where that is to be noted."""
+        settings, note = self._settings(pair), self._note(pair, timed) if timed and not checked else None
+        return replace(settings, proven=note.read()) if note and self.options.quick else settings, note
 
     def _note(self, pair: Pair, timed: Sequence[Variant]) -> RunNote | None:
         """The note that these variants, as they are, were proven on this device; None where a file cannot be read."""
@@ -182,8 +187,11 @@ class Suite:
 
     def _reserve(self, later: Sequence[Pair]) -> Reserve:
         """The workers of the next of these that has any to do."""
-        pair = next((pair for pair in later if any(self._opened(pair)[1:])), None)
-        return NOBODY if pair is None else self._settings(pair).in_reserve(pair, Roster(*self._opened(pair)))
+        for pair in later:
+            result, timed, checked = self._opened(pair)
+            if timed or checked:
+                return self._noted(pair, timed, checked)[0].in_reserve(pair, Roster(result, timed, checked))
+        return NOBODY
 
     def _settings(self, pair: Pair) -> Settings:
         return Settings(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+TRIALS = 3  # proofs before timing
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16

@@ -21,7 +21,6 @@ from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
-TRIALS = 3  # proofs before timing
 ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
@@ -108,7 +107,7 @@ class Session:
             share = self._living(share)
             if share and not self.roster.nothing_left():
                 self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, TRIALS)
+                self._prove(self._living(share), BEFORE, schedule.TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":
@@ -163,7 +162,7 @@ class Session:
             self.settings.reserve.go_on()
             enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
-                self._prove(share, BEFORE, TRIALS, enough_s)
+                self._prove(share, BEFORE, schedule.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
         if self.roster.nothing_left():
             return False

@@ -10,10 +10,10 @@ from common.python.discovery import Pair
 from common.python.launch import ONE_HOST, Launch
 from common.python.leaving import AT_ONCE, Leaving
 from common.python.performance_targets import Peaks
-from common.python.reserve import NOBODY, Reserve
+from common.python.reserve import NOBODY, Reserve, Script
 from common.python.results import PairResult, Telemetry
 from common.python.roster import Roster
-from common.python.schedule import BUDGET_S
+from common.python.schedule import BUDGET_S, TRIALS
 from common.python.telemetry import Monitor
 from common.python.worker import Worker
 
@@ -79,8 +79,18 @@ class Settings:
         """The workers of a pair that comes next, unless they are ranks, which hold several GPUs."""
         if pair.gpus > 1 or self.cold_start or self.launch.follows or not self.shared():
             return NOBODY
-        count = len(roster.modules()) if pair.isolated else 1
-        return Reserve(pair.key, lambda index: self.hire(pair, index, pair.isolated and bool(roster.timed)), count)
+        fresh = pair.isolated and bool(roster.timed)
+        return Reserve(pair.key, lambda index: self.hire(pair, index, fresh), self._scripts(pair, roster))
+
+    def _scripts(self, pair: Pair, roster: Roster) -> list[Script]:
+        """What a session will ask first of each of its workers; of those of an isolated pair one waits for another."""
+        load: Script = {"baseline": roster.baseline_module, "size": self.size}
+        if pair.isolated:
+            loads = [load | {"modules": {name: module}} for name, module in roster.modules().items()]
+            return [{"load": one, "names": [], "sizes": [], "trials": TRIALS} for one in loads]
+        sizes = list(self.to_prove_at(timed=True))
+        load |= {"modules": roster.modules()}
+        return [{"load": load, "names": roster.everybody, "sizes": sizes, "trials": TRIALS}]
 
     def shared(self) -> bool:
         """Whether workers of several pairs may be on the devices."""

@@ -13,7 +13,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,10 @@ class Worker:
         self._at_work = True
         with contextlib.suppress(OSError):  # a worker that died is noticed, and told of, by `answer`
             self._channel.ask(command, arguments)
+
+    def foretell(self, answered: Sequence[dict[str, Any]]) -> None:
+        """Have it answer from these what it has answered before it was asked, as `Channel.foretell` says."""
+        self._channel.foretell(answered)
 
     def answer(self, timeout_s: float) -> Any:
         """Wait for the command that was asked. Raises as `call` does."""
@@ -267,8 +271,7 @@ def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_w
             traceback.print_exc()  # the parent finds in the log which line it was
             raise
         except Exception as error:
-            told = error if isinstance(error, VariantError) else VariantError(at_work[0], error)
-            answer = {"error": str(told), "who": told.who, "out_of_memory": told.out_of_memory}
+            answer = (error if isinstance(error, VariantError) else VariantError(at_work[0], error)).told()
         channel.reply(word, answer)
 
 

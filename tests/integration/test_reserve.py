@@ -137,12 +137,12 @@ def assert_replaced(watched: Watched, done: Summary, told: str) -> None:
     assert told in log
 
 
-def test_a_reserve_that_cannot_rehearse_is_replaced(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserve, "REHEARSE", "teeth")  # of nothing that was prepared
+def test_a_reserve_that_cannot_get_ready_is_replaced(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserve, "GET_READY", "teeth")  # which is asked otherwise
     watched.tree.pair("ch01:a")
     watched.tree.pair("ch01:b")
     done = watched.run("ch1")
-    assert_replaced(watched, done, "AssertionError")
+    assert_replaced(watched, done, "TypeError")
     assert watched.events.index(("at rest", "ch01:b")) < watched.events.index(("warm-up", "ch01:a"))
 
 
@@ -171,7 +171,7 @@ def test_a_reserve_that_cannot_start_is_none(tree: Tree) -> None:
     def hire(index: int) -> Worker:
         raise OSError("no process more")
 
-    nobody = Reserve("ch01:a", hire)
+    nobody = Reserve("ch01:a", hire, [{}])
     nobody.settle()
     assert nobody.take(0) is None
     assert nobody.pids() == set()
@@ -317,7 +317,7 @@ def test_what_a_reserve_is_asked_is_no_work_of_its_pair(tree: Tree) -> None:
         asked = [command for command, _ in commands]
         assert asked[0] == "load"
         assert asked.count("load") == 1
-        assert not {reserve.REHEARSE, reserve.ANSWER} & set(asked)
+        assert not {reserve.GET_READY, reserve.ANSWER} & set(asked)
 
 
 def test_a_reserve_that_is_not_done_stands_still_while_its_predecessor_is_timed(watched: Watched) -> None:

@@ -102,7 +102,7 @@ def test_a_leader_that_listens_where_the_next_one_will_is_gone_before(
 
 def test_an_interrupt_while_workers_in_reserve_are_ended_loses_none_of_them() -> None:
     first, second = Idle([interrupt]), Idle()
-    ahead = Reserve("ch01:a", lambda index: cast("Worker", (first, second)[index]), 2)
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", (first, second)[index]), [{}] * 2)
     with pytest.raises(KeyboardInterrupt):
         ahead.close()
     assert ahead.close()
@@ -115,12 +115,20 @@ class Idle(Gone):
     """One in reserve; `meanwhile` happens while it is killed, and `waited` is how long others wait for its answer."""
 
     waited: float = 0.0
+    what: str = "start"
 
     def ask(self, command: str) -> None:
         pass
 
-    def answer(self, timeout_s: float) -> None:
+    def answer(self, timeout_s: float) -> list[Any]:
         self.waited = timeout_s
+        return []
+
+    def state(self) -> tuple[str, str]:
+        return "workload", self.what
+
+    def foretell(self, answered: list[Any]) -> None:
+        pass
 
     def give_up(self) -> None:
         pass
@@ -140,7 +148,7 @@ class Idle(Gone):
 def test_several_in_reserve_have_the_time_of_each(halted: bool) -> None:
     """They import torch side by side, on one core if need be."""
     found = [Idle(), Idle(), Idle()]
-    ahead = Reserve("ch01:a", lambda index: cast("Worker", found[index]), 3)
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", found[index]), [{}] * 3)
     if halted:
         ahead.halt()
     ahead.settle()
@@ -162,7 +170,7 @@ def test_who_is_not_in_reserve_is_hired_when_the_last_pairs_worker_is_gone_unles
     leaving.see_off(workers(last))
     monkeypatch.setattr(Settings, "hire", lambda *how: seen.append(last.killed))
     ready = Idle()
-    ahead = Reserve("ch01:a", lambda index: cast("Worker", ready))
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", ready), [{}])
     gpus = [cast("Monitor", SimpleNamespace(free_bytes=lambda found=found: found)) for found in free]
     first, further = (gpus or [None])[0], tuple(gpus[1:])
     settings = Settings(tmp_path, tmp_path, tmp_path, "cpu", 0, "cpu", ahead=ahead, leaving=leaving)

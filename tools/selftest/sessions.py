@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +110,13 @@ def run(
     Proof at test size is left out: `verify` and the suites do it.
     """
     bench.count += 1
-    result = PairResult(
-        chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
-        best_pace_us=bench.best_pace_us,
-    )  # fmt: skip
-    timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
+    roster = _roster(bench, laid)
     ahead, bench.reserve = bench.reserve, _reserve(bench, later)
     if ahead.pair != laid.pair.key:  # an experiment that announced another
         ahead.close()
     settings = _settings(bench, laid, bench.count, iterations, ahead)
     try:
-        done = kind(laid.pair, Roster(result, timed, checked), settings, result, **more).run()
+        done = kind(laid.pair, roster, settings, roster.result, **more).run()
     finally:
         ahead.close()
         shutil.rmtree(settings.scratch, ignore_errors=True)
@@ -129,12 +124,20 @@ def run(
     return done
 
 
+def _roster(bench: Bench, laid: Laid) -> Roster:
+    result = PairResult(
+        chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
+        best_pace_us=bench.best_pace_us,
+    )  # fmt: skip
+    timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
+    return Roster(result, timed, checked)
+
+
 def _reserve(bench: Bench, later: Laid | None) -> Reserve:
-    """A worker for the session that comes next, where two processes may be on the device."""
+    """A worker for the session that comes next."""
     if later is None:
         return NOBODY
-    settings = _settings(bench, later, bench.count + 1)
-    return Reserve(later.pair.key, partial(settings.hire, later.pair)) if settings.shared() else NOBODY
+    return _settings(bench, later, bench.count + 1).in_reserve(later.pair, _roster(bench, later))
 
 
 def _settings(

@@ -33,7 +33,7 @@ from common.python import manifest
 from common.python.discovery import find_pairs, select
 from common.python.opening import open_machine
 from common.python.options import Options
-from common.python.reserve import ANSWER, REHEARSE
+from common.python.reserve import ANSWER, GET_READY
 from common.python.results import PairResult
 from common.python.runner import Suite
 from common.python.targets import TargetError, parse
@@ -90,7 +90,7 @@ def noted(suite: Suite) -> list[tuple[PairResult, float, Commands]]:
     ask = Worker.ask
 
     def note(worker: Worker, command: str, **arguments: Any) -> None:
-        if command not in (REHEARSE, ANSWER):
+        if command not in (GET_READY, ANSWER):
             commands.append((command, arguments))
         ask(worker, command, **arguments)
 
@@ -125,7 +125,7 @@ def all_alone(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[floa
     from common.python.bench import Bench
 
     scratch.mkdir(exist_ok=True)
-    Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None).rehearse()
+    Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None).get_ready()
     return [alone(root, scratch, commands) for commands in pairs]
 
 
