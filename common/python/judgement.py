@@ -5,7 +5,7 @@ from statistics import median
 
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
-from common.python.results import Block, ClockName, PairResult, Spread, VariantResult, Verdict
+from common.python.results import Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
 from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
 from common.python.statistics import (
@@ -16,8 +16,9 @@ from common.python.statistics import (
     memory_verdict,
     spread,
     verdict,
+    widened,
 )
-from common.python.telemetry import MOST_PACE, discard_slow_host
+from common.python.telemetry import MOST_PACE, discard_slow_host, pace_deviation
 
 NEAR_FLOOR = 10.0
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
@@ -126,9 +127,30 @@ def _compare_all(result: PairResult) -> None:
     result.control = compare(blocks, baseline.name, CONTROL, clock)
     for row in result.variants:
         if row.role != "baseline":
-            row.speedup = compare(blocks, baseline.name, row.name, clock)
+            row.speedup = _ratio(result, baseline, row)
             if baseline.why and row.why and baseline.why.peak_bytes and row.why.peak_bytes:
                 row.memory_ratio = baseline.why.peak_bytes / row.why.peak_bytes
+
+
+def _ratio(result: PairResult, above: VariantResult, below: VariantResult) -> Interval | None:
+    """Time over time, as well as another run would know it: end to end that one's host has a pace of its own."""
+    found = compare(result.blocks, above.name, below.name, result.clock or "device")
+    if found is None or result.clock != "end_to_end":
+        return found
+    part = abs(host_share(result.blocks, above) - host_share(result.blocks, below))
+    return widened(found, part * pace_deviation(result.blocks, result.best_pace_us))
+
+
+def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
+    """How much of the end-to-end time goes with the host's pace, from 0 to 1: until the call returns, the host's part.
+
+    Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile.
+    """
+    samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
+    share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us] or [0.0])
+    if row.why and row.why.syncs and row.why.busy_us and row.wall:
+        share = min(share, max(0.0, 1 - row.why.busy_us / row.wall.median))
+    return share
 
 
 def _compare_peers(result: PairResult) -> None:
@@ -138,10 +160,9 @@ def _compare_peers(result: PairResult) -> None:
     peers = [row for row in sound if row.role == "peer"]
     result.best_peer, result.peer_ratio = None, None
     if peers and own in sound and own is not None:
-        clock, blocks = result.clock or "device", result.blocks
         best = max(peers, key=lambda row: row.speedup.ratio if row.speedup else 0.0)
         result.best_peer = best.label
-        result.peer_ratio = compare(blocks, best.name, own.name, clock)
+        result.peer_ratio = _ratio(result, best, own)
 
 
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:

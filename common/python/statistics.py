@@ -13,6 +13,7 @@ import numpy as np
 
 from common.python.results import Block, ClockName, Interval, Sample, Spread, Verdict
 
+NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 
 
@@ -67,6 +68,12 @@ def interval(round_values: Sequence[float], confidence: float = 0.95) -> Interva
     mean = float(np.mean(round_values))
     half = t_quantile(confidence, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
     return Interval(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=n)
+
+
+def widened(found: Interval, log_deviation: float) -> Interval:
+    """The interval with an error that all of its rounds share, of this standard deviation of the log ratio, added."""
+    half = math.hypot(math.log(found.high / found.low) / 2, NORMAL_95 * log_deviation)
+    return found.model_copy(update={"low": found.ratio * math.exp(-half), "high": found.ratio * math.exp(half)})
 
 
 def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:

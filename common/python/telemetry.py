@@ -4,8 +4,10 @@ The host's pace is the time of a fixed loop. Where a neighbour works on the othe
 23 to 45 us and back within seconds (measured on a shared H200 host), and a step that waits for the host moves with it.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence, Set
+from statistics import stdev
 from typing import Any
 
 from common.python.machine import ask
@@ -27,6 +29,7 @@ HARMFUL = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_powe
 
 SLOW_HOST = "the host ran slow"
 MOST_PACE = 1.3  # times the best
+FEWEST_BLOCKS = 3  # of which a deviation says anything
 
 
 class Monitor:
@@ -96,6 +99,17 @@ def harmful(telemetry: Telemetry) -> str | None:
     """Why a block with this telemetry must be discarded: thermal or hardware slowdown. None for a power cap."""
     found = [reason for reason in telemetry.throttle if reason in HARMFUL]
     return f"GPU slowed by {', '.join(found)}" if found else None
+
+
+def pace_deviation(blocks: Sequence[Block], best_pace_us: float | None) -> float:
+    """Standard deviation of the log of the host's pace over the blocks that count, those within 1.3 times its best.
+
+    It stands for how runs differ: on an H200's host 0.042 to 0.056 in four sessions, where five runs of another day had
+    medians that deviate by 0.048 (docs/results/h200/host.md). 0 where fewer than three such blocks tell.
+    """
+    kept = [max(block.paces) for block in blocks if block.paces and block.discarded is None]
+    logs = [math.log(pace) for pace in kept if best_pace_us and pace <= MOST_PACE * best_pace_us]
+    return stdev(logs) if len(logs) >= FEWEST_BLOCKS else 0.0
 
 
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:

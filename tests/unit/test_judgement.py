@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -450,6 +451,81 @@ def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() ->
 def test_the_pace_of_the_host_does_not_matter_to_the_device_s_own_clock() -> None:
     judged = judge(contended(4, "device"), PEAKS)
     assert (judged.discarded_blocks, judged.notes) == (0, [])
+
+
+def hosted(host_us: Mapping[str, float], paces: Sequence[float], clock: str = "end_to_end", **facts: Any) -> PairResult:
+    """100 us against 50, of which these are the host's; each round has a pace of its own."""
+    made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(paces, default=None), **facts)
+    for block in made.blocks:
+        block.paces = [paces[block.round]] * 2 if paces else []
+        block.samples = [s.model_copy(update={"host_us": host_us.get(s.variant, 5.0)}) for s in block.samples]
+    return made
+
+
+PACES = (20.0, 21.0, 22.0, 23.0)
+DEVIATION = stdev(math.log(pace) for pace in PACES for _ in range(2))  # a round has two blocks
+
+
+def half(result: PairResult) -> float:
+    found = row(result).speedup
+    assert found is not None
+    assert found.ratio == pytest.approx(2.0, rel=1e-5)
+    assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
+    return math.log(found.high / found.ratio)
+
+
+@pytest.mark.parametrize(
+    ("host_us", "part"),
+    [
+        ({BASE: 100.0, OPT: 5.0}, 0.9),  # launches against a graph of them
+        ({BASE: 10.0, OPT: 50.0}, 0.9),  # and the other way round
+        ({BASE: 90.0, OPT: 45.0}, 0.0),  # both go with the pace
+        ({BASE: 5.0, OPT: 2.5}, 0.0),  # neither does
+        ({BASE: 300.0, OPT: 5.0}, 0.9),  # no more than all of it
+    ],
+)
+def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_side_goes_with(
+    host_us: dict[str, float], part: float
+) -> None:
+    plain = half(judge(hosted(host_us, ()), PEAKS))
+    assert half(judge(hosted(host_us, PACES), PEAKS)) == pytest.approx(
+        math.hypot(plain, 1.96 * DEVIATION * part), rel=0.02
+    )
+
+
+def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
+    host_us = {BASE: 100.0, OPT: 5.0}
+    on_device = hosted(host_us, PACES, "device")
+    assert half(judge(on_device, PEAKS)) == half(judge(hosted(host_us, (), "device"), PEAKS))
+    judged = judge(hosted(host_us, PACES), PEAKS)
+    assert judged.control == judge(hosted(host_us, ()), PEAKS).control, "the baseline against itself"
+
+
+def test_the_host_has_no_part_in_waiting_for_a_device_that_is_busy() -> None:
+    waits = hosted({BASE: 100.0, OPT: 50.0}, PACES)
+    plain = half(judge(hosted({}, ()), PEAKS))
+    busy = with_row(waits, OPT, why=Why(operators=1, syncs=2, busy_us=45.0))
+    assert half(judge(waits, PEAKS)) == pytest.approx(plain, rel=0.01)
+    assert half(judge(busy, PEAKS)) == pytest.approx(math.hypot(plain, 1.96 * DEVIATION * 0.9), rel=0.02)
+    unasked = with_row(waits, OPT, why=Why(operators=1, syncs=0, busy_us=45.0))
+    assert half(judge(unasked, PEAKS)) == pytest.approx(plain, rel=0.01), (
+        "launches may take as long as what they launch"
+    )
+
+
+def test_the_ratio_to_a_peer_is_no_better_known() -> None:
+    peer = "peer_x__lib"
+    slow = pair({BASE: 100.0, OPT: 50.0, peer: 80.0}, "end_to_end", best_pace_us=20.0)
+    for block in slow.blocks:
+        block.samples = [s.model_copy(update={"host_us": 80.0 if s.variant == peer else 1.0}) for s in block.samples]
+    told = judge(slow, PEAKS).peer_ratio
+    for block in slow.blocks:
+        block.paces = [PACES[block.round]]
+    wider = judge(slow, PEAKS).peer_ratio
+    assert told is not None
+    assert wider is not None
+    assert (wider.ratio, wider.rounds) == (told.ratio, told.rounds)
+    assert wider.high / wider.low > 1.1 * told.high / told.low
 
 
 def test_a_block_that_failed_for_another_reason_stays_out() -> None:

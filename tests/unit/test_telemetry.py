@@ -1,11 +1,12 @@
+import math
 import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from common.python.results import Telemetry
-from common.python.telemetry import Monitor, harmful, worst
+from common.python.results import Block, Telemetry
+from common.python.telemetry import Monitor, harmful, pace_deviation, worst
 
 
 class Refused(Exception):
@@ -142,3 +143,25 @@ def test_of_several_gpus_the_worst_of_each_reading_counts() -> None:
     assert (both.sm_mhz, both.power_w, both.temperature_c, both.memory_mhz) == (1200, 690.0, 80, None)
     assert (both.throttle, both.other_processes) == (["sw_power_cap", "hw_slowdown"], 1)
     assert harmful(both) == "GPU slowed by hw_slowdown"
+
+
+@pytest.mark.parametrize(
+    ("paces", "deviation"),
+    [
+        ([20.0, 20.0, 20.0], 0.0),
+        ([20.0, 22.0, 24.2], math.log(1.1)),
+        ([20.0, 22.0, 24.2, 90.0], math.log(1.1)),  # slower than 1.3 times the best: of another state
+        ([20.0, 22.0, 90.0], 0.0),  # two say nothing
+        ([], 0.0),
+    ],
+)
+def test_the_pace_deviates_by_what_its_blocks_do(paces: list[float], deviation: float) -> None:
+    blocks = [Block(round=0, steps=1, samples=[], paces=[20.0, pace]) for pace in paces]
+    assert pace_deviation(blocks, 20.0) == pytest.approx(deviation)
+    assert pace_deviation(blocks, None) == 0.0
+
+
+def test_a_block_that_does_not_count_tells_no_pace() -> None:
+    blocks = [Block(round=0, steps=1, samples=[], paces=[pace, pace]) for pace in (20.0, 22.0, 24.2, 21.0)]
+    blocks[3].discarded = "GPU slowed by hw_slowdown"
+    assert pace_deviation(blocks, 20.0) == pytest.approx(math.log(1.1))
