@@ -25,6 +25,7 @@ WINDOW = 5  # samples of each variant between two looks at whether the times hav
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
+LONG_US = 10_000.0  # a longer one is not warmed up again in later rounds: its first sample would hardly tell
 MOST_STEPS = 64
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
@@ -65,6 +66,7 @@ class Sampler:
     delays: dict[str, float] = field(default_factory=dict)
     hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
     timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
+    long: dict[str, float] = field(default_factory=dict)  # steps that are, with the time that they first took
     retaken: int = 0
     walled: bool = False  # whether this round's device samples have had walls beside them
 
@@ -84,17 +86,22 @@ class Sampler:
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
         """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
 
-        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new.
-        `passes`, where it is given, fixes how often each variant runs instead.
+        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new; there a long step
+        does not, which has been called in preparing. `passes`, where it is given, fixes how often each runs instead.
         """
         started, self.walled = time.perf_counter(), False
         if not self.hosts:  # the first time; later rounds have what this one has
             self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
         first = {}
         for name in names:
+            first[name] = [self.long.get(name, 0.0)]
+            if passes is None and prep.ranks.size == 1 and name in self.long:
+                continue
             at(name, "warm-up")
             reading = self._wall(prep, name, 1)
             first[name] = [(reading.device_us if self.on_device() else reading.wall_us) or 0.0]
+            if first[name][0] >= LONG_US:
+                self.long[name] = first[name][0]
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})

@@ -208,6 +208,27 @@ def test_without_time_to_warm_up_every_variant_runs_all_the_same(warm: Warm) -> 
     assert warm(lambda name, nth: 12.0, limit_s=0.0) == (5, 1)
 
 
+@pytest.mark.parametrize(
+    ("us", "passes", "ranks", "again"),
+    [
+        (9_999.0, None, ALONE, 1),
+        (10_000.0, None, ALONE, 0),
+        (10_000.0, 0, ALONE, 1),  # a fixed number was asked for
+        (10_000.0, None, OtherRanks(size=2), 1),  # which would each have to know how long another's took
+    ],
+)
+def test_a_long_step_is_not_warmed_up_in_later_rounds(
+    us: float, passes: int | None, ranks: Ranks, again: int, tmp_path: Path
+) -> None:
+    clock = ScriptedCpu(lambda name, nth: {"a": us, "b": 20.0}[name])
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "end_to_end")
+    prep.ranks = ranks
+    for seen in (["a", "b"], ["a"] * again + ["b"]):
+        clock.script.seen.clear()
+        sampler.warm(prep, ["a", "b"], 0.0, lambda who, what: None, passes)
+        assert [name for name, _ in clock.script.seen] == seen
+
+
 def test_steps_that_outlast_the_limit_run_once(warm: Warm) -> None:
     assert warm(lambda name, nth: 130_000.0, limit_s=0.25) == (1, 1)
     assert warm(lambda name, nth: 120_000.0, limit_s=0.25) == (1, 2)
