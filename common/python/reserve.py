@@ -1,11 +1,11 @@
 """The next pair's workers, started while the present pair is loaded, compiled and proven: nothing is timed then.
 
 On an H200 it takes 0.8 s until a fresh process has a CUDA context and the kernels that every proof needs. In reserve it
-rehearses, a small proof of the harness's own, and then sleeps. If it is not done when the present pair compiles, or is
-to be timed, it is stopped (SIGSTOP); it goes on while that pair is proven, and when it has been profiled as well.
-Nothing of the present pair is in it: it comes from the forkserver, as every worker does, or is a fresh interpreter, of
-which an isolated pair has one for each variant. One that dies or does not get ready is given up, and its pair hires as
-if there had been none.
+rehearses, a small proof of the harness's own, answers what its pair will ask first (`foretold`), and then sleeps. If it
+is not done when the present pair compiles, or is to be timed, it is stopped (SIGSTOP); it goes on while that pair is
+proven, and when it has been profiled as well. Nothing of the present pair is in it: it comes from the forkserver, as
+every worker does, or is a fresh interpreter, of which an isolated pair has one for each variant. One that dies or does
+not come to its pair is given up, and its pair hires as if there had been none.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 
 from common.python.worker import Worker, WorkerError
 
-READY_S = 30.0  # for each, from their start, or since they were last stopped: what compiles anew takes ten or more
+READY_S = 30.0  # for one that has not come to its pair yet, from its start, or since it was last stopped
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
 OWN = ("start", "rehearsal")  # what it is at before it has come to the code of its pair
 GET_READY, ANSWER = "get_ready", "describe"  # all that a worker in reserve is asked

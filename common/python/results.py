@@ -114,7 +114,7 @@ class Spread(Model):
 
 
 class Interval(Model):
-    """A ratio with its 95% t interval over rounds."""
+    """A ratio with its 95% t interval over rounds; end to end, widened by what the host's pace may do to it."""
 
     ratio: float
     low: float

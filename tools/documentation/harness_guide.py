@@ -93,7 +93,7 @@ CONSTANTS = (  # module, name, what it decides
     (
         "reserve",
         "READY_S",
-        "seconds, stops aside, after which a worker in reserve that is not ready is given up",
+        "seconds, stops aside, that a worker in reserve has which has not come to its pair yet",
     ),
     ("expectations", "FEWEST_RUNS", "runs that an expectation is the median of; of fewer it is provisional"),
     ("expectation_check", "LOSS", "loss that `met` excludes"),

@@ -8,9 +8,10 @@ from itertools import combinations
 from pathlib import Path
 
 from common.python import peak_store
-from common.python.assignment import missing
+from common.python.assignment import compile_ahead, missing
 from common.python.discovery import Pair, find_pairs
 from common.python.judgement import headline_row
+from common.python.launch import ONE_HOST
 from common.python.options import Options
 from common.python.results import Interval, PairResult, Summary
 from common.python.runner import Show, open_suite
@@ -45,6 +46,7 @@ def choose(bench: Bench) -> list[str]:
         if here and pair.baseline and not any(v.problem or missing(pair, v, bench.machine) for v in files):
             able[pair.key] = pair
     chosen = sorted(random.Random(bench.seed).sample(list(able), min(len(able), bench.form.suite_pairs)))
+    compile_ahead([able[key] for key in chosen], bench.machine, bench.gpu, ONE_HOST, bench.say)  # side by side
     return [key for key in chosen if compiled(bench, able[key]) is None]
 
 
