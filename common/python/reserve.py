@@ -11,14 +11,17 @@ not come to its pair is given up, and its pair hires as if there had been none.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from common.python.machine import Machine
 from common.python.worker import Worker, WorkerError
 
 READY_S = 30.0  # for one that has not come to its pair yet, from its start, or since it was last stopped
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
-OWN = ("start", "rehearsal")  # what it is at before it has come to the code of its pair
+OWN = ("start", "rehearsal", "reserve")  # what it is at before it comes to its pair's code, and behind it
+DEEPEST = 3  # pairs with workers in reserve, as long as each has so many cores and GiB of the host's and GPUs' memory
+CORES, HOST_GIB, GPU_GIB = 4, 16.0, 32.0
 GET_READY, ANSWER = "get_ready", "describe"  # all that a worker in reserve is asked
 Script = dict[str, Any]  # arguments of `foretold.foretell`; with none, the worker rehearses and no more
 
@@ -64,9 +67,8 @@ class Reserve:
         self.go_on()
         if self._busy:
             for index in list(self._workers):
-                begun = self._workers[index].state()[1] not in OWN
-                until = deadline if begun else min(deadline, self._deadline)
-                self._answered[index] = self._hear(index, until - time.monotonic(), begun) or []
+                until = deadline if self._begun(index) else min(deadline, self._deadline)
+                self._answered[index] = self._hear(index, until - time.monotonic(), deadline) or []
             self._busy = False
 
     def take(self, index: int, deadline: float = math.inf) -> Worker | None:
@@ -82,13 +84,18 @@ class Reserve:
             worker.foretell(self._answered[index])
         return worker
 
-    def _hear(self, index: int, timeout_s: float, begun: bool = False) -> Any:
-        """The answer; None where there is none, and the worker is given up. Of one that has `begun` a hang is told."""
+    def _begun(self, index: int) -> bool:
+        """Whether the worker is at its pair's code."""
+        return self._workers[index].state()[1] not in OWN
+
+    def _hear(self, index: int, timeout_s: float, deadline: float = math.inf) -> Any:
+        """The answer; None where there is none, and the worker is given up. A hang in its pair's code is told of."""
         try:
             return self._workers[index].answer(timeout_s)
         except WorkerError as error:
+            hangs = error.kind == "hung" and self._begun(index) and time.monotonic() >= deadline
             self._give_up(index, error.reason)
-            if begun and error.kind == "hung":
+            if hangs:
                 raise
             return None
 
@@ -103,7 +110,7 @@ class Reserve:
         return set().union(*(worker.pids() for worker in self._workers.values()))
 
     def close(self) -> bool:
-        """End those workers, which have run nobody's code and are not asked; whether there were any.
+        """End those workers, which are not asked; whether there were any.
 
         They are given up when they are gone: whatever interrupts this, a second call does the rest.
         """
@@ -117,3 +124,51 @@ class Reserve:
 
 
 NOBODY = Reserve()
+
+
+class Reserves:
+    """Those of the next few pairs, in their order."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Reserve] = []
+
+    def pairs(self) -> list[str]:
+        """Whose there are."""
+        return [reserve.pair for reserve in self._waiting]
+
+    def take(self, pair: str) -> Reserve:
+        """That of the pair whose turn has come; NOBODY if it has none."""
+        taken = next((reserve for reserve in self._waiting if reserve.pair == pair), NOBODY)
+        self._waiting = [reserve for reserve in self._waiting if reserve is not taken]
+        return taken
+
+    def add(self, reserve: Reserve) -> None:
+        """Have it behind the others."""
+        self._waiting.append(reserve)
+
+    def keep(self, pairs: Collection[str]) -> None:
+        """Close those of all other pairs."""
+        for reserve in [reserve for reserve in self._waiting if reserve.pair not in pairs]:
+            reserve.close()
+            self._waiting.remove(reserve)
+
+    def halt(self) -> None:
+        for reserve in self._waiting:
+            reserve.halt()
+
+    def go_on(self) -> None:
+        for reserve in self._waiting:
+            reserve.go_on()
+
+    def pids(self) -> set[int]:
+        return set().union(*(reserve.pids() for reserve in self._waiting))
+
+    def close(self) -> bool:
+        """End all their workers, one pair's after the other's; whether there were any."""
+        return max([reserve.close() for reserve in self._waiting], default=False)
+
+
+def depth(machine: Machine) -> int:
+    """Of how many pairs workers may be in reserve: more than one on a machine with room for their processes."""
+    rooms = [machine.cores / CORES, machine.memory_gib / HOST_GIB, *(gpu.memory_gib / GPU_GIB for gpu in machine.gpus)]
+    return max(1, min(DEEPEST, int(min(rooms))))

@@ -29,7 +29,7 @@ from common.python.opening import open_machine
 from common.python.options import Options
 from common.python.peak_survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
-from common.python.reserve import NOBODY, Reserve
+from common.python.reserve import NOBODY, Reserves, depth
 from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
 from common.python.session import Session
@@ -67,7 +67,7 @@ class Suite:
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
-    reserve: Reserve = NOBODY  # the worker of the next pair
+    reserve: Reserves = field(default_factory=Reserves)  # the workers of the next pairs
     leaving: Leaving = field(default_factory=Leaving)  # that of the last one
 
     @cached_property
@@ -135,14 +135,13 @@ class Suite:
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
     def _run_pair(self, pair: Pair, later: Sequence[Pair]) -> PairResult:
-        """Run it, and meanwhile have the worker of the first of the `later` ones get ready."""
+        """Run it, and meanwhile have workers of the `later` ones get ready."""
         result, timed, checked = self._opened(pair)
         self.show("start", result)
         if not timed and not checked:
             return result
-        ahead, self.reserve = self.reserve, self._reserve(later)
-        if ahead.pair != pair.key:  # files may have gone or come since then
-            ahead.close()
+        ahead = self.reserve.take(pair.key)
+        self._reserve(later)
         settings, note = self._noted(pair, timed, checked)
         settings = replace(settings, ahead=ahead, reserve=self.reserve)
         try:
@@ -185,13 +184,18 @@ class Suite:
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
         return result if timed or checked else idle(result), timed, checked
 
-    def _reserve(self, later: Sequence[Pair]) -> Reserve:
-        """The workers of the next of these that has any to do."""
-        for pair in later:
+    def _reserve(self, later: Sequence[Pair]) -> None:
+        """Have the workers of the next few of these that have any to do get ready, up to one that can have none."""
+        self.reserve.keep({pair.key for pair in later})  # files may have gone since then
+        missing = (pair for pair in later if pair.key not in self.reserve.pairs())
+        while len(self.reserve.pairs()) < depth(self.machine) and (pair := next(missing, None)):
             result, timed, checked = self._opened(pair)
-            if timed or checked:
-                return self._noted(pair, timed, checked)[0].in_reserve(pair, Roster(result, timed, checked))
-        return NOBODY
+            if not timed and not checked:
+                continue
+            ahead = self._noted(pair, timed, checked)[0].in_reserve(pair, Roster(result, timed, checked))
+            if ahead is NOBODY:
+                return
+            self.reserve.add(ahead)
 
     def _settings(self, pair: Pair) -> Settings:
         return Settings(

@@ -10,7 +10,7 @@ from common.python.discovery import Pair
 from common.python.launch import ONE_HOST, Launch
 from common.python.leaving import AT_ONCE, Leaving
 from common.python.performance_targets import Peaks
-from common.python.reserve import NOBODY, Reserve, Script
+from common.python.reserve import NOBODY, Reserve, Reserves, Script
 from common.python.results import PairResult, Telemetry
 from common.python.roster import Roster
 from common.python.schedule import BUDGET_S, TRIALS
@@ -52,7 +52,7 @@ class Settings:
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
     ahead: Reserve = NOBODY  # this pair's worker, if it was started ahead
-    reserve: Reserve = NOBODY  # the next pair's, which must not be at work while anything is timed
+    reserve: Reserve | Reserves = NOBODY  # the next pair's, which must not be at work while anything is timed
     leaving: Leaving = AT_ONCE  # sees this pair's worker off; the last pair's must be gone by then
 
     def to_prove_at(self, timed: bool) -> tuple[str, ...]:
@@ -79,8 +79,7 @@ class Settings:
         """The workers of a pair that comes next, unless they are ranks, which hold several GPUs."""
         if pair.gpus > 1 or self.cold_start or self.launch.follows or not self.shared():
             return NOBODY
-        fresh = pair.isolated and bool(roster.timed)
-        return Reserve(pair.key, lambda index: self.hire(pair, index, fresh), self._scripts(pair, roster))
+        return Reserve(pair.key, lambda index: self.hire(pair, index), self._scripts(pair, roster))
 
     def _scripts(self, pair: Pair, roster: Roster) -> list[Script]:
         """What a session will ask first of each of its workers; of those of an isolated pair one waits for another."""

@@ -13,6 +13,7 @@ from small_tree import HONEST, Tree, doing, late_s
 
 from common.python import reserve
 from common.python.crew import Crew
+from common.python.machine import Gpu, Machine
 from common.python.reserve import NOBODY, Reserve
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
@@ -59,7 +60,7 @@ class Watched:
 
     def signal(self, number: int, index: int = 0) -> None:
         """Send it to a worker in reserve."""
-        worker = self.workers[self.suite.reserve.pair][index]
+        worker = self.workers[self.suite.reserve.pairs()[0]][index]
         assert worker.pid, "0 is this very process's group"
         os.kill(worker.pid, number)
 
@@ -151,7 +152,8 @@ def test_a_reserve_that_is_not_ready_in_time_is_given_up(watched: Watched, monke
     watched.tree.pair("ch01:a")
     suite = watched.tree.open("ch1")
     suite.scratch = watched.tree.root / "scratch"
-    ahead = suite._reserve(suite.pairs)
+    suite._reserve(suite.pairs)
+    ahead = suite.reserve.take("ch01:a")
     [worker] = watched.workers["ch01:a"]
     ahead.settle()
     assert ahead.take(0) is None
@@ -201,7 +203,7 @@ def test_a_pair_that_fills_the_memory_has_it_to_itself(watched: Watched, refused
     watched.tree.pair("ch01:a", padded=FULL.format(refused=refused), optimized=HONEST)
     watched.tree.pair("ch01:b")
     held: list[dict[int, Worker]] = []
-    watched.on["warm-up", "ch01:a"] = lambda: held.append(watched.suite.reserve._workers)
+    watched.on["warm-up", "ch01:a"] = lambda: held.append(watched.suite.reserve._waiting[0]._workers)
     done = watched.run("ch1")
     assert held == [{}]
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
@@ -209,7 +211,7 @@ def test_a_pair_that_fills_the_memory_has_it_to_itself(watched: Watched, refused
     assert watched.hires("ch01:b") == 2
 
 
-def test_each_variant_of_an_isolated_pair_has_its_own_interpreter_in_reserve(watched: Watched) -> None:
+def test_each_variant_of_an_isolated_pair_has_its_own_process_in_reserve(watched: Watched) -> None:
     noting = doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))")
     watched.tree.pair("ch01:a")
     watched.tree.pair("ch01:b", fields="isolated=True,", optimized=noting)
@@ -219,14 +221,14 @@ def test_each_variant_of_an_isolated_pair_has_its_own_interpreter_in_reserve(wat
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert watched.hires("ch01:b") == len(set(seen)) == 3, "baseline, optimized and control"
     assert int((watched.tree.root / "ch01" / "optimized_b.py.pid").read_text()) in seen
-    assert all(worker._process._start_method == "spawn" for worker in watched.workers["ch01:b"])
 
 
-def test_interpreters_that_have_hardly_started_stand_still_and_become_ready_later(watched: Watched) -> None:
+def test_workers_that_have_hardly_started_stand_still_and_become_ready_later(watched: Watched) -> None:
     watched.tree.pair("ch01:a", fields="isolated=True,")
     suite = watched.tree.open("ch1")
     suite.scratch = watched.tree.root / "scratch"
-    ahead = suite._reserve(suite.pairs)
+    suite._reserve(suite.pairs)
+    ahead = suite.reserve.take("ch01:a")
     ahead.halt()
     workers = watched.workers["ch01:a"]
     assert [standing(worker) for worker in workers] == ["T"] * 3
@@ -258,7 +260,8 @@ def test_ranks_and_cold_starts_have_no_reserve(tree: Tree, fields: str, options:
     tree.pair("ch01:a", fields=fields)
     suite = tree.open("ch1", **options)
     suite.scratch = tree.root / "scratch"
-    assert suite._reserve(suite.pairs) is NOBODY
+    suite._reserve(suite.pairs)
+    assert suite.reserve.take("ch01:a") is NOBODY
 
 
 def test_a_gpu_of_one_process_has_no_reserve(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +273,8 @@ def test_a_gpu_of_one_process_has_no_reserve(tree: Tree, monkeypatch: pytest.Mon
     tree.pair("ch01:a")
     suite = tree.open("ch1")
     suite.scratch, suite.uuid = tree.root / "scratch", "12ab"
-    assert suite._reserve(suite.pairs) is NOBODY
+    suite._reserve(suite.pairs)
+    assert suite.reserve.take("ch01:a") is NOBODY
 
 
 def test_a_worker_in_reserve_is_no_foreign_process_on_the_gpu(tree: Tree) -> None:
@@ -387,3 +391,105 @@ def test_it_stands_still_while_its_predecessor_may_time_kernels_to_choose_one_an
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert [command for command, _ in seen] == ["prepare", "prove"]
     assert [state == "T" for _, state in seen] == [True, False]
+
+
+@pytest.fixture
+def deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of three pairs wait, whatever this machine has room for."""
+    monkeypatch.setattr("common.python.runner.depth", lambda machine: 3)
+
+
+@pytest.mark.usefixtures("deep")
+def test_the_workers_of_the_next_pairs_get_ready_and_all_stand_still_while_one_is_timed(watched: Watched) -> None:
+    keys = ["ch01:a", "ch01:b", "ch01:c", "ch01:d", "ch01:e"]
+    for key in keys:
+        watched.tree.pair(key)
+    waiting: dict[str, list[str]] = {}
+    states: list[str] = []
+
+    def look() -> None:
+        waiting["a"] = watched.suite.reserve.pairs()
+        states.extend(standing(watched.workers[key][0]) for key in waiting["a"])
+
+    watched.on["samples", "ch01:a"] = look
+    watched.on["samples", "ch01:b"] = lambda: waiting.update(b=watched.suite.reserve.pairs())
+    watched.on["samples", "ch01:d"] = lambda: waiting.update(d=watched.suite.reserve.pairs())
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 5
+    assert waiting == {"a": keys[1:4], "b": keys[2:5], "d": keys[4:]}
+    assert states == ["T"] * 3
+    assert [watched.hires(key) for key in keys] == [1] * 5
+
+
+@pytest.mark.usefixtures("deep")
+def test_a_pair_that_fills_the_memory_ends_all_that_wait(watched: Watched) -> None:
+    watched.tree.pair("ch01:a", padded=FULL.format(refused=1), optimized=HONEST)
+    for key in ("ch01:b", "ch01:c", "ch01:d"):
+        watched.tree.pair(key)
+    living: list[bool] = []
+    following = ("ch01:b", "ch01:c", "ch01:d")
+    watched.on["warm-up", "ch01:a"] = lambda: living.extend(
+        watched.workers[key][0]._process.is_alive() for key in following
+    )
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 4
+    assert living == [False] * 3
+    assert [watched.hires(key) for key in following] == [2] * 3
+
+
+@pytest.mark.usefixtures("deep")
+def test_who_waits_for_a_pair_that_is_gone_is_ended_and_another_waits(watched: Watched) -> None:
+    keys = ["ch01:a", "ch01:b", "ch01:c", "ch01:d", "ch01:e"]
+    for key in keys:
+        watched.tree.pair(key)
+    seen: list[list[str]] = []
+    watched.on["warm-up", "ch01:a"] = (watched.tree.root / "ch01" / "baseline_b.py").unlink
+    watched.on["samples", "ch01:c"] = lambda: seen.append(watched.suite.reserve.pairs())
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured", "failed", "measured", "measured", "measured"]
+    assert seen == [["ch01:d", "ch01:e"]]
+    assert not watched.workers["ch01:b"][0]._process.is_alive()
+
+
+@pytest.mark.usefixtures("deep")
+def test_nobody_waits_behind_a_pair_that_can_have_no_worker_in_reserve(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", fields="gpus=2,")
+    tree.pair("ch01:c")
+    suite = tree.open("ch1")
+    suite.scratch = tree.root / "scratch"
+    suite._reserve(suite.pairs)
+    assert suite.reserve.pairs() == ["ch01:a"]
+    assert suite.reserve.close()
+    assert not suite.reserve.close()
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory_gib", "gpus_gib", "pairs"),
+    [
+        (16, 128, [139], 3),
+        (64, 512, [80, 24], 1),
+        (64, 512, [80], 2),
+        (4, 128, [139], 1),
+        (16, 30, [139], 1),
+        (8, 64, [], 2),
+    ],
+)
+def test_more_than_one_pair_has_workers_in_reserve_where_there_is_room(
+    cores: int, memory_gib: float, gpus_gib: list[float], pairs: int
+) -> None:
+    gpus = [Gpu(name="GPU", uuid="1", sm=90, memory_gib=gib) for gib in gpus_gib]
+    machine = Machine(
+        hostname="h", system="Linux", cpu="c", cores=cores, memory_gib=memory_gib, numa_nodes=1, gpus=gpus
+    )
+    assert reserve.depth(machine) == pairs
+
+
+@pytest.mark.parametrize(
+    ("options", "method"), [({}, "forkserver"), ({"cold_start": True}, "spawn")], ids=["isolated", "cold start"]
+)
+def test_only_a_cold_start_takes_fresh_interpreters(watched: Watched, options: dict[str, Any], method: str) -> None:
+    watched.tree.pair("ch01:a", fields="isolated=True,")
+    done = watched.run("ch1", **options)
+    assert [pair.status for pair in done.pairs] == ["measured"]
+    assert [worker._process._start_method for worker in watched.workers["ch01:a"]] == [method] * 3
