@@ -18,7 +18,7 @@ from common.python.statistics import (
     verdict,
     widened,
 )
-from common.python.telemetry import MOST_PACE, discard_slow_host, pace_deviation
+from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation
 
 NEAR_FLOOR = 10.0
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
@@ -60,7 +60,7 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
         return False
     leave_out(result)
     baseline, clock = f"baseline_{result.name}", result.clock or "device"
-    control = compare(result.blocks, baseline, CONTROL, clock)
+    control = _control(result)
     if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
         return False
     intervals = [compare(result.blocks, baseline, name, clock) for name in names]
@@ -120,16 +120,22 @@ def _main(row: VariantResult, result: PairResult) -> Spread | None:
 
 
 def _compare_all(result: PairResult) -> None:
-    clock, blocks = result.clock or "device", result.blocks
     baseline = next((row for row in result.variants if row.role == "baseline"), None)
-    if baseline is None or not blocks:
+    if baseline is None or not result.blocks:
         return
-    result.control = compare(blocks, baseline.name, CONTROL, clock)
+    result.control = _control(result)
     for row in result.variants:
         if row.role != "baseline":
             row.speedup = _ratio(result, baseline, row)
             if baseline.why and row.why and baseline.why.peak_bytes and row.why.peak_bytes:
                 row.memory_ratio = baseline.why.peak_bytes / row.why.peak_bytes
+
+
+def _control(result: PairResult) -> Interval | None:
+    """The baseline against itself: a slow host is slow for both, so those blocks count here, and leave more rounds."""
+    slow = {"discarded": None}
+    blocks = [b.model_copy(update=slow) if b.discarded == SLOW_HOST else b for b in result.blocks]
+    return compare(blocks, f"baseline_{result.name}", CONTROL, result.clock or "device")
 
 
 def _ratio(result: PairResult, above: VariantResult, below: VariantResult) -> Interval | None:

@@ -442,6 +442,30 @@ def test_blocks_of_a_slow_host_are_left_out_where_the_host_has_a_part_in_the_tim
     assert judge(judged, PEAKS) == judged  # marks are made anew from the paces, not piled up
 
 
+def test_the_control_has_the_blocks_of_a_slow_host_too_which_is_slow_for_both() -> None:
+    """Of eight rounds of `kv_cache` on an H200's host three counted, at [0.970, 0.989]; all read [0.981, 0.999]."""
+    off = contended(3, "end_to_end")
+    for block in off.blocks:
+        if block.paces == [20.0, 25.0]:  # the three rounds that count, each by as much off
+            block.samples = [
+                s.model_copy(update={"wall_us": 102.5 * WOBBLE[block.round]}) if s.variant == CONTROL else s
+                for s in block.samples
+            ]
+    off.blocks = [
+        block.model_copy(update={"round": block.round + 3 * (block.paces == [21.0, 40.0])}) for block in off.blocks
+    ]
+    judged = judge(off, PEAKS)
+    assert judged.control is not None
+    assert judged.control.rounds == 7
+    assert judged.verdict == "faster"
+    assert row(judged).speedup is not None
+    for block in off.blocks[:8]:
+        block.discarded = "GPU slowed by hw_slowdown"
+    judged = judge(off, PEAKS)
+    assert judged.control is not None
+    assert (judged.control.rounds, judged.verdict) == (3, "invalid")
+
+
 def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() -> None:
     judged = judge(contended(2, "end_to_end"), PEAKS)
     assert judged.discarded_blocks == 0

@@ -354,6 +354,10 @@ def test_runs_agree_within_their_intervals_widened_by_a_percent() -> None:
     assert said.standing == "refuted"
     assert "ch01:x0: 2.000 [1.996, 2.004] in run 1, 2.100 [2.096, 2.104] in run 5" in (said.note or "")
     assert standings(suites.repeat_promises(Suites(passes=good.passes[:4]))) == ["undecided"]
+    late = one_pass(2.0).model_copy(update={"pairs": [], "speedups": {}})  # no time was left for a pair
+    [said] = suites.repeat_promises(Suites(passes=[*good.passes[:4], late]))
+    assert said.standing == "undecided"
+    assert (said.note or "").startswith("4 runs of ")
 
 
 ENDS = ((1, 0.9, 1.1), (1.05, 1.05, 1.05))

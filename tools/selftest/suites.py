@@ -241,10 +241,11 @@ def repeat_promises(found: Suites) -> list[Promise]:
         compared,
         AGREE,
     )
+    runs = sum(bool(one.pairs) for one in found.passes)
     pairs = {key for one in found.passes for key in one.pairs}
-    notes = [f"{len(found.passes)} runs of {len(pairs)} pairs", *lines]
+    notes = [f"{runs} runs of {len(pairs)} pairs", *lines]
     notes += sorted({f"{key} failed: {why}" for one in found.passes for key, why in one.failed.items()})
     standing = said.standing
-    if standing == "kept" and len(found.passes) < FEWEST_PASSES:
+    if standing == "kept" and runs < FEWEST_PASSES:
         standing = "undecided"
     return [said.model_copy(update={"note": "; ".join(notes), "standing": standing})]
