@@ -43,16 +43,18 @@ def foretell(perform: Perform, load: dict[str, Any], names: list[str], sizes: li
     answered: list[Answered] = []
 
     def ask(command: str, **arguments: Any) -> Any:
+        value = None
         try:
-            answer = {"value": perform(command, arguments)}
+            value = perform(command, arguments)
+            answer, short = {"value": value}, command == "prepare" and value["out_of_memory"]
         except VariantError as error:
-            answer = error.told()
-        if answer.get("out_of_memory") or (command == "prepare" and answer["value"]["out_of_memory"]):
+            answer, short = error.told(), error.out_of_memory
+        if short:
             raise Turning
         answered.append({"command": command, "arguments": arguments, "answer": answer})
-        if "error" in answer or _faulty(command, answer["value"]):
+        if "error" in answer or _faulty(command, value):
             raise Turning
-        return answer["value"]
+        return value
 
     try:
         ask("load", **load)

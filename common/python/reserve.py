@@ -19,7 +19,7 @@ from common.python.worker import Worker, WorkerError
 
 READY_S = 30.0  # for one that has not come to its pair yet, from its start, or since it was last stopped
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
-OWN = ("start", "rehearsal", "reserve")  # what it is at before it comes to its pair's code, and behind it
+OWN = ("start", "rehearsal")  # what it is at before it comes to its pair's code
 DEEPEST = 3  # pairs with workers in reserve, as long as each has so many cores and GiB of the host's and GPUs' memory
 CORES, HOST_GIB, GPU_GIB = 4, 16.0, 32.0
 GET_READY, ANSWER = "get_ready", "describe"  # all that a worker in reserve is asked

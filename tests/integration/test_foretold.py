@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small_tree import HONEST, WRONG, Tree, doing
 
 from common.python import foretold
 from common.python.channel import Channel
+from common.python.discovery import Pair
+from common.python.preparation import VariantError
 from common.python.results import PairResult
+from common.python.roster import Roster
+from common.python.settings import Settings
 
 FIRST = ["load", "prepare", "prove", "dtypes", "teeth", "prepare", "prove"]
 ONCE = """
@@ -65,13 +70,24 @@ def test_all_that_a_session_asks_before_the_timed_size_is_answered_ahead(
     assert (result.status, "start" in result.seconds) == ("measured", True)
 
 
-def test_what_a_note_stands_for_is_not_proven_ahead(tree: Tree, asked: list[tuple[str, bool]]) -> None:
+def test_what_a_note_stands_for_is_not_proven_ahead(
+    tree: Tree, asked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts: list[dict[str, Any]] = []
+    scripts_of = Settings._scripts
+
+    def note(settings: Settings, pair: Pair, roster: Roster) -> list[dict[str, Any]]:
+        scripts.extend(scripts_of(settings, pair, roster))
+        return scripts[-1:]
+
+    monkeypatch.setattr(Settings, "_scripts", note)
     tree.pair("ch01:a")
     tree.pair("ch01:b")
     second(tree)
     asked.clear()
     second(tree, quick=True)
     assert [command for command, known in asked if known] == ["load"]
+    assert scripts[-1]["sizes"] == []
 
 
 def test_each_worker_of_an_isolated_pair_has_loaded_its_own(tree: Tree, asked: list[tuple[str, bool]]) -> None:
@@ -159,13 +175,61 @@ def test_the_answers_end_where_something_else_is_asked() -> None:
     assert sent == ["b", "c"], "what was answered ahead is of another state"
 
 
-def test_what_follows_a_fault_is_left_to_the_session() -> None:
-    done: list[str] = []
+LOADED = {"load": {"failures": {}}}
+READY = {"prepare": {"failures": {}, "out_of_memory": False}}
+PROVEN = {"prove": {"b": [{"reason": None}]}, "dtypes": ["float32"], "teeth": []}
+FOUND: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "all is well": ({}, FIRST),
+    "one does not load": ({"load": {"failures": {"o": "no"}}}, FIRST[:1]),
+    "one is not prepared": ({"prepare": {"failures": {"b": "no"}, "out_of_memory": False}}, FIRST[:2]),
+    "a proof fails": ({"prove": {"b": [{"reason": None}, {"reason": "wrong"}]}}, FIRST[:3]),
+    "the tolerance accepts zeros": ({"teeth": ["zeros"]}, FIRST[:5]),
+    "inputs raise": ({"prepare": VariantError("workload", ValueError("no"))}, FIRST[:2]),
+    "an error": ({"prove": VariantError("b", ValueError("no"))}, FIRST[:3]),
+    "no memory to prepare": ({"prepare": {"failures": {"b": "no"}, "out_of_memory": True}}, FIRST[:1]),
+    "no memory for the reference": ({"prove": VariantError("workload", torch.OutOfMemoryError("no"))}, FIRST[:2]),
+}
+
+
+@pytest.mark.parametrize(("found", "told"), FOUND.values(), ids=FOUND)
+def test_what_is_found_is_told_and_what_follows_a_fault_is_left_to_the_session(
+    found: dict[str, Any], told: list[str]
+) -> None:
+    """But for memory, which a predecessor may have had: that is asked again."""
 
     def perform(command: str, arguments: dict[str, Any]) -> Any:
-        done.append(command)
-        return {"load": {"failures": {}}, "prepare": {"failures": {"b": "no"}, "out_of_memory": False}}[command]
+        answer = (LOADED | READY | PROVEN | found)[command]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    load = {"modules": {}}
-    answered = foretold.foretell(perform, load=load, names=["b"], sizes=["test"], trials=3)
-    assert [one["command"] for one in answered] == done == ["load", "prepare"]
+    answered = foretold.foretell(perform, load={"modules": {}}, names=["b", "o"], sizes=["test"], trials=3)
+    assert [one["command"] for one in answered] == told
+    if isinstance(error := found.get("prove"), VariantError) and not error.out_of_memory:
+        assert answered[-1]["answer"] == {"error": "ValueError: no", "who": "b", "out_of_memory": False}
+    shares = [one["arguments"]["names"] for one in answered if one["command"] == "prepare"]
+    assert shares == [["b"], ["o"]][: len(shares)]
+
+
+def test_a_worker_in_reserve_rehearses_on_a_gpu_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(foretold, "rehearse", lambda device, scratch: done.append("rehearsal"))
+
+    def ready(device: str) -> list[str]:
+        done.clear()
+        at = lambda who, what: done.append(what)  # noqa: E731
+        assert foretold.get_ready(torch.device(device), tmp_path, at, lambda command, arguments: None) == []
+        return list(done)
+
+    assert ready("cuda") == ["rehearsal", "rehearsal", "reserve"]
+    assert ready("cpu") == ["reserve"]
+
+
+def test_inputs_that_fail_once_have_failed(tree: Tree, tmp_path: Path) -> None:
+    tree.pair("ch01:a")
+    flag = f"__import__('pathlib').Path({str(tmp_path / 'flag')!r})"
+    once = f'{{"a": draw.normal(n)}} if {flag}.exists() else 1 / {flag}.touch()'
+    tree.pair("ch01:b", inputs=once)
+    result = second(tree)
+    assert result.status == "failed"
+    assert "TypeError" in (result.reason or "")

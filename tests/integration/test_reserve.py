@@ -14,7 +14,7 @@ from small_tree import HONEST, Tree, doing, late_s
 from common.python import reserve
 from common.python.crew import Crew
 from common.python.machine import Gpu, Machine
-from common.python.reserve import NOBODY, Reserve
+from common.python.reserve import NOBODY, Reserve, Reserves
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
 from common.python.settings import Settings
@@ -160,6 +160,15 @@ def test_a_reserve_that_is_not_ready_in_time_is_given_up(watched: Watched, monke
     assert "given up: no answer within" in worker.log.read_text()
 
 
+def test_one_that_has_come_to_its_pair_has_the_pairs_time(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserve, "READY_S", 0.5)
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=doing("import time; a.numel() < 1000 and time.sleep(0.5)"))
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert watched.hires("ch01:b") == 1
+
+
 def test_a_reserve_whose_pair_is_gone_serves_no_other(watched: Watched) -> None:
     for key in ("ch01:a", "ch01:b", "ch01:c"):
         watched.tree.pair(key)
@@ -286,8 +295,12 @@ def test_a_worker_in_reserve_is_no_foreign_process_on_the_gpu(tree: Tree) -> Non
         def pids(self) -> set[int]:
             return {7}
 
-    settings = Settings(tree.root, tree.root, tree.root, "cpu", 0, "cpu", monitor=cast("Any", Gauge()), reserve=Held())
-    assert settings.read_gpus(lambda: {5}) == [{5, 7}]  # type: ignore[comparison-overlap]
+    several = Reserves()
+    several.add(Held())
+    for waiting in (Held(), several):
+        place = (tree.root, tree.root, tree.root)
+        settings = Settings(*place, "cpu", 0, "cpu", monitor=cast("Any", Gauge()), reserve=waiting)
+        assert settings.read_gpus(lambda: {5}) == [{5, 7}]  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize("how", ["fail-fast", "Ctrl-C", "time up"])
@@ -411,13 +424,16 @@ def test_the_workers_of_the_next_pairs_get_ready_and_all_stand_still_while_one_i
         waiting["a"] = watched.suite.reserve.pairs()
         states.extend(standing(watched.workers[key][0]) for key in waiting["a"])
 
+    later: list[str] = []
     watched.on["samples", "ch01:a"] = look
+    watched.on["done", "ch01:a"] = lambda: later.extend(standing(watched.workers[key][0]) for key in waiting["a"])
     watched.on["samples", "ch01:b"] = lambda: waiting.update(b=watched.suite.reserve.pairs())
     watched.on["samples", "ch01:d"] = lambda: waiting.update(d=watched.suite.reserve.pairs())
     done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 5
     assert waiting == {"a": keys[1:4], "b": keys[2:5], "d": keys[4:]}
     assert states == ["T"] * 3
+    assert "T" not in later
     assert [watched.hires(key) for key in keys] == [1] * 5
 
 

@@ -454,6 +454,7 @@ def test_the_control_has_the_blocks_of_a_slow_host_too_which_is_slow_for_both() 
     off.blocks = [
         block.model_copy(update={"round": block.round + 3 * (block.paces == [21.0, 40.0])}) for block in off.blocks
     ]
+    assert enough(off, [OPT], 7, late=True), "which is no reason to take more rounds"
     judged = judge(off, PEAKS)
     assert judged.control is not None
     assert judged.control.rounds == 7
@@ -520,6 +521,8 @@ def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_s
 def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
     host_us = {BASE: 100.0, OPT: 5.0}
     on_device = hosted(host_us, PACES, "device")
+    for block in on_device.blocks:
+        block.samples = [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]
     assert half(judge(on_device, PEAKS)) == half(judge(hosted(host_us, (), "device"), PEAKS))
     judged = judge(hosted(host_us, PACES), PEAKS)
     assert judged.control == judge(hosted(host_us, ()), PEAKS).control, "the baseline against itself"

@@ -1,6 +1,8 @@
 """Whoever has been seen off is waited for, whatever interrupts the wait and whichever thread it is in."""
 
+import contextlib
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from common.python.leaving import AT_ONCE, Leaving
 from common.python.reserve import READY_S, Reserve
 from common.python.settings import Settings
 from common.python.telemetry import Monitor
-from common.python.worker import Worker
+from common.python.worker import Worker, WorkerError
 
 
 @dataclass(eq=False)
@@ -153,6 +155,27 @@ def test_several_in_reserve_have_the_time_of_each(halted: bool) -> None:
         ahead.halt()
     ahead.settle()
     assert [worker.waited for worker in found] == pytest.approx([3 * READY_S] * 3, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "up", "told"),
+    [("proof", True, True), ("proof", False, False), ("rehearsal", True, False), ("start", True, False)],
+)
+def test_only_a_hang_in_the_code_of_the_pair_is_told_of_and_only_when_its_time_is_up(
+    what: str, up: bool, told: bool, tmp_path: Path
+) -> None:
+    class Hanging(Idle):
+        log = tmp_path / "log"
+
+        def answer(self, timeout_s: float) -> list[Any]:
+            raise WorkerError("hung", "optimized_b", "no answer")
+
+    hanging = Hanging(what=what)
+    ahead = Reserve("ch01:b", lambda index: cast("Worker", hanging), [{}])
+    deadline = time.monotonic() + (0 if up else 60)
+    with pytest.raises(WorkerError) if told else contextlib.nullcontext():
+        assert ahead.take(0, deadline) is None
+    assert hanging.killed
 
 
 GIB = 2**30
