@@ -95,7 +95,10 @@ def parent_of(pid: int) -> int | None:
 
 
 def stop(pid: int) -> None:
-    """Have a process stand still, and see it do so: the kernel stops it when it would run next. 0 is none."""
+    """Have a worker and what it started in its process group stand still, and see it do so. 0 is none.
+
+    The kernel stops a process when it would run next.
+    """
     deadline = time.monotonic() + STAND_S
     _signal(pid, signal.SIGSTOP)
     while _stat(pid)[:1] not in ([], *STANDING) and time.monotonic() < deadline:
@@ -103,14 +106,14 @@ def stop(pid: int) -> None:
 
 
 def resume(pid: int) -> None:
-    """Have it go on."""
+    """Have them go on."""
     _signal(pid, signal.SIGCONT)
 
 
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         if pid:
-            os.kill(pid, number)
+            os.killpg(pid, number)
 
 
 def _stat(pid: int) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, cast
 
 import pytest
@@ -167,6 +168,34 @@ def test_one_that_has_come_to_its_pair_has_the_pairs_time(watched: Watched, monk
     done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert watched.hires("ch01:b") == 1
+
+
+def test_what_a_worker_in_reserve_has_started_stands_still_with_it(watched: Watched, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    body = f"""
+import pathlib, subprocess, sys
+started = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+pathlib.Path({str(note)!r}).write_text(str(started.pid))
+"""
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=body + dedent(HONEST))
+    seen: list[str] = []
+
+    def wait() -> None:
+        deadline = time.monotonic() + 30
+        while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def look() -> None:
+        seen.append(Path(f"/proc/{note.read_text()}/stat").read_text().rpartition(")")[2].split()[0])
+
+    watched.on["prepare", "ch01:a"] = wait
+    watched.on["samples", "ch01:a"] = look
+    watched.on["done", "ch01:a"] = look
+    done = watched.run("ch1")
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert seen[0] == "T"
+    assert seen[1] != "T"
 
 
 def test_a_reserve_whose_pair_is_gone_serves_no_other(watched: Watched) -> None:
