@@ -154,10 +154,9 @@ class Session:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         if index == 0:
             with self._phase("wait"):
-                self.settings.make_way(compiles(self.pair))
-        elif compiles(self.pair):
-            self.settings.reserve.halt()
-        self._prepare(self._partakers(everybody), self.settings.size, index)
+                self.settings.leaving.settle()
+        with self.settings.undisturbed(compiles(self.pair)):
+            self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
             self.settings.reserve.go_on()
             enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary

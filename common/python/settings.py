@@ -1,9 +1,11 @@
 """How a session is run, and the one way in which it may end without a result."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from common.python.discovery import Pair
@@ -18,6 +20,7 @@ from common.python.telemetry import Monitor
 from common.python.worker import Worker
 
 TIME_UP = "the suite's time was up"
+PATIENCE_S = 20.0  # a pair that compiles took up to 11.5 s to prepare on an H200's host, with empty caches
 ROOM_BYTES = 8 << 30  # a context takes hundreds of MiB, and so do NCCL's buffers
 Progress = Callable[[str, PairResult], None]
 
@@ -109,11 +112,27 @@ class Settings:
         """End the workers of the pairs before and after, whose contexts take memory; whether there were any."""
         return self.leaving.settle() | self.reserve.close()
 
-    def make_way(self, compiles: bool) -> None:
-        """Wait until the last pair's worker is gone; the next one's stands still where compiling may time kernels."""
+    def make_way(self) -> None:
+        """Wait until the last pair's worker is gone, and have the next ones' stand still."""
         self.leaving.settle()
+        self.reserve.halt()
+
+    @contextmanager
+    def undisturbed(self, compiles: bool) -> Iterator[None]:
+        """Have workers in reserve stand still in here, where the pair `compiles`, which may time kernels to choose one.
+
+        They go on when that takes too long: one may have been stopped while it held the lock of a cache of compilers.
+        """
+        timer = Timer(PATIENCE_S, self.reserve.go_on)
         if compiles:
             self.reserve.halt()
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if compiles:
+                timer.join()
 
     def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
         """What NVML sees now on each GPU of the pair; `own` gives the processes of its session."""

@@ -181,21 +181,56 @@ pathlib.Path({str(note)!r}).write_text(str(started.pid))
     watched.tree.pair("ch01:b", optimized=body + dedent(HONEST))
     seen: list[str] = []
 
-    def wait() -> None:
-        deadline = time.monotonic() + 30
-        while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
     def look() -> None:
         seen.append(Path(f"/proc/{note.read_text()}/stat").read_text().rpartition(")")[2].split()[0])
 
-    watched.on["prepare", "ch01:a"] = wait
+    watched.on["prepare", "ch01:a"] = lambda: until(lambda: note.exists() and bool(note.read_text()))
     watched.on["samples", "ch01:a"] = look
     watched.on["done", "ch01:a"] = look
     done = watched.run("ch1")
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert seen[0] == "T"
     assert seen[1] != "T"
+
+
+LOCKS = """
+    import fcntl, pathlib, time
+
+    def prepare(a):
+        lock = open({lock!r}, "w")
+
+        def step():
+            if {holds}:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                pathlib.Path({note!r}).touch()
+                time.sleep(0.5)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            return a * 2
+
+        {waits} and fcntl.flock(lock, fcntl.LOCK_EX)
+        return step  # torch.compile
+"""
+
+
+def test_one_that_was_stopped_with_a_lock_that_a_compiler_waits_for_goes_on(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.settings.PATIENCE_S", 0.2)
+    note, lock = str(tmp_path / "note"), str(tmp_path / "lock")
+    small, large = "a.numel() < 1000", "a.numel() > 1000"
+    watched.tree.pair("ch01:a", optimized=LOCKS.format(lock=lock, note=note, holds="False", waits=large))
+    watched.tree.pair("ch01:b", optimized=LOCKS.format(lock=lock, note=note, holds=small, waits="False"))
+    watched.on["wait", "ch01:a"] = lambda: until(Path(note).exists)
+    done = watched.run("ch01:a", "ch01:b", timeout_multiplier=0.1)
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    assert watched.hires("ch01:b") == 1
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_reserve_whose_pair_is_gone_serves_no_other(watched: Watched) -> None:

@@ -90,6 +90,7 @@ CONSTANTS = (  # module, name, what it decides
     ("telemetry", "MOST_PACE", "times the host's best pace beyond which an end-to-end block is left out"),
     ("verification", "ELEMENT_FACTOR", "tolerances that one element may be off, in rms of the reference"),
     ("runner", "PAIR_LIMIT_S", "seconds for a pair, times --timeout-multiplier"),
+    ("settings", "PATIENCE_S", "seconds for which workers in reserve stand still while a pair compiles"),
     (
         "reserve",
         "READY_S",
