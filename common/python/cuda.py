@@ -269,7 +269,7 @@ def load_cuda(file: str, function: str) -> Callable[..., None]:
     return call
 
 
-# Once in a process: to look for it took 3 ms of each variant in each round of ch07:transpose on an H200's host.
+# Once in a process: to look it up takes a millisecond (on a CPU), of each variant in each round.
 _loaded = functools.cache(lambda source, arch: ctypes.CDLL(str(build(source, arch))))
 
 

@@ -164,7 +164,7 @@ class Reserves:
         return set().union(*(reserve.pids() for reserve in self._waiting))
 
     def close(self) -> bool:
-        """End all their workers, one pair's after the other's; whether there were any."""
+        """End all their workers; whether there were any."""
         return max([reserve.close() for reserve in self._waiting], default=False)
 
 

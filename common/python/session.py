@@ -96,7 +96,7 @@ class Session:
             before = done
 
     def _hire(self, index: int, fresh: bool) -> Worker:
-        fresh = fresh and self.settings.cold_start and bool(self.roster.timed)  # else a fork is apart enough
+        fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
         return self.settings.worker(self.pair, index, fresh, self.deadline)
 
     def _prove_at(self, size: str) -> None:

@@ -55,7 +55,7 @@ class Settings:
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
     ahead: Reserve = NOBODY  # this pair's worker, if it was started ahead
-    reserve: Reserve | Reserves = NOBODY  # the next pair's, which must not be at work while anything is timed
+    reserve: Reserve | Reserves = NOBODY  # the next pairs', which must not be at work while anything is timed
     leaving: Leaving = AT_ONCE  # sees this pair's worker off; the last pair's must be gone by then
 
     def to_prove_at(self, timed: bool) -> tuple[str, ...]:
@@ -82,7 +82,8 @@ class Settings:
         """The workers of a pair that comes next, unless they are ranks, which hold several GPUs."""
         if pair.gpus > 1 or self.cold_start or self.launch.follows or not self.shared():
             return NOBODY
-        return Reserve(pair.key, lambda index: self.hire(pair, index), self._scripts(pair, roster))
+        fresh = pair.isolated and bool(roster.timed)
+        return Reserve(pair.key, lambda index: self.hire(pair, index, fresh), self._scripts(pair, roster))
 
     def _scripts(self, pair: Pair, roster: Roster) -> list[Script]:
         """What a session will ask first of each of its workers; of those of an isolated pair one waits for another."""

@@ -104,8 +104,8 @@ def harmful(telemetry: Telemetry) -> str | None:
 def pace_deviation(blocks: Sequence[Block], best_pace_us: float | None) -> float:
     """Standard deviation of the log of the host's pace over the blocks that count, those within 1.3 times its best.
 
-    It stands for how runs differ: on an H200's host 0.042 to 0.056 in four sessions, where five runs of another day had
-    medians that deviate by 0.048 (docs/results/h200/host.md). 0 where fewer than three such blocks tell.
+    It stands for how runs differ: on an H200's host it was 0.05 in the median of eight sessions, where five runs on
+    another had medians that deviate by 0.048 (docs/results/h200/host.md). 0 where fewer than three such blocks tell.
     """
     kept = [max(block.paces) for block in blocks if block.paces and block.discarded is None]
     logs = [math.log(pace) for pace in kept if best_pace_us and pace <= MOST_PACE * best_pace_us]

@@ -284,7 +284,7 @@ def test_a_pair_that_fills_the_memory_has_it_to_itself(watched: Watched, refused
     assert watched.hires("ch01:b") == 2
 
 
-def test_each_variant_of_an_isolated_pair_has_its_own_process_in_reserve(watched: Watched) -> None:
+def test_each_variant_of_an_isolated_pair_has_its_own_interpreter_in_reserve(watched: Watched) -> None:
     noting = doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))")
     watched.tree.pair("ch01:a")
     watched.tree.pair("ch01:b", fields="isolated=True,", optimized=noting)
@@ -294,9 +294,10 @@ def test_each_variant_of_an_isolated_pair_has_its_own_process_in_reserve(watched
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert watched.hires("ch01:b") == len(set(seen)) == 3, "baseline, optimized and control"
     assert int((watched.tree.root / "ch01" / "optimized_b.py.pid").read_text()) in seen
+    assert all(worker._process._start_method == "spawn" for worker in watched.workers["ch01:b"])
 
 
-def test_workers_that_have_hardly_started_stand_still_and_become_ready_later(watched: Watched) -> None:
+def test_interpreters_that_have_hardly_started_stand_still_and_become_ready_later(watched: Watched) -> None:
     watched.tree.pair("ch01:a", fields="isolated=True,")
     suite = watched.tree.open("ch1")
     suite.scratch = watched.tree.root / "scratch"
@@ -563,13 +564,3 @@ def test_more_than_one_pair_has_workers_in_reserve_where_there_is_room(
         hostname="h", system="Linux", cpu="c", cores=cores, memory_gib=memory_gib, numa_nodes=1, gpus=gpus
     )
     assert reserve.depth(machine) == pairs
-
-
-@pytest.mark.parametrize(
-    ("options", "method"), [({}, "forkserver"), ({"cold_start": True}, "spawn")], ids=["isolated", "cold start"]
-)
-def test_only_a_cold_start_takes_fresh_interpreters(watched: Watched, options: dict[str, Any], method: str) -> None:
-    watched.tree.pair("ch01:a", fields="isolated=True,")
-    done = watched.run("ch1", **options)
-    assert [pair.status for pair in done.pairs] == ["measured"]
-    assert [worker._process._start_method for worker in watched.workers["ch01:a"]] == [method] * 3
