@@ -269,7 +269,7 @@ def load_cuda(file: str, function: str) -> Callable[..., None]:
     return call
 
 
-# Once in a process: to look it up takes a millisecond (on a CPU), of each variant in each round.
+# Once in a process, whatever becomes of the file: to look it up takes a millisecond (on a CPU), in each round.
 _loaded = functools.cache(lambda source, arch: ctypes.CDLL(str(build(source, arch))))
 
 

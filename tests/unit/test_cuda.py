@@ -351,6 +351,15 @@ def test_a_built_function_is_called_and_its_error_code_raises(built_here: Path) 
 
 
 @needs_nvcc
+def test_a_file_is_looked_for_once_in_a_process(built_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, build = list[Path](), cuda.build
+    monkeypatch.setattr(cuda, "build", lambda source, arch: (looked.append(source), build(source, arch))[1])
+    for _ in range(2):
+        load_cuda(str(built_here), "f")(3, 2.0)
+    assert looked == [built_here.with_suffix(".cu")]
+
+
+@needs_nvcc
 def test_an_integer_too_large_for_its_parameter_is_refused(built_here: Path) -> None:
     (built_here.parent / "x.cu").write_text(
         '#include "kernel.cuh"\nextern "C" int f(int n, cudaStream_t stream) { return n == 1 ? 0 : 700; }\n'

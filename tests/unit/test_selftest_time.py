@@ -267,6 +267,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], float]]:
     return found
 
 
+def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    pairs = [pair(f"ch0{n}:a", "baseline", "optimized") for n in range(1, 4)]
+    for one in pairs:
+        one.baseline = one.variants[0]
+        for variant in one.variants:
+            variant.kinds, variant.problem = ("PyTorch",), None
+    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    monkeypatch.setattr(suites, "missing", lambda *about: [])
+    monkeypatch.setattr(suites, "compile_ahead", lambda chosen, *how: done.append(" ".join(one.key for one in chosen)))
+    monkeypatch.setattr(suites, "compiled", lambda of, one: done.append(one.key))
+    chosen = suites.choose(bench(tmp_path))
+    assert len(chosen) == QUICK.suite_pairs
+    assert done == [" ".join(chosen), *chosen]
+
+
 def test_one_quick_run_serves_cheats_cost_and_repeat(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
     of, passes, kept = bench(tmp_path), Passes(), list[Any]()
     of.deadline, of.keep = time.monotonic() + 9, kept.append
