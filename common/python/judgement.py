@@ -153,7 +153,7 @@ def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
     Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
-    share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us] or [0.0])
+    share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us])
     if row.why and row.why.syncs and row.why.busy_us and row.wall:
         share = min(share, max(0.0, 1 - row.why.busy_us / row.wall.median))
     return share
