@@ -27,7 +27,7 @@ PASS = Pass(budget_s=0.1, seconds=1.0, pairs=["ch01:a"], phases={}, speedups={})
 
 
 def bench(folder: Path, aa: float = 1.0, truth: float = 1.0) -> Bench:
-    form = replace(QUICK, seconds={**dict.fromkeys(NAMES, 1.0), "aa": aa, "truth": truth})
+    form = replace(QUICK, seconds={**dict.fromkeys(NAMES, 0.0), "aa": aa, "truth": truth})
     return Bench(folder, folder, folder, HOST, "cpu", None, 1, form, lambda line: None)
 
 
@@ -122,6 +122,18 @@ def test_what_an_experiment_leaves_of_its_time_the_next_has(tmp_path: Path, monk
         stand_in(monkeypatch, name, at_once)
     selftest(bench(tmp_path, aa=100.0, truth=50.0), "aa", "truth").run()
     assert left == [pytest.approx(100, abs=5), pytest.approx(150, abs=10)]
+
+
+def test_experiments_that_are_asked_for_have_the_time_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+
+    def at_once(of: Bench) -> Sessions:
+        left.append(of.deadline - time.monotonic())
+        return Sessions(sessions=[])
+
+    stand_in(monkeypatch, "truth", at_once)
+    selftest(bench(tmp_path, aa=100.0, truth=50.0), "truth").run()
+    assert left == [pytest.approx(150, abs=5)]
 
 
 def test_an_experiment_that_takes_too_long_takes_nothing_from_the_next(

@@ -64,15 +64,16 @@ class Selftest:
     passes: Passes
 
     def run(self) -> Report:
-        """Run what was chosen; what one experiment leaves of its time is the next ones'.
+        """Run what was chosen, in the form's whole time; what one experiment leaves of its own is the next ones'.
 
         What is on disk is whole after each. Within one it is what `keep` heard, which writes at most every half minute;
         what was found since is lost if the process is killed.
         """
-        until = time.monotonic()
+        until, seconds = time.monotonic(), self.bench.form.seconds
+        longer = sum(seconds.values()) / sum(seconds[name] for name in self.chosen)
         for name in (name for name in NAMES if name in self.chosen):
             began = time.monotonic()
-            until = max(until, began) + self.bench.form.seconds[name]
+            until = max(until, began) + longer * seconds[name]
             self.bench.keep = self._keeper(name, began)
             try:
                 with scratch_folder() as scratch, self.bench.until(until):

@@ -13,8 +13,8 @@ FewOrMany = Literal["quick", "full"]
 class Form:
     """Counts, and the seconds after which an experiment begins nothing new: counts may then be missed, and it says so.
 
-    The seconds are shares of the form's whole time. What an experiment leaves of its own, the later ones have. An
-    experiment's first session and the first quick run of a suite are begun all the same.
+    The seconds are shares of the form's whole time, which those that are asked for have among them. What an experiment
+    leaves of its own, the later ones have. Its first session and a suite's first quick run are begun all the same.
     """
 
     name: FewOrMany
