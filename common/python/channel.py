@@ -59,6 +59,10 @@ class Channel:
             raise Forged
         return found
 
+    def heard(self) -> bool:
+        """Whether there is something to read, be it the end."""
+        return self._connection.poll()
+
     def asked(self) -> tuple[str, str, dict[str, Any]]:
         """In the worker: wait for a question; its word, command and arguments. Raises EOFError at the end."""
         found = json.loads(self._line(None))

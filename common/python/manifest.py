@@ -52,6 +52,12 @@ def collect(
     )
 
 
+def sources_of(files: Sequence[Path]) -> list[Path]:
+    """These files of pairs, the .cu files beside them, and all of the harness and of what pairs share."""
+    beside = [cu for path in files if (cu := path.with_suffix(".cu")).exists()]
+    return [*files, *beside] + [path for kind in ("*.py", "*.cuh") for path in sorted((ROOT / "common").rglob(kind))]
+
+
 def digest(path: Path) -> str | None:
     """The sha256 of a file; None if there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from common.python.discovery import Pair
 from common.python.machine import Machine
 from common.python.worker import Worker, WorkerError
 
 READY_S = 30.0  # for one that has not come to its pair yet, from its start, or since it was last stopped
+LOOK_S = 0.005  # between two looks for one that is ready
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
 OWN = ("start", "rehearsal")  # what it is at before it comes to its pair's code
 DEEPEST = 3  # pairs with workers in reserve, as long as each has so many cores and GiB of the host's and GPUs' memory
@@ -58,6 +60,10 @@ class Reserve:
             self._halted, self._deadline = False, time.monotonic() + self._ready_s
             for worker in self._workers.values():
                 worker.go_on()
+
+    def ready(self) -> bool:
+        """Whether `take` would not have to wait."""
+        return not self._busy or all(worker.answered() for worker in self._workers.values())
 
     def settle(self, deadline: float = math.inf) -> None:
         """Return when they are done: each is ready, or given up because of an error or the time.
@@ -127,7 +133,7 @@ NOBODY = Reserve()
 
 
 class Reserves:
-    """Those of the next few pairs, in their order."""
+    """Those of the next few pairs, in their order; who is ready first need not wait for another's imports."""
 
     def __init__(self) -> None:
         self._waiting: list[Reserve] = []
@@ -135,6 +141,20 @@ class Reserves:
     def pairs(self) -> list[str]:
         """Whose there are."""
         return [reserve.pair for reserve in self._waiting]
+
+    def next(self, pairs: Sequence[Pair], goes_on: Callable[[], bool]) -> Pair:
+        """Whose turn it is of `pairs`, in their order, while the suite `goes_on`: the first whose workers are ready.
+
+        Where there is none, wait for whichever is first, up to READY_S; for one pair alone its own session waits.
+        """
+        until, ready = time.monotonic() + READY_S, list[str]()
+        if len(self._waiting) > 1 and pairs[0].key in self.pairs():
+            while not (ready := self._ready()) and goes_on() and time.monotonic() < until:
+                time.sleep(LOOK_S)
+        return next((pair for pair in pairs if pair.key in ready), pairs[0])
+
+    def _ready(self) -> list[str]:
+        return [reserve.pair for reserve in self._waiting if reserve.ready()]
 
     def take(self, pair: str) -> Reserve:
         """That of the pair whose turn has come; NOBODY if it has none."""

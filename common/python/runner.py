@@ -90,6 +90,8 @@ class Suite:
                 self.reserve.close()
                 self.leaving.settle()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
+        places = {pair.key: place for place, pair in enumerate(self.pairs)}
+        in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
         summary = Summary(
             manifest=self.manifest,
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -97,7 +99,7 @@ class Suite:
             complete=not not_run,
             interrupted=stopped == INTERRUPTED or self.asked_to_stop(),
             not_run=not_run,
-            pairs=[result.model_copy(update={"blocks": []}) for result in self.results],
+            pairs=[result.model_copy(update={"blocks": []}) for result in in_order],
         )
         write(self.folder / "summary.json", summary.model_dump_json(indent=1))
         write(self.folder / "summary.md", summary_markdown(summary))
@@ -110,11 +112,15 @@ class Suite:
         write(self.folder / "manifest.json", self.manifest.model_dump_json(indent=1))
 
     def _run_pairs(self, pairs: Sequence[Pair]) -> str | None:
-        """One after the other; why the rest was not run, if any is left."""
-        for index, pair in enumerate(pairs):
+        """One after the other, in their order, but past whose workers are not ready; why the rest was not run."""
+        later = list(pairs)
+        while later:
+            looked = time.monotonic()
+            pair = self.reserve.next(later, lambda: self._stopped() is None)
             if (stopped := self._stopped()) is not None:
                 return stopped
-            self._keep(self._run_pair(pair, pairs[index + 1 :]), pair)
+            later.remove(pair)
+            self._keep(self._run_pair(pair, later, time.monotonic() - looked), pair)
         return None
 
     def _stopped(self) -> str | None:
@@ -134,8 +140,8 @@ class Suite:
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    def _run_pair(self, pair: Pair, later: Sequence[Pair]) -> PairResult:
-        """Run it, and meanwhile have workers of the `later` ones get ready."""
+    def _run_pair(self, pair: Pair, later: Sequence[Pair], waited_s: float) -> PairResult:
+        """Run it, who had the suite wait for workers, and meanwhile have those of the `later` ones get ready."""
         result, timed, checked = self._opened(pair)
         self.show("start", result)
         if not timed and not checked:
@@ -143,7 +149,7 @@ class Suite:
         ahead = self.reserve.take(pair.key)
         self._reserve(later)
         settings, note = self._noted(pair, timed, checked)
-        settings = replace(settings, ahead=ahead, reserve=self.reserve)
+        settings, result.seconds["start"] = replace(settings, ahead=ahead, reserve=self.reserve), waited_s
         try:
             if self.options.launch.follows:
                 return follow(pair, result, settings)
@@ -273,10 +279,8 @@ def open_suite(
     claim(found.get("uuid"))
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
-    sources = [v.path for pair in pairs for v in pair.variants]
-    sources += [cu for path in sources if (cu := path.with_suffix(".cu")).exists()]
-    sources += sorted((manifest.ROOT / "common").rglob("*.py")) + sorted((manifest.ROOT / "common").rglob("*.cuh"))
-    links = topology_of([gpu.uuid for gpu in machine.gpus])
+    files = [variant.path for pair in pairs for variant in pair.variants]
+    sources, links = manifest.sources_of(files), topology_of([gpu.uuid for gpu in machine.gpus])
     about = manifest.collect(
         options.targets, options.told(), sources, seed, host=machine, nvcc=nvcc_version(), topology=links
     )

@@ -26,7 +26,6 @@ from common.python.state_board import Board, how_ended
 PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
 COMPILERS = "common.python.compilers"  # to import besides where something will be compiled
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
-LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 STOP_S = 5.0
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
@@ -133,6 +132,10 @@ class Worker:
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
+    def answered(self) -> bool:
+        """Whether `answer` will not have to wait, be it because the process is gone."""
+        return self._channel.heard()
+
     def _hung(self, timeout_s: float) -> WorkerError:
         if self.pid:
             for pid in self.pids():
@@ -196,25 +199,11 @@ class Worker:
         self._process.kill()
         self._process.join(STOP_S)
         self._channel.close()
-        for line in (0, *self._board.ranks):
-            _shorten(self._board.log(line))
+        self._board.shorten()
 
     def log_tail(self, characters: int = 4000) -> str:
         """The end of what it wrote, and its ranks."""
         return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
-
-
-def _shorten(log: Path) -> None:
-    """Cut out the middle of a log that a pair has filled: the disk must last for a whole suite."""
-    if not log.exists() or (size := log.stat().st_size) <= LOG_BYTES:
-        return
-    half = LOG_BYTES // 2
-    with log.open("r+b") as file:
-        file.seek(-half, os.SEEK_END)
-        end = file.read()
-        file.seek(half)
-        file.truncate()
-        file.write(b"\n[%d bytes left out]\n" % (size - LOG_BYTES) + end)
 
 
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:

@@ -502,6 +502,64 @@ def test_the_workers_of_the_next_pairs_get_ready_and_all_stand_still_while_one_i
     assert [watched.hires(key) for key in keys] == [1] * 5
 
 
+SLOW_TO_IMPORT = "\n    import time\n    time.sleep({seconds})\n" + HONEST
+
+
+@pytest.mark.usefixtures("deep")
+def test_a_pair_whose_workers_take_long_to_get_ready_lets_others_go_before_it(watched: Watched) -> None:
+    """The table has them in their order all the same, and what nobody could wait beside is the pair's start."""
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=SLOW_TO_IMPORT.format(seconds=6))
+    watched.tree.pair("ch01:c")
+    watched.tree.pair("ch01:d")
+    done = watched.run("ch1")
+    assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:c", "ch01:d", "ch01:b"]
+    assert [(pair.key, pair.status) for pair in done.pairs] == [(f"ch01:{name}", "measured") for name in "abcd"]
+    assert [pair.seconds["start"] < 2.0 for pair in done.pairs] == [True, False, True, True]
+    assert done.seconds - sum(sum(pair.seconds.values()) for pair in done.pairs) < 1.0
+    assert [watched.hires(pair.key) for pair in done.pairs] == [1] * 4
+
+
+@pytest.mark.usefixtures("deep")
+def test_where_nobody_is_ready_the_first_who_is_goes(watched: Watched) -> None:
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=SLOW_TO_IMPORT.format(seconds=8))
+    watched.tree.pair("ch01:c", optimized=SLOW_TO_IMPORT.format(seconds=3))
+    done = watched.run("ch1")
+    assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:c", "ch01:b"]
+    start_s = {pair.key: pair.seconds["start"] for pair in done.pairs}
+    assert 1.0 < start_s["ch01:c"] < 5.0, "waiting for it is its start"
+
+
+@pytest.mark.usefixtures("deep")
+def test_a_pair_without_workers_is_not_passed_over(watched: Watched) -> None:
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b")
+    watched.tree.pair("ch01:c", optimized=SLOW_TO_IMPORT.format(seconds=4))
+    watched.on["samples", "ch01:a"] = lambda: watched.suite.reserve.close() and watched.suite.reserve.keep([])
+    watched.run("ch1")
+    assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:b", "ch01:c"]
+
+
+@pytest.mark.usefixtures("deep")
+@pytest.mark.parametrize("limit", ["its time", "the suite's"])
+def test_where_nobody_gets_ready_the_wait_has_an_end(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(reserve, "READY_S", 0.5 if limit == "its time" else 60.0)
+    watched.tree.pair("ch01:a")
+    for key in ("ch01:b", "ch01:c"):
+        watched.tree.pair(key, optimized=SLOW_TO_IMPORT.format(seconds=600))
+    more = {"timeout_multiplier": 0.03} if limit == "its time" else {"suite_timeout": 6.0}
+    done = watched.run("ch1", **more)
+    if limit == "its time":
+        assert [pair.status for pair in done.pairs] == ["measured", "failed", "failed"]
+        assert all("no answer within" in (pair.reason or "") for pair in done.pairs[1:])
+    else:
+        assert [pair.status for pair in done.pairs] == ["measured"]
+        assert done.not_run == dict.fromkeys(["ch01:b", "ch01:c"], "the suite's time was up")
+
+
 @pytest.mark.usefixtures("deep")
 def test_a_pair_that_fills_the_memory_ends_all_that_wait(watched: Watched) -> None:
     watched.tree.pair("ch01:a", padded=FULL.format(refused=1), optimized=HONEST)
