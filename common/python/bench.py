@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from common.python import foretold
 from common.python.clock import CpuClock, GpuClock, pace_us, restore
 from common.python.compile_caches import keep_no_choices, share_kernels
 from common.python.memory_history import write_snapshot
@@ -68,11 +69,13 @@ class Bench:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
 
+    def best_pace_us(self) -> float | None:
+        """What the first pair's pace is held against."""
+        return QuietCore().quickest_us()
+
     def get_ready(self, **script: Any) -> list[dict[str, Any]]:
         """What `foretold.get_ready` does, which only workers in reserve are asked."""
-        from common.python.foretold import get_ready
-
-        return get_ready(self.device, self.scratch, self.at, self.perform, **script)
+        return foretold.get_ready(self.device, self.scratch, self.at, self.perform, **script)
 
     def peak_plan(self) -> dict[str, Any]:
         """The peaks that can be asked for."""

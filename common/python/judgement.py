@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
@@ -18,7 +19,7 @@ from common.python.statistics import (
     verdict,
     widened,
 )
-from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation
+from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_reach
 
 NEAR_FLOOR = 10.0
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
@@ -30,7 +31,9 @@ CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     """The result with every derived number filled in: spreads, speedups, limit, peer ratio, verdicts, notes."""
-    result = result.model_copy(deep=True)
+    own: dict[str, list[Any]] = {"notes": [*result.notes]}  # what is written below; samples are not, and are many
+    own |= {"blocks": [b.model_copy() for b in result.blocks], "variants": [v.model_copy() for v in result.variants]}
+    result = result.model_copy(update=own)
     leave_out(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(result.cost, peaks) if result.cost else None
@@ -144,18 +147,19 @@ def _ratio(result: PairResult, above: VariantResult, below: VariantResult) -> In
     if found is None or result.clock != "end_to_end":
         return found
     part = abs(host_share(result.blocks, above) - host_share(result.blocks, below))
-    return widened(found, part * pace_deviation(result.blocks, result.best_pace_us))
+    return widened(found, part * pace_reach(result.blocks, result.best_pace_us))
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
     """How much of the end-to-end time goes with the host's pace, from 0 to 1: until the call returns, the host's part.
 
-    Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile.
+    Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile: but
+    for copies of pageable memory, which the host makes as well.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
     share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us])
     if row.why and row.why.syncs and row.why.busy_us and row.wall:
-        share = min(share, max(0.0, 1 - row.why.busy_us / row.wall.median))
+        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / row.wall.median))
     return share
 
 

@@ -22,6 +22,7 @@ from common.python.results import Why
 TOP = 3
 STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
 At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 Span = tuple[float, float]  # from when to when, in microseconds
@@ -110,12 +111,16 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
         [event for event in on_device if event.get("cat") == category]
         for category in ("kernel", "gpu_memcpy", "gpu_memset")
     )
+    work = kernels + copies + sets
+    own = [event for event in work if PAGEABLE not in event["name"]]
+    busy_us = length_us(union(work))
     return Why(
         kernels=len(kernels),
         operators=len(operators),
         syncs=sum(event["name"] in SYNCS for event in within),
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
-        busy_us=length_us(union(kernels + copies + sets)),
+        busy_us=busy_us,
+        staged_us=busy_us - length_us(union(own)),
         top=_longest(kernels + copies),
     )
 

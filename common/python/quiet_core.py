@@ -57,6 +57,11 @@ class QuietCore:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, allowed)
 
+    def quickest_us(self) -> float | None:
+        """The pace of the quickest core now, in microseconds; None where nothing was looked at."""
+        self.seek()
+        return self.best_us
+
     def _search(self, cores: list[int], known: float | None) -> None:
         paces: dict[int, float] = {}
         for core in cores:

@@ -130,6 +130,10 @@ class Why(Model):
     syncs: int = 0
     copied_bytes: float = 0.0
     busy_us: float | None = Field(default=None, description="union of kernel and copy times on the device")
+    staged_us: float = Field(
+        default=0.0,
+        description="of busy_us, with nothing at work but copies of pageable memory, which the host makes too",
+    )
     peak_bytes: float | None = Field(
         default=None, description="device memory at the variant's peak, inputs aside; reserved, where it is isolated"
     )
@@ -196,7 +200,7 @@ class PairResult(Model):
     peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
-    best_pace_us: float | None = Field(default=None, description="of a fixed loop on the host, in the run so far")
+    best_pace_us: float | None = Field(default=None, description="of a fixed loop on the host, by this run")
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

@@ -64,6 +64,7 @@ class Suite:
     manifest: Manifest
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # a monotonic time
+    best_pace_us: float | None = None  # of the host, so far
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
@@ -184,7 +185,7 @@ class Suite:
     def _opened(self, pair: Pair) -> tuple[PairResult, list[Variant], list[Variant]]:
         """Its row, whom to time and whom to prove only: nobody where the row is all that there is to it."""
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
-        result.best_pace_us = min((done.best_pace_us for done in self.results if done.best_pace_us), default=None)
+        result.best_pace_us = self.best_pace_us
         timed, checked, result.variants = assign(pair, self.machine, self._gpu(), self.options.launch)
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
@@ -246,7 +247,7 @@ class Suite:
         write(folder / "results" / "benchmark_test_results.md", pair_markdown(result))
         journal.append(self.folder, result)
         self.results = [kept for kept in self.results if kept.key != result.key] + [result]
-        self.failed = self.failed or failed(result)
+        self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
         self.show("done", result)
 
 
@@ -289,7 +290,7 @@ def open_suite(
     journal.begin(folder)
     peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline)
     suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
-    suite.results, suite.deadline = done, deadline
+    suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("best_pace_us")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_ahead(missing, machine, found["device"] != "cpu", options.launch, say)

@@ -70,9 +70,9 @@ def interval(round_values: Sequence[float], confidence: float = 0.95) -> Interva
     return Interval(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=n)
 
 
-def widened(found: Interval, log_deviation: float) -> Interval:
-    """The interval with an error that all of its rounds share, of this standard deviation of the log ratio, added."""
-    half = math.hypot(math.log(found.high / found.low) / 2, NORMAL_95 * log_deviation)
+def widened(found: Interval, half_width: float) -> Interval:
+    """The interval with an error that all of its rounds share, of this half-width of the log ratio, added."""
+    half = math.hypot(math.log(found.high / found.low) / 2, half_width)
     return found.model_copy(update={"low": found.ratio * math.exp(-half), "high": found.ratio * math.exp(half)})
 
 

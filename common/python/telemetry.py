@@ -7,11 +7,12 @@ The host's pace is the time of a fixed loop. Where a neighbour works on the othe
 import math
 import os
 from collections.abc import Callable, Sequence, Set
-from statistics import stdev
+from statistics import mean, stdev
 from typing import Any
 
 from common.python.machine import ask
 from common.python.results import Block, Telemetry
+from common.python.statistics import NORMAL_95
 
 # The bits are NVML's stable interface. Bit 0, "idle", is left out: between two samples a GPU is idle, not throttled.
 REASONS = {
@@ -101,15 +102,21 @@ def harmful(telemetry: Telemetry) -> str | None:
     return f"GPU slowed by {', '.join(found)}" if found else None
 
 
-def pace_deviation(blocks: Sequence[Block], best_pace_us: float | None) -> float:
-    """Standard deviation of the log of the host's pace over the blocks that count, those within 1.3 times its best.
+def pace_reach(blocks: Sequence[Block], best_pace_us: float | None) -> float:
+    """How far from the pace of these blocks, those that count, another run's pace may be: a half-width of its log.
 
-    It stands for how runs differ: on an H200's host it was 0.05 in the median of eight sessions, where five runs on
-    another had medians that deviate by 0.048 (docs/results/h200/host.md). 0 where fewer than three such blocks tell.
+    Two runs differ by the root of two times what one deviates, for which the blocks that are not slow stand: on an
+    H200's host by 0.05 in the median of eight sessions, where five runs on another had medians that deviate by 0.048
+    (docs/results/h200/host.md). And slow blocks, which count where too few others are left, make the mean slower than
+    usual, or than the best where all are slow: another run need not be. 0 with fewer than three blocks.
     """
-    kept = [max(block.paces) for block in blocks if block.paces and block.discarded is None]
-    logs = [math.log(pace) for pace in kept if best_pace_us and pace <= MOST_PACE * best_pace_us]
-    return stdev(logs) if len(logs) >= FEWEST_BLOCKS else 0.0
+    logs = [math.log(max(block.paces)) for block in blocks if block.paces and block.discarded is None]
+    if not best_pace_us or len(logs) < FEWEST_BLOCKS:
+        return 0.0
+    quick = [log for log in logs if log <= math.log(MOST_PACE * best_pace_us)]
+    usual = mean(quick) if quick else math.log(best_pace_us)
+    deviation = stdev(quick) if len(quick) >= FEWEST_BLOCKS else 0.0
+    return math.hypot(NORMAL_95 * math.sqrt(2) * deviation, mean(logs) - usual)
 
 
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:

@@ -57,6 +57,17 @@ def test_the_journal_has_a_line_for_every_pair_that_names_its_folder(done: Tree)
         assert (done.folder / line["folder"] / "config.json").is_file()
 
 
+def test_the_first_pair_is_held_against_the_hosts_best_pace_before_it(tree: Tree) -> None:
+    """A pair that finds its host slow throughout would take that for its pace."""
+    tree.pair("ch01:a")
+    suite = tree.open("ch1")
+    assert suite.best_pace_us is not None
+    assert suite.best_pace_us > 0
+    suite.best_pace_us = 0.001
+    suite.run()
+    assert tree.result("ch01:a").best_pace_us == 0.001
+
+
 def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     top = {path.name for path in done.folder.iterdir()}
     assert {"manifest.json", "journal.jsonl", "summary.json", "summary.md", "summary.csv", "ch01_first"} <= top

@@ -514,7 +514,7 @@ def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_s
 ) -> None:
     plain = half(judge(hosted(host_us, ()), PEAKS))
     assert half(judge(hosted(host_us, PACES), PEAKS)) == pytest.approx(
-        math.hypot(plain, 1.96 * DEVIATION * part), rel=0.02
+        math.hypot(plain, 1.96 * math.sqrt(2) * DEVIATION * part), rel=0.02
     )
 
 
@@ -533,11 +533,31 @@ def test_the_host_has_no_part_in_waiting_for_a_device_that_is_busy() -> None:
     plain = half(judge(hosted({}, ()), PEAKS))
     busy = with_row(waits, OPT, why=Why(operators=1, syncs=2, busy_us=45.0))
     assert half(judge(waits, PEAKS)) == pytest.approx(plain, rel=0.01)
-    assert half(judge(busy, PEAKS)) == pytest.approx(math.hypot(plain, 1.96 * DEVIATION * 0.9), rel=0.02)
+    assert half(judge(busy, PEAKS)) == pytest.approx(math.hypot(plain, 1.96 * math.sqrt(2) * DEVIATION * 0.9), rel=0.02)
     unasked = with_row(waits, OPT, why=Why(operators=1, syncs=0, busy_us=45.0))
     assert half(judge(unasked, PEAKS)) == pytest.approx(plain, rel=0.01), (
         "launches may take as long as what they launch"
     )
+
+
+def test_a_copy_that_the_host_stages_goes_with_its_pace_though_the_device_is_busy_with_it() -> None:
+    staged = with_row(hosted({BASE: 100.0, OPT: 2.5}, PACES), BASE, why=Why(syncs=1, busy_us=95.0, staged_us=90.0))
+    plain = half(judge(hosted({}, ()), PEAKS))
+    assert half(judge(staged, PEAKS)) == pytest.approx(
+        math.hypot(plain, 1.96 * math.sqrt(2) * DEVIATION * 0.9), rel=0.02
+    )
+    pinned = with_row(staged, BASE, why=Why(syncs=1, busy_us=95.0))
+    assert half(judge(pinned, PEAKS)) == pytest.approx(plain, rel=0.02)
+
+
+def test_a_session_whose_host_was_slow_throughout_claims_little_for_a_side_that_goes_with_it() -> None:
+    slow = hosted({BASE: 100.0, OPT: 5.0}, (40.0,) * 4)
+    assert half(judge(slow, PEAKS)) == pytest.approx(half(judge(hosted({}, ()), PEAKS)), rel=0.01)
+    slow.best_pace_us = 20.0  # by an earlier pair, or before the first
+    assert half(judge(slow, PEAKS)) == pytest.approx(math.log(2.0) * 0.9, rel=0.01)
+    both = hosted({BASE: 100.0, OPT: 50.0}, (40.0,) * 4)
+    both.best_pace_us = 20.0
+    assert half(judge(both, PEAKS)) < 0.1, "slow for both sides alike"
 
 
 def test_the_ratio_to_a_peer_is_no_better_known() -> None:
@@ -676,3 +696,13 @@ def test_a_wide_interval_takes_more_rounds_while_there_is_time() -> None:
 
 def test_a_run_of_one_file_has_nothing_to_wait_for() -> None:
     assert enough(pair({OPT: 50.0}, blocks=still({OPT: [50.0] * 8})), [], 8, late=False)
+
+
+def test_what_is_judged_is_left_as_it_was() -> None:
+    result = contended(3, "end_to_end")
+    before = result.model_dump_json()
+    judged = judge(result, PEAKS)
+    assert judged.discarded_blocks == 8
+    assert judged.notes
+    assert row(judged).verdict == "faster"
+    assert result.model_dump_json() == before

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.python.results import Block, Telemetry
-from common.python.telemetry import Monitor, harmful, pace_deviation, worst
+from common.python.telemetry import Monitor, harmful, pace_reach, worst
 
 
 class Refused(Exception):
@@ -145,23 +145,30 @@ def test_of_several_gpus_the_worst_of_each_reading_counts() -> None:
     assert harmful(both) == "GPU slowed by hw_slowdown"
 
 
+BETWEEN_TWO = 1.96 * math.sqrt(2)
+
+
 @pytest.mark.parametrize(
-    ("paces", "deviation"),
+    ("paces", "reach"),
     [
         ([20.0, 20.0, 20.0], 0.0),
-        ([20.0, 22.0, 24.2], math.log(1.1)),
-        ([20.0, 22.0, 24.2, 90.0], math.log(1.1)),  # slower than 1.3 times the best: of another state
-        ([20.0, 22.0, 90.0], 0.0),  # two say nothing
+        ([20.0, 22.0, 24.2], BETWEEN_TWO * math.log(1.1)),
+        ([20.0, 22.0, 24.2, 88.0], math.hypot(BETWEEN_TWO * math.log(1.1), math.log(4.0) / 4)),
+        ([20.0, 80.0, 80.0], math.log(4.0) * 2 / 3),  # one that is not slow does not deviate
+        ([80.0, 80.0, 80.0], math.log(4.0)),
+        ([80.0, 80.0], 0.0),  # two say nothing
         ([], 0.0),
     ],
 )
-def test_the_pace_deviates_by_what_its_blocks_do(paces: list[float], deviation: float) -> None:
+def test_another_runs_pace_may_be_as_far_as_blocks_deviate_and_are_slower_than_usual(
+    paces: list[float], reach: float
+) -> None:
     blocks = [Block(round=0, steps=1, samples=[], paces=[20.0, pace]) for pace in paces]
-    assert pace_deviation(blocks, 20.0) == pytest.approx(deviation)
-    assert pace_deviation(blocks, None) == 0.0
+    assert pace_reach(blocks, 20.0) == pytest.approx(reach, rel=0.001)
+    assert pace_reach(blocks, None) == 0.0
 
 
 def test_a_block_that_does_not_count_tells_no_pace() -> None:
     blocks = [Block(round=0, steps=1, samples=[], paces=[pace, pace]) for pace in (20.0, 22.0, 24.2, 21.0)]
     blocks[3].discarded = "GPU slowed by hw_slowdown"
-    assert pace_deviation(blocks, 20.0) == pytest.approx(math.log(1.1))
+    assert pace_reach(blocks, 20.0) == pytest.approx(BETWEEN_TWO * math.log(1.1), rel=0.001)

@@ -142,7 +142,8 @@ def open_selftest(
     chosen = [name for name in NAMES if name in (only or NAMES) and name not in left_out]
     if gpu and any(EXPERIMENTS[name].suites for name in chosen):
         peaks_for_run(root, artifacts_dir, folder, machine, found, say)
-    bench = Bench(root, folder, artifacts_dir, machine, found["device"], found.get("uuid"), seed, form, say)
+    device = found["device"], found.get("uuid")
+    bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, say, found.get("best_pace_us"))
     about = _manifest(bench, chosen)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     report = Report(manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=left_out)
