@@ -92,6 +92,24 @@ def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatc
     assert "2 selftests pooled: 2 of commit 222222222222; full form" in (root / page.PAGE).read_text()
 
 
+def test_what_is_published_changes_the_tree_for_none_of_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that differs from its commit by results that are written now is the commit that they were measured at."""
+    folders = [written(root / "a", report("truth")), sessions(root / "b", report("aa"), 0)]
+    folders.append(sessions(root / "c", report("aa"), 0))
+    results = root / "docs" / "results"
+    monkeypatch.setattr(page, "origin", lambda about, place: ("2" * 40, results.exists()))
+    page.publish(folders, root)
+    assert "with changes" not in (root / page.PAGE).read_text()
+
+
+def test_one_that_is_not_to_be_published_keeps_all_from_it(root: Path) -> None:
+    folders = [written(root / "a", report("truth")), written(root / "b", report("truth", device="cpu"))]
+    with pytest.raises(ValueError, match="b was measured on a CPU"):
+        page.publish(folders, root)
+    assert (root / page.PAGE).read_text() == PAGE
+    assert not (root / "docs" / "results").exists()
+
+
 def session(number: int, verdict: Verdict) -> Session:
     low, high = (1.0, 1.2) if verdict == "same" else (1.1, 1.2)
     told = Outcome(

@@ -78,11 +78,11 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
 
     Raises ValueError, in one line, for what is no selftest's folder, was measured on a CPU or is not to be pooled.
     """
-    together = _by_place(runs, root)
-    for folder in runs:
-        report = _report(folder, root)
-        if report.device == "cpu":
-            raise ValueError(f"{folder} was measured on a CPU: the page is about GPUs")
+    reports = [(folder, _report(folder, root)) for folder in runs]  # all before `root` differs from its commit
+    pooled = {place: pool(folders, root) for place, folders in _by_place(runs, root).items()}
+    if on_cpu := [folder for folder, report in reports if report.device == "cpu"]:
+        raise ValueError(f"{on_cpu[0]} was measured on a CPU: the page is about GPUs")
+    for folder, report in reports:
         place = root / RESULTS / file_name(report.device)
         kept = place / REPORT
         evidence = read_model(kept, Evidence) if kept.exists() else Evidence(gpu=report.device)
@@ -92,9 +92,9 @@ def publish(runs: Sequence[Path], root: Path) -> Path:
         for experiment in NAMES:
             if (picture := folder / experiment / "plot.svg").is_file():
                 shutil.copy(picture, place / f"selftest_{experiment}.svg")
-    for place, folders in together.items():
+    for place, (part_of_all, found) in pooled.items():
         evidence = read_model(place / REPORT, Evidence)
-        evidence.parts["aa"], found = pool(folders, root)
+        evidence.parts["aa"] = part_of_all
         write(place / REPORT, evidence.model_dump_json(indent=1))
         write(place / "selftest_aa.svg", plot(found))
     page = root / PAGE
