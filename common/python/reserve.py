@@ -63,7 +63,7 @@ class Reserve:
 
     def ready(self) -> bool:
         """Whether `take` would not have to wait."""
-        return not self._busy or all(worker.answered() for worker in self._workers.values())
+        return all(worker.answered() for worker in self._workers.values())
 
     def settle(self, deadline: float = math.inf) -> None:
         """Return when they are done: each is ready, or given up because of an error or the time.

@@ -533,12 +533,12 @@ def test_where_nobody_is_ready_the_first_who_is_goes(watched: Watched) -> None:
 
 @pytest.mark.usefixtures("deep")
 def test_a_pair_without_workers_is_not_passed_over(watched: Watched) -> None:
-    watched.tree.pair("ch01:a")
-    watched.tree.pair("ch01:b")
-    watched.tree.pair("ch01:c", optimized=SLOW_TO_IMPORT.format(seconds=4))
-    watched.on["samples", "ch01:a"] = lambda: watched.suite.reserve.close() and watched.suite.reserve.keep([])
+    for key in ("ch01:a", "ch01:b", "ch01:c", "ch01:d"):
+        watched.tree.pair(key)
+    watched.on["samples", "ch01:a"] = (watched.tree.root / "ch01" / "baseline_b.py").unlink
+    watched.on["done", "ch01:a"] = lambda: watched.suite.reserve.keep(["ch01:c", "ch01:d"])
     watched.run("ch1")
-    assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:b", "ch01:c"]
+    assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:b", "ch01:c", "ch01:d"]
 
 
 @pytest.mark.usefixtures("deep")
@@ -558,6 +558,7 @@ def test_where_nobody_gets_ready_the_wait_has_an_end(
     else:
         assert [pair.status for pair in done.pairs] == ["measured"]
         assert done.not_run == dict.fromkeys(["ch01:b", "ch01:c"], "the suite's time was up")
+        assert done.seconds < 6.0 + late_s()
 
 
 @pytest.mark.usefixtures("deep")

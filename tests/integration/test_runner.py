@@ -68,6 +68,18 @@ def test_the_first_pair_is_held_against_the_hosts_best_pace_before_it(tree: Tree
     assert tree.result("ch01:a").best_pace_us == 0.001
 
 
+def test_a_later_pair_is_held_against_what_an_earlier_one_found(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b")
+
+    def quick_host(phase: str, result: PairResult) -> None:
+        if (phase, result.key) == ("why", "ch01:a"):
+            result.best_pace_us = 0.002
+
+    tree.open("ch1", show=quick_host).run()
+    assert tree.result("ch01:b").best_pace_us == 0.002
+
+
 def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     top = {path.name for path in done.folder.iterdir()}
     assert {"manifest.json", "journal.jsonl", "summary.json", "summary.md", "summary.csv", "ch01_first"} <= top

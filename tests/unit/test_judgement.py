@@ -1,7 +1,7 @@
 """From hand-made samples to a row: verdicts, what makes a pair invalid, and that all of it can be computed again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import stdev
 from typing import Any
 
@@ -614,8 +614,9 @@ def everything() -> PairResult:
     return result
 
 
-def test_judging_changes_nothing_of_what_it_is_given() -> None:
-    result = everything()
+@pytest.mark.parametrize("made", [everything, lambda: contended(3, "end_to_end")], ids=["everything", "contended"])
+def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResult]) -> None:
+    result = made()
     before = result.model_dump_json()
     judge(result, PEAKS)
     assert result.model_dump_json() == before
@@ -696,13 +697,3 @@ def test_a_wide_interval_takes_more_rounds_while_there_is_time() -> None:
 
 def test_a_run_of_one_file_has_nothing_to_wait_for() -> None:
     assert enough(pair({OPT: 50.0}, blocks=still({OPT: [50.0] * 8})), [], 8, late=False)
-
-
-def test_what_is_judged_is_left_as_it_was() -> None:
-    result = contended(3, "end_to_end")
-    before = result.model_dump_json()
-    judged = judge(result, PEAKS)
-    assert judged.discarded_blocks == 8
-    assert judged.notes
-    assert row(judged).verdict == "faster"
-    assert result.model_dump_json() == before

@@ -126,6 +126,9 @@ class Idle(Gone):
         self.waited = timeout_s
         return []
 
+    def answered(self) -> bool:
+        return self.what == "reserve"
+
     def state(self) -> tuple[str, str]:
         return "workload", self.what
 
@@ -144,6 +147,14 @@ class Idle(Gone):
 
     def go_on(self) -> None:
         pass
+
+
+def test_a_pair_is_ready_when_all_of_its_workers_are() -> None:
+    first, second = Idle(what="reserve"), Idle()
+    ahead = Reserve("ch01:a", lambda index: cast("Worker", (first, second)[index]), [{}] * 2)
+    assert not ahead.ready()
+    second.what = "reserve"
+    assert ahead.ready()
 
 
 @pytest.mark.parametrize("halted", [False, True])

@@ -154,9 +154,10 @@ BETWEEN_TWO = 1.96 * math.sqrt(2)
         ([20.0, 20.0, 20.0], 0.0),
         ([20.0, 22.0, 24.2], BETWEEN_TWO * math.log(1.1)),
         ([20.0, 22.0, 24.2, 88.0], math.hypot(BETWEEN_TWO * math.log(1.1), math.log(4.0) / 4)),
-        ([20.0, 80.0, 80.0], math.log(4.0) * 2 / 3),  # one that is not slow does not deviate
+        ([20.0, 80.0, 80.0], math.log(4.0) * 2 / 3),
+        ([20.0, 22.0, 88.0], (math.log(88.0) - math.log(20.0 * 22.0) / 2) / 3),  # two say nothing of how they deviate
         ([80.0, 80.0, 80.0], math.log(4.0)),
-        ([80.0, 80.0], 0.0),  # two say nothing
+        ([80.0, 80.0], 0.0),
         ([], 0.0),
     ],
 )
