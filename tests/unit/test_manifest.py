@@ -10,7 +10,7 @@ import pytest
 
 from common.python import manifest
 from common.python.machine import host_memory, machine, usable_cores, visible
-from common.python.manifest import collect, git_state, relevant_environment
+from common.python.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.results import Manifest
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
@@ -243,3 +243,13 @@ def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, mo
     assert machine().gpus
     monkeypatch.setattr("common.python.machine.has_nvml", lambda: False)
     assert (machine().gpus, machine().driver) == ([], None)
+
+
+def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_library(tmp_path: Path) -> None:
+    files = [tmp_path / "baseline_x.py", tmp_path / "optimized_x.py"]
+    kernel = tmp_path / "optimized_x.cu"
+    kernel.touch()
+    found = sources_of(files)
+    assert found[:3] == [*files, kernel]
+    assert {"runner.py", "results.py"} < {path.name for path in found[3:]}
+    assert {path.suffix for path in found[3:]} == {".py", ".cuh"}
