@@ -89,7 +89,10 @@ def watched(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     assert not any(worker._process.is_alive() for workers in seen.workers.values() for worker in workers)
 
 
-def test_the_next_pairs_worker_is_started_at_once_waited_for_before_timing_and_used(watched: Watched) -> None:
+def test_the_next_pairs_worker_is_started_at_once_waited_for_before_timing_and_used(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.runner.depth", lambda machine: 1)  # whatever this machine has room for
     noting = doing("import os; open(__file__ + '.pid', 'w').write(str(os.getpid()))")
     for key in ("ch01:a", "ch01:b", "ch01:c"):
         watched.tree.pair(key, optimized=noting)
