@@ -71,7 +71,7 @@ class Bench:
 
     def best_pace_us(self) -> float | None:
         """What the first pair's pace is held against."""
-        return QuietCore().quickest_us()
+        return QuietCore().quiet_us()
 
     def get_ready(self, **script: Any) -> list[dict[str, Any]]:
         """What `foretold.get_ready` does, which only workers in reserve are asked."""

@@ -63,6 +63,11 @@ def test_a_slow_core_is_left_for_one_at_the_best_pace_and_all_are_allowed_again(
     assert (host.on, host.bound[-1]) == (0, {0, 1, 2, 3})
 
 
+def test_a_core_at_work_is_quiet_where_it_is_not_far_from_the_quickest_idle_one(hosted: Hosted) -> None:
+    _, quiet = hosted([48.0, 50.0, 20.0, 49.0])
+    assert quiet.quiet_us() == pytest.approx(23.0)
+
+
 def test_on_a_quiet_core_nothing_is_bound(hosted: Hosted) -> None:
     host, quiet = hosted([24.0, 24.0, 24.0])
     quiet.seek()
