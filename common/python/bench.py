@@ -69,7 +69,7 @@ class Bench:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
 
-    def best_pace_us(self) -> float | None:
+    def quiet_pace_us(self) -> float | None:
         """What the first pair's pace is held against."""
         return QuietCore().quiet_us()
 

@@ -16,7 +16,7 @@ START_LIMIT_S = 120.0
 
 
 def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
-    """This machine as a worker can use it, and what it tells of both; its workers are to hold these pairs.
+    """This machine as a worker can use it, and what `describe` tells; its workers are to hold these pairs.
 
     Raises RuntimeError if no worker starts.
     """
@@ -36,13 +36,13 @@ def compiles(pair: Pair) -> bool:
 
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:
-    """The device as torch sees it and the host's best pace, by a worker, since the parent does not import torch."""
+    """The device as torch sees it, and the pace of a quiet core, by a worker: the parent does not import torch."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         settings = {"seed": 0, "reproducible": False}
         worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
         try:
             found: dict[str, Any] = worker.call("describe", START_LIMIT_S)
-            found["best_pace_us"] = worker.call("best_pace_us", START_LIMIT_S)
+            found["quiet_pace_us"] = worker.call("quiet_pace_us", START_LIMIT_S)
         except WorkerError as error:
             raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
         finally:

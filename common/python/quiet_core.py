@@ -58,7 +58,7 @@ class QuietCore:
                 os.sched_setaffinity(0, allowed)
 
     def quiet_us(self) -> float | None:
-        """What a quiet core may take, in microseconds, by the quickest one now.
+        """What a quiet core may take, in microseconds, by the quickest of those that a search looks at now.
 
         An idle machine is quicker than one at work: 15.0 to 16.3 us where sessions had 17.3 to 19.2 at best, on a CPU
         of two cores. Held against the idle pace itself, 59 of 78 blocks of `ch01:batch_size` were slow there.

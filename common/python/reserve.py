@@ -18,7 +18,7 @@ from common.python.discovery import Pair
 from common.python.machine import Machine
 from common.python.worker import Worker, WorkerError
 
-READY_S = 30.0  # for one that has not come to its pair yet, from its start, or since it was last stopped
+READY_S = 30.0  # for one not yet at its pair, from its start or last stop; and for any of several pairs to be ready
 LOOK_S = 0.005  # between two looks for one that is ready
 ANSWER_S = 2.0  # an idle worker answers within a millisecond
 OWN = ("start", "rehearsal")  # what it is at before it comes to its pair's code
@@ -62,7 +62,7 @@ class Reserve:
                 worker.go_on()
 
     def ready(self) -> bool:
-        """Whether `take` would not have to wait."""
+        """Whether each of them has answered or died, so that `take` need not wait; true where there are none."""
         return all(worker.answered() for worker in self._workers.values())
 
     def settle(self, deadline: float = math.inf) -> None:

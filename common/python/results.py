@@ -200,7 +200,10 @@ class PairResult(Model):
     peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
-    best_pace_us: float | None = Field(default=None, description="of a fixed loop on the host, by this run")
+    best_pace_us: float | None = Field(
+        default=None,
+        description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
+    )
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

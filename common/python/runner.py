@@ -64,7 +64,7 @@ class Suite:
     manifest: Manifest
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # a monotonic time
-    best_pace_us: float | None = None  # of the host, so far
+    best_pace_us: float | None = None  # of the host, so far; at first what a quiet core may take
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
@@ -142,7 +142,7 @@ class Suite:
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
     def _run_pair(self, pair: Pair, later: Sequence[Pair], waited_s: float) -> PairResult:
-        """Run it, who had the suite wait for workers, and meanwhile have those of the `later` ones get ready."""
+        """Run it, after a wait for its workers, and meanwhile have those of the `later` ones get ready."""
         result, timed, checked = self._opened(pair)
         self.show("start", result)
         if not timed and not checked:
@@ -290,7 +290,7 @@ def open_suite(
     journal.begin(folder)
     peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline)
     suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
-    suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("best_pace_us")
+    suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("quiet_pace_us")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_ahead(missing, machine, found["device"] != "cpu", options.launch, say)

@@ -133,7 +133,7 @@ class Worker:
         return answer["value"]
 
     def answered(self) -> bool:
-        """Whether `answer` will not have to wait, be it because the process is gone."""
+        """Whether something has come that `answer` would read, be it the end."""
         return self._channel.heard()
 
     def _hung(self, timeout_s: float) -> WorkerError:

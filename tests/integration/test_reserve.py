@@ -510,13 +510,14 @@ SLOW_TO_IMPORT = "\n    import time\n    time.sleep({seconds})\n" + HONEST
 
 @pytest.mark.usefixtures("deep")
 def test_a_pair_whose_workers_take_long_to_get_ready_lets_others_go_before_it(watched: Watched) -> None:
-    """The table has them in their order all the same, and what nobody could wait beside is the pair's start."""
+    """The table has them in their order all the same, the journal as they were done; a wait is a pair's start."""
     watched.tree.pair("ch01:a")
     watched.tree.pair("ch01:b", optimized=SLOW_TO_IMPORT.format(seconds=6))
     watched.tree.pair("ch01:c")
     watched.tree.pair("ch01:d")
     done = watched.run("ch1")
     assert [pair for event, pair in watched.events if event == "done"] == ["ch01:a", "ch01:c", "ch01:d", "ch01:b"]
+    assert [line["pair"] for line in watched.tree.journal()] == ["ch01:a", "ch01:c", "ch01:d", "ch01:b"]
     assert [(pair.key, pair.status) for pair in done.pairs] == [(f"ch01:{name}", "measured") for name in "abcd"]
     assert [pair.seconds["start"] < 2.0 for pair in done.pairs] == [True, False, True, True]
     assert done.seconds - sum(sum(pair.seconds.values()) for pair in done.pairs) < 1.0

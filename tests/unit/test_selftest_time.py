@@ -347,7 +347,7 @@ def test_the_workers_of_suites_are_forked_from_what_a_run_forks_them_from(
 def test_the_first_session_is_held_against_the_hosts_best_pace_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiments, "open_machine", lambda *_: (HOST, {"device": "cpu", "best_pace_us": 21.0}))
+    monkeypatch.setattr(experiments, "open_machine", lambda *_: (HOST, {"device": "cpu", "quiet_pace_us": 21.0}))
     opened = experiments.open_selftest(tmp_path, tmp_path, ["aa"], QUICK, 1, lambda line: None)
     assert opened.bench.best_pace_us == 21.0
 

@@ -94,7 +94,7 @@ CONSTANTS = (  # module, name, what it decides
     (
         "reserve",
         "READY_S",
-        "seconds, stops aside, that a worker in reserve has which has not come to its pair yet",
+        "seconds, stops aside, that a worker in reserve has to come to its pair, and any of several pairs to be ready",
     ),
     ("expectations", "FEWEST_RUNS", "runs that an expectation is the median of; of fewer it is provisional"),
     ("expectation_check", "LOSS", "loss that `met` excludes"),

@@ -143,7 +143,7 @@ def open_selftest(
     if gpu and any(EXPERIMENTS[name].suites for name in chosen):
         peaks_for_run(root, artifacts_dir, folder, machine, found, say)
     device = found["device"], found.get("uuid")
-    bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, say, found.get("best_pace_us"))
+    bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, say, found.get("quiet_pace_us"))
     about = _manifest(bench, chosen)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     report = Report(manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=left_out)
