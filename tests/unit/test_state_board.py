@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.state_board import Board, how_ended
+from common.python.state_board import LOG_BYTES, Board, how_ended
 
 
 def board(folder: Path, ranks: int) -> Board:
@@ -78,3 +78,16 @@ def test_the_place_of_a_kernels_assertion_is_what_cuda_wrote_into_a_log(tmp_path
     asserted = "".join(f"{told.format(thread)} Assertion `i != 0` failed.\n" for thread in (0, 1))
     ours.log(line).write_text(f"optimized_x.cu:7: a note\n{asserted}")
     assert ours.asserted() == " at optimized_x.cu:10"
+
+
+def test_of_logs_that_are_too_long_the_start_and_the_end_are_kept_those_of_ranks_too(tmp_path: Path) -> None:
+    ours = board(tmp_path, 1)
+    for line, log in enumerate((ours.log(0), ours.log(1))):
+        log.write_bytes(b"%d begins" % line + b"x" * LOG_BYTES + b"%d ends" % line)
+    ours.shorten()
+    for line, log in enumerate((ours.log(0), ours.log(1))):
+        text = log.read_bytes()
+        assert LOG_BYTES < len(text) < LOG_BYTES + 100
+        assert text.startswith(b"%d begins" % line)
+        assert text.endswith(b"%d ends" % line)
+        assert b"bytes left out]" in text
