@@ -142,6 +142,21 @@ def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
     return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
 
 
+@pytest.mark.parametrize(
+    ("slowest", "wall_us", "invalid"),
+    [(60.0, 100.0, False), (60.0, 120.0, True), (500.0, 102.0, False), (500.0, 115.0, True), (50.0, 95.0, True)],
+)
+def test_a_card_that_lowered_its_clocks_lets_no_work_escape(slowest: float, wall_us: float, invalid: bool) -> None:
+    """As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time."""
+    result = pair({BASE: 100.0, OPT: 50.0})
+    walls = [Sample(variant=OPT, device_us=wall_us - 5, wall_us=wall_us, host_us=5.0)]
+    result.blocks[1].samples.append(Sample(variant=OPT, device_us=slowest, wall_us=None, host_us=5.0))
+    judged = judge(
+        result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
+    )
+    assert ("escaped" in (row(judged).reason or "")) is invalid
+
+
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
     return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=110.0, peak_bytes=1.0)), PEAKS
 
