@@ -25,7 +25,7 @@ from common.python.cuda import ROOT
 from common.python.discovery import Pair, Variant
 from common.python.installation import build_folder
 from common.python.launch import Launch
-from common.python.leaving import AT_ONCE
+from common.python.leaving import part_from
 from common.python.machine import Machine
 from common.python.manifest import versions
 from common.python.worker import Worker, WorkerError
@@ -125,7 +125,7 @@ class Ahead:
         finally:
             with contextlib.suppress(ValueError):
                 self.workers.remove(worker)
-            AT_ONCE.see_off([worker])
+            part_from([worker])
 
 
 def jobs(machine: Machine) -> int:

@@ -1,22 +1,21 @@
 """The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
 
-import importlib
 import math
 import random
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from common.python import foretold
-from common.python.clock import CpuClock, GpuClock, pace_us, restore
-from common.python.compile_caches import keep_no_choices, share_kernels
+from common.python.clock import CpuClock, GpuClock, await_others, pace_us, restore
+from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
+from common.python.loading import cost_of, prepare_of, workload_of
 from common.python.memory_history import write_snapshot
 from common.python.preparation import Preparation, Prepared, VariantError, settle
-from common.python.process_settings import put_back, settings
 from common.python.profiling import why
 from common.python.proof import prove, toothless
 from common.python.quiet_core import QuietCore
@@ -24,17 +23,32 @@ from common.python.ranks import ALONE, Ranks
 from common.python.results import Proof, Why
 from common.python.sampling import Sampler, stay
 from common.python.verification import Rejected
-from common.python.workload import Prepare, Workload
+from common.python.workload import Prepare
+
+PATIENCE_S, NO_MORE_S = 10.0, 0.05  # with what other processes have on the GPU
 
 
 class Bench:
     """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
 
     def __init__(
-        self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None], ranks: Ranks = ALONE
+        self,
+        root: Path,
+        scratch: Path,
+        settings: dict[str, Any],
+        at: Callable[[str, str], None],
+        ranks: Ranks = ALONE,
+        want: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(False),
+        stopped_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`want` asks for the machine to itself: inside, no other session is at work, but its kernels still may be.
+
+        `stopped_s` says for how long this process has been stopped, for others to have it.
+        """
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
         share_kernels()
+        self.want, self.stopped_s, self.patience_s = want, stopped_s, PATIENCE_S
+        choose_alone(self.alone)
         self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
@@ -73,9 +87,22 @@ class Bench:
         """What the first pair's pace is held against."""
         return QuietCore().quiet_us()
 
-    def get_ready(self, **script: Any) -> list[dict[str, Any]]:
-        """What `foretold.get_ready` does, which only workers in reserve are asked."""
-        return foretold.get_ready(self.device, self.scratch, self.at, self.perform, **script)
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the machine to itself inside, for what is timed or profiled on this worker's own account."""
+        with self.want() as others:
+            if others:
+                self.await_device()
+            yield
+
+    def await_device(self) -> bool:
+        """Return when the GPU has done what other processes, which have been stopped, had enqueued; False if not soon.
+
+        Then somebody else is on it, who is not waited for a second time.
+        """
+        done = self.device.type == "cpu" or await_others(self.patience_s)
+        self.patience_s = self.patience_s if done else NO_MORE_S
+        return done
 
     def peak_plan(self) -> dict[str, Any]:
         """The peaks that can be asked for."""
@@ -100,12 +127,13 @@ class Bench:
 
     def load(self, baseline: str, modules: dict[str, str], size: str) -> dict[str, Any]:
         """Import the module `baseline` and the variants' modules; facts of the workload, and who failed to load."""
-        self.workload = workload = self._workload_of(baseline)
+        self.at(baseline.rpartition(".")[2], "import")
+        self.workload = workload = workload_of(baseline, self.ranks)
         failures = {}
         for name, module in modules.items():
             self.at(name, "import")
             try:
-                self.prepares[name] = self._prepare_of(module)
+                self.prepares[name] = prepare_of(module, workload)
             except Exception as error:
                 failures[name] = str(VariantError(name, error))
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
@@ -119,49 +147,8 @@ class Bench:
             "mutates": list(workload.mutates),
             "tolerance": workload.tolerance,
             "shape": chosen,
-            "cost": self._cost(baseline, chosen) if chosen is not None else None,
+            "cost": cost_of(workload, baseline, chosen) if chosen is not None else None,
         }
-
-    def _cost(self, baseline: str, shape: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self.workload.cost(**shape).model_dump()
-        except Exception as error:
-            wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
-            raise VariantError(baseline.rpartition(".")[2], wrong) from error
-
-    def _workload_of(self, baseline: str) -> Workload:
-        name = baseline.rpartition(".")[2]
-        self.at(name, "import")
-        before = settings()
-        try:
-            loaded = importlib.import_module(baseline)
-            if not isinstance(getattr(loaded, "workload", None), Workload):
-                raise Rejected("the baseline has no `workload = Workload(...)`: it states the problem")
-            if not loaded.workload.isolated and (left := put_back(before)):
-                raise Rejected(f"importing it left {' and '.join(left)} changed")
-            if loaded.workload.gpus > self.ranks.size:
-                raise Rejected("gpus must stand in the baseline's `workload = Workload(...)` as a number")
-        except Exception as error:
-            raise VariantError(name, error) from error
-        workload: Workload = loaded.workload
-        return workload
-
-    def _prepare_of(self, module: str) -> Prepare:
-        before = settings()
-        try:
-            loaded = importlib.import_module(module)
-        finally:
-            left = [] if self.workload.isolated else put_back(before)
-        if left:
-            raise Rejected(f"importing it left {' and '.join(left)} changed")
-        if replaced := restore():
-            raise Rejected(f"importing it replaced {', '.join(replaced)}")
-        if getattr(loaded, "workload", None) is not self.workload:
-            raise Rejected("its workload is not its baseline's: import it from there (`import workload as workload`)")
-        if not callable(getattr(loaded, "prepare", None)):
-            raise Rejected("it has no `prepare`: a function of the inputs that returns a step")
-        prepare: Prepare = loaded.prepare
-        return prepare
 
     def teeth(self) -> list[str]:
         """Corruptions of a right answer that the tolerance accepts."""
@@ -181,7 +168,8 @@ class Bench:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
         shape = dict(self.workload.sizes[size])
-        prep = Preparation(self.workload, shape, size, self.device, self.scratch, self.seeds, self.ranks)
+        place = (self.device, self.scratch, self.seeds, self.ranks)
+        prep = Preparation(self.workload, shape, size, *place, stopped_s=self.stopped_s)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         self.prep = prep
         self._expect(dtypes)
@@ -267,7 +255,7 @@ class Bench:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
             told = {one.name: self._metrics(one) for one in group}
-            found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated)
+            found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated, self.alone)
             for name, metrics in told.items():
                 found[name].metrics = metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":

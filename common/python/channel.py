@@ -9,12 +9,13 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
 MOST_BYTES = 64 << 20  # the largest honest answer, a block of all variants with its proofs, has under 100 kB
-WORD = "word"
+WORD, WANTS = "word", "wants the machine to itself"
 
 
 class Forged(Exception):
@@ -26,47 +27,52 @@ class Channel:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._pending, self._word = connection, bytearray(), ""
-        self._foretold: list[dict[str, Any]] = []
-        self._known: dict[str, Any] | None = None  # the answer to what was asked, if it is one of those
-
-    def foretell(self, answered: Sequence[dict[str, Any]]) -> None:
-        """The worker has done these commands and answered them, and stands where they leave it.
-
-        Whoever asks the same in the same order gets those answers; with the first other question, what is left is void.
-        """
-        self._foretold = list(answered)
+        self._alone = False  # a worker that has the machine to itself
 
     def ask(self, command: str, arguments: dict[str, Any]) -> None:
         """Raises OSError if the other end is gone."""
-        asked = {"command": command, "arguments": arguments}
-        following, self._foretold = self._foretold[:1], self._foretold[1:]
-        if following and following[0] == asked | {"answer": following[0]["answer"]}:
-            self._known = following[0]["answer"]
-            return
-        self._foretold, self._known = [], None
         self._word = secrets.token_hex(8)
         self._send({WORD: self._word, "command": command, "arguments": arguments})
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the answer. Raises TimeoutError, Forged, and EOFError or OSError if the other end is gone."""
-        if self._known is not None:
-            return self._known
+        """Wait for the answer, or for what is wanted first (WANTS), which `grant` says is so.
+
+        Raises TimeoutError, Forged, and EOFError or OSError if the other end is gone.
+        """
         try:
             found = json.loads(self._line(time.monotonic() + max(timeout_s, 0.0)))
         except (ValueError, RecursionError) as error:
             raise Forged from error
-        if not isinstance(found, dict) or found.get(WORD) != self._word or ("value" in found) == ("error" in found):
+        if not isinstance(found, dict) or found.get(WORD) != self._word:
+            raise Forged
+        if sum(key in found for key in ("value", "error", WANTS)) != 1:
             raise Forged
         return found
 
-    def heard(self) -> bool:
-        """Whether there is something to read, be it the end."""
-        return self._connection.poll()
+    def grant(self, others: bool) -> None:
+        """Say that it is as was wanted, and whether others' work may still be on the GPU."""
+        self._send({WORD: self._word, "others": others})
 
     def asked(self) -> tuple[str, str, dict[str, Any]]:
         """In the worker: wait for a question; its word, command and arguments. Raises EOFError at the end."""
         found = json.loads(self._line(None))
-        return found[WORD], found["command"], found["arguments"]
+        self._word = found[WORD]
+        return self._word, found["command"], found["arguments"]
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """In the worker, at work on an answer: have the machine to itself inside; whether others had been at work."""
+        if self._alone:
+            yield False
+            return
+        self._send({WORD: self._word, WANTS: True})
+        others, self._alone = bool(json.loads(self._line(None))["others"]), True
+        try:
+            yield others
+        finally:
+            self._send({WORD: self._word, WANTS: False})
+            self._line(None)
+            self._alone = False
 
     def reply(self, word: str, answer: dict[str, Any]) -> None:
         """In the worker."""

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from common.python.leaving import AT_ONCE, Leaving
 from common.python.results import AFTER
+from common.python.sharing import Share
 from common.python.worker import Worker
 
 Hire = Callable[[int, bool], Worker]
@@ -17,25 +17,35 @@ class Crew:
 
     turns = False
 
-    def __init__(self, hire: Hire, modules: dict[str, str], apart: bool, deadline: float, load: dict[str, str]) -> None:
+    def __init__(
+        self, hire: Hire, modules: dict[str, str], apart: bool, limit_s: float, load: dict[str, str], share: Share
+    ) -> None:
         """Start the workers (`hire(index, fresh)`) and have each import its variants.
 
-        `apart` gives each variant a fresh process of its own. No call outlives `deadline`, a monotonic time. `load`
-        names the baseline's module and the size. Raises WorkerError when the workload cannot be loaded.
+        `apart` gives each variant a fresh process of its own. All calls together take `limit_s` at most, less what
+        others had the machine to themselves for. `load` names the baseline's module and the size. Raises WorkerError
+        when the workload cannot be loaded.
         """
-        self._hire, self._modules, self._load, self.deadline = hire, modules, load, deadline
+        self._hire, self._modules, self._load, self._share = hire, modules, load, share
+        self._deadline = time.monotonic() + limit_s - share.lost_s
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
         try:
             groups = [[name] for name in modules] if apart else [list(modules)]
             for index, names in enumerate(groups if modules else []):
-                self._workers.append((hire(index, apart), names))
+                self._workers.append((self._hired(index, apart), names))
             for worker, names in self._workers:  # all are started by now: fresh interpreters import torch side by side
                 self._load_into(worker, names)
         except BaseException:
             self.dismiss()
             raise
+
+    def _hired(self, index: int, fresh: bool) -> Worker:
+        worker = self._hire(index, fresh)
+        worker.share = self._share
+        self._share.hired(worker)
+        return worker
 
     def _load_into(self, worker: Worker, names: list[str]) -> None:
         answer = self._call(worker, "load", modules={name: self._modules[name] for name in names}, **self._load)
@@ -44,7 +54,11 @@ class Crew:
         self.facts = answer | {"failures": before["failures"] | answer["failures"], "started": slowest}
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
-        return worker.call(command, self.deadline - time.monotonic(), **arguments)
+        return worker.call(command, self.left_s(), **arguments)
+
+    def left_s(self) -> float:
+        """Of the limit."""
+        return self._deadline + self._share.lost_s - time.monotonic()
 
     def first(self, command: str) -> Any:
         """Ask the worker that holds the baseline."""
@@ -62,12 +76,16 @@ class Crew:
         if command == "prove":
             for worker, share in busy:
                 worker.ask(command, names=share, **arguments)
-            answers = [worker.answer(self.deadline - time.monotonic()) for worker, _ in busy]
+            answers = [worker.answer(self.left_s()) for worker, _ in busy]
         else:
             answers = [self._call(worker, command, names=share, **arguments) for worker, share in busy]
         for answer in answers:
             merged = _merge(merged, answer)
         return merged
+
+    def await_device(self) -> bool:
+        """Return when the GPU has done what others had enqueued; False if it had not soon."""
+        return not self._workers or bool(self.first("await_device"))
 
     def start_clocks(self) -> float:
         """The floor of the headline clock, in microseconds."""
@@ -99,7 +117,7 @@ class Crew:
     def in_turn(self) -> "TurnCrew":
         """Dismiss these workers for a crew in which only one lives at a time."""
         self.dismiss()
-        return TurnCrew(self._hire, self._modules, self.deadline, self._load)
+        return TurnCrew(self._hire, self._modules, self.left_s(), self._load, self._share)
 
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
@@ -111,11 +129,18 @@ class Crew:
     def logs(self) -> str:
         return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
 
-    def dismiss(self, leaving: Leaving = AT_ONCE) -> None:
-        """End the workers. Until `leaving` has settled, their processes may still be there."""
-        workers = [worker for worker, _ in self._workers]
-        leaving.see_off(workers)
-        self._log += "".join(worker.log_tail() for worker in workers)
+    def dismiss(self) -> None:
+        """End the workers, and return when they are gone."""
+        self._share.replace()
+        self._forget()
+
+    def see_off(self) -> None:
+        """Tell the workers to end. Until their share has settled, their processes may still be there."""
+        self._share.see_off()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._log += "".join(worker.log_tail() for worker, _ in self._workers)
         self._workers = []
 
 
@@ -124,20 +149,20 @@ class TurnCrew(Crew):
 
     turns = True
 
-    def __init__(self, hire: Hire, modules: dict[str, str], deadline: float, load: dict[str, str]) -> None:
-        super().__init__(hire, {}, True, deadline, load)
+    def __init__(self, hire: Hire, modules: dict[str, str], limit_s: float, load: dict[str, str], share: Share) -> None:
+        super().__init__(hire, {}, True, limit_s, load, share)
         self._modules = modules
         self._prepared: dict[str, Any] = {}
         self._proofs: dict[str, Any] = {}
         self._warm: dict[str, Any] = {}
 
-    def dismiss(self, leaving: Leaving = AT_ONCE) -> None:
+    def see_off(self) -> None:
         """End the worker at once: what fills the memory leaves none to the next."""
-        super().dismiss()
+        self.dismiss()
 
     def _alone(self, name: str) -> Worker:
         self.dismiss()
-        worker = self._hire(0, False)
+        worker = self._hired(0, False)
         self._workers = [(worker, [name])]
         self._load_into(worker, [name])
         return worker

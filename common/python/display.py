@@ -20,6 +20,7 @@ class Display:
         self.console = console or wide_console()
         self.done: list[PairResult] = []
         self.pairs, self.started = 0, time.monotonic()
+        self.running: dict[str, Running] = {}
         self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
 
     def __enter__(self) -> "Display":
@@ -41,19 +42,21 @@ class Display:
         """Hear that a pair has entered a phase, finished a round, or is done."""
         if phase == "done":
             self.done.append(result)
+            self.running.pop(result.key, None)
             if self.live is None:
                 print(pair_line(result), flush=True)
+        else:
+            own = headline_row(result)
+            self.running[result.key] = {"pair": result.key, "doing": phase, "interval": own.speedup if own else None}
         if self.live is not None:
-            self.live.update(
-                suite_table(self.done, None if phase == "done" else self._running(phase, result)), refresh=True
-            )
+            self.live.update(suite_table(self.done, self._running()), refresh=True)
 
-    def _running(self, phase: str, result: PairResult) -> Running:
-        own, left_s = headline_row(result), None
-        if self.done:
+    def _running(self) -> list[Running]:
+        running = list(self.running.values())
+        if self.done and running:
             spent_s = time.monotonic() - self.started
-            left_s = max(0.0, spent_s / len(self.done) * self.pairs - spent_s)
-        return {"pair": result.key, "doing": phase, "interval": own.speedup if own else None, "left_s": left_s}
+            running[-1] = {**running[-1], "left_s": max(0.0, spent_s / len(self.done) * self.pairs - spent_s)}
+        return running
 
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: in a pipe the lines under the table, for single files their times, and the folder."""

@@ -1,7 +1,7 @@
 """A pair's session on a host that another one leads: its ranks are started and watched here, all else is done there."""
 
 from common.python.discovery import Pair
-from common.python.leaving import AT_ONCE
+from common.python.leaving import part_from
 from common.python.results import PairResult
 from common.python.settings import Settings
 from common.python.worker import WorkerError
@@ -18,7 +18,7 @@ def follow(pair: Pair, result: PairResult, settings: Settings) -> PairResult:
     except WorkerError as error:
         result.status, result.reason = "failed", f"{error.who}: {error.reason}"
     finally:
-        AT_ONCE.see_off([worker])
+        part_from([worker])
         result.log = worker.log_tail()
     for row in result.variants:
         if row.status == "proven":

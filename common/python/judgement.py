@@ -1,5 +1,6 @@
 """From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
 
+import re
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -22,6 +23,7 @@ from common.python.statistics import (
 from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_reach
 
 NEAR_FLOOR = 10.0
+SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
 ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
@@ -93,6 +95,11 @@ def failed(result: PairResult) -> bool:
     statuses = [result.status, *(row.status for row in result.variants)]
     verdicts = [result.verdict, *(row.verdict for row in result.variants)]
     return "failed" in statuses or "invalid" in verdicts
+
+
+def lacked_memory(result: PairResult) -> bool:
+    """Whether a fault of it may be that others had the memory, of the device or its host."""
+    return failed(result) and any(SHORT.search(row.reason or "") for row in result.variants)
 
 
 def beyond_wall(block: Block, wall_s: float) -> str | None:

@@ -28,6 +28,7 @@ class Options:
     budget_s: float = BUDGET_S
     quick: bool = False  # what an earlier run proved at `test` size stands
     lock_clocks: str | None = None
+    jobs: int | None = None  # pairs side by side, where not as many as the machine has room for
     launch: Launch = ONE_HOST
 
     def told(self) -> dict[str, str | int | float | bool | None]:

@@ -70,6 +70,9 @@ class Preparation:
     scratch: Path
     seeds: random.Random
     ranks: Ranks = ALONE
+    stopped_s: Callable[[], float] = lambda: (
+        0.0
+    )  # for which this process has been stopped: what takes time did not then
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
@@ -109,6 +112,10 @@ class Preparation:
                     raise error from lost  # nobody works in this process any more
         return failures
 
+    def now_s(self) -> float:
+        """A clock that stands still while this process is stopped."""
+        return now_ns() / 1e9 - self.stopped_s()
+
     def _draw(self) -> list[Inputs]:
         """Inputs of every rank, drawn here from one seed, since the reference of one rank depends on all of them."""
         seed, size = self.seeds.getrandbits(48), self.ranks.size
@@ -135,17 +142,17 @@ class Preparation:
         before = allocated_bytes()
         try:
             compiled: dict[str, float] = {}
-            with watched(compiled):
-                started = now_ns()
+            with watched(compiled, self.now_s):
+                started = self.now_s()
                 made = prepare(**given)
                 step, metrics = (made.step, made.metrics) if isinstance(made, Metered) else (made, None)
                 if not callable(step):
                     raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
                 settle(self.device)
-                prepared = now_ns()
+                prepared = self.now_s()
                 step()
                 settle(self.device)
-                called = now_ns()
+                called = self.now_s()
             if replaced := restore():
                 raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
             if overwrote := self.overwrote("prepare or step"):
@@ -155,8 +162,7 @@ class Preparation:
         except Exception as error:
             self.left_changed("prepare or step")
             raise VariantError(name, error) from error
-        took = (prepared - started) / 1e9, (called - prepared) / 1e9
-        result = Prepared(name, step, given, *took, metrics, compiled)
+        result = Prepared(name, step, given, prepared - started, called - prepared, metrics, compiled)
         if self.device.type == "cuda":
             gc.collect()
             result.held_bytes = allocated_bytes() - before

@@ -8,7 +8,7 @@ import json
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,24 @@ Span = tuple[float, float]  # from when to when, in microseconds
 
 
 def why(
-    variants: list[Prepared], device: torch.device, trace: Path, at: At, ranks: Ranks = ALONE, isolated: bool = False
+    variants: list[Prepared],
+    device: torch.device,
+    trace: Path,
+    at: At,
+    ranks: Ranks = ALONE,
+    isolated: bool = False,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Why]:
     """Kernels, synchronisations, bytes copied and peak memory of a step of each.
 
     The Chrome trace is left in `trace`; `at` hears whose step is next. Of several ranks, the one that came last to a
     collective tells how long the device was busy: on the others it was busy with waiting as well. `isolated` says that
-    the variant has this process to itself: then the memory that counts is what its allocator reserves.
+    the variant has this process to itself: then the memory that counts is what its allocator reserves. The steps run
+    inside `alone`, and nobody else's beside them; the trace is written and read outside.
     """
     peaks: dict[str, float | None] = {}
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-    with _no_advice(), profile(activities=activities) as profiler:
+    with _no_advice(), profile(activities=activities) as profiler, alone():
         for variant in variants:
             at(variant.name, "profile")
             with _peak(variant, device, isolated, peaks):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.python.clock import now_ns
 from common.python.preparation import (
     Preparation,
     Prepared,
@@ -89,11 +88,11 @@ def prove(
     raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    meanwhile, started = spoilt(prep), now_ns()
+    meanwhile, started = spoilt(prep), prep.now_s()
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
-        long = trial and enough_s is not None and prep.ranks.either(now_ns() - started > 1e9 * enough_s)
+        long = trial and enough_s is not None and prep.ranks.either(prep.now_s() - started > enough_s)
         if not living or long:
             break
         at("workload", "reference")
@@ -122,7 +121,7 @@ def _try(
             return None, reason
         second = _seen(prep, variant, _again(prep, variant)) if trial.when != WHILE else []
         settle(prep.device)
-        returned = now_ns()
+        returned = prep.now_s()
         dtypes = prep.dtypes or [leaf.dtype for leaf in first]
         comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
@@ -198,8 +197,8 @@ def _changed(prep: Preparation, pristine: Inputs) -> str | None:
     return f"the step overwrote the input {names}, which is not in mutates" if changed else None
 
 
-def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: int) -> bool:
-    """Whether the output is another than what was `seen`, a while after the step had `returned`, in nanoseconds."""
-    time.sleep(max(0.0, STALE_WRITE_S - (now_ns() - returned) / 1e9))  # comparing has taken some of that time
+def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:
+    """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
+    time.sleep(max(0.0, STALE_WRITE_S - (prep.now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
     return not _same([leaf.detach().to(prep.device) for leaf in variant.output], seen)

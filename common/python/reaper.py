@@ -95,12 +95,13 @@ def parent_of(pid: int) -> int | None:
 
 
 def stop(pid: int) -> None:
-    """Have a worker and what it started in its process group stand still, and see it do so. 0 is none.
-
-    The kernel stops a process when it would run next.
-    """
-    deadline = time.monotonic() + STAND_S
+    """Have a worker and what it started in its process group stand still. 0 is none."""
     _signal(pid, signal.SIGSTOP)
+
+
+def await_stop(pid: int) -> None:
+    """See it do so: the kernel stops a process when it would run next."""
+    deadline = time.monotonic() + STAND_S
     while _stat(pid)[:1] not in ([], *STANDING) and time.monotonic() < deadline:
         time.sleep(0.001)
 

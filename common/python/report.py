@@ -40,7 +40,7 @@ STYLES = {
 
 
 class Running(TypedDict, total=False):
-    """The pair that is being measured, as far as is known."""
+    """A pair that is being measured, as far as is known; the last of them tells the time left."""
 
     pair: str
     doing: str
@@ -234,8 +234,8 @@ def footers(results: Sequence[PairResult]) -> list[str]:
     return lines
 
 
-def suite_table(results: Sequence[PairResult], running: Running | None = None) -> Table:
-    """The table of a suite, with the pair that is being measured as its last line."""
+def suite_table(results: Sequence[PairResult], running: Sequence[Running] = ()) -> Table:
+    """The table of a suite, with the pairs that are being measured as its last lines."""
     loud = any(map(on_cpu, results))
     table = Table(
         title=Text(suite_title(results), style="bold white on red" if loud else "bold"),
@@ -246,11 +246,11 @@ def suite_table(results: Sequence[PairResult], running: Running | None = None) -
         table.add_column(column, overflow="fold", no_wrap=column == "verdict")
     for row in (row for result in results for row in rows(result)):
         _add(table, row)
-    if running is not None:
-        found, left = running.get("interval"), running.get("left_s")
+    for one in running:
+        found, left = one.get("interval"), one.get("left_s")
         so_far = interval_text(found) if found else ""
-        told = [clean(running.get("doing", "")), f"{left:.0f} s left" if left is not None else ""]
-        _add(table, Row(clean(running.get("pair", "")), "running", so_far, why=", ".join(filter(None, told))))
+        told = [clean(one.get("doing", "")), f"{left:.0f} s left" if left is not None else ""]
+        _add(table, Row(clean(one.get("pair", "")), "running", so_far, why=", ".join(filter(None, told))))
     return table
 
 

@@ -13,7 +13,7 @@ from common.python.artifacts import read_journal, read_model
 from common.python.results import Manifest, PairResult
 
 # These say how long, where to and what for, not how a pair is measured; seed has a field of its own.
-FREE = {"artifacts_dir", "resume", "timeout_multiplier", "suite_timeout", "fail_fast", "profile", "seed"}
+FREE = {"artifacts_dir", "resume", "timeout_multiplier", "suite_timeout", "fail_fast", "profile", "seed", "jobs"}
 HARNESS = "common/"
 
 

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 
 from common.python import journal, lock, manifest, resume
 from common.python.ahead import Ahead
@@ -21,23 +22,23 @@ from common.python.discovery import Pair, Variant, choose
 from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
-from common.python.judgement import failed
-from common.python.leaving import Leaving
+from common.python.judgement import failed, lacked_memory
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.opening import open_machine
 from common.python.options import Options
 from common.python.peak_survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
-from common.python.reserve import NOBODY, Reserves, depth
 from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
 from common.python.session import Session
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
+from common.python.sharing import Crowded, Ended, Share, Sharing
 from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile
 from common.python.topology import topology_of
+from common.python.turns import Turns
 from common.python.verified import Notes, RunNote
 
 PAIR_LIMIT_S = 120.0
@@ -68,8 +69,7 @@ class Suite:
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
-    reserve: Reserves = field(default_factory=Reserves)  # the workers of the next pairs
-    leaving: Leaving = field(default_factory=Leaving)  # that of the last one
+    sharing: Sharing = field(default_factory=Sharing)  # of the machine, by sessions
 
     @cached_property
     def notes(self) -> Notes:
@@ -82,14 +82,12 @@ class Suite:
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
             self.scratch = Path(scratch)
             try:
-                stopped = self._run_pairs([pair for pair in self.pairs if not self.done(pair)])
-            except SuiteTimeUp as error:
-                stopped = str(error)
+                missing = [pair for pair in self.pairs if not self.done(pair)]
+                stopped = self._run_pairs(Turns(missing, self.options, self.machine))
             except KeyboardInterrupt as error:
                 stopped = str(error) or INTERRUPTED
             finally:
-                self.reserve.close()
-                self.leaving.settle()
+                self.sharing.close()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         places = {pair.key: place for place, pair in enumerate(self.pairs)}
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
@@ -112,17 +110,32 @@ class Suite:
         self.manifest = self.manifest.model_copy(update={"clocks": told})
         write(self.folder / "manifest.json", self.manifest.model_dump_json(indent=1))
 
-    def _run_pairs(self, pairs: Sequence[Pair]) -> str | None:
-        """One after the other, in their order, but past whose workers are not ready; why the rest was not run."""
-        later = list(pairs)
-        while later:
-            looked = time.monotonic()
-            pair = self.reserve.next(later, lambda: self._stopped() is None)
-            if (stopped := self._stopped()) is not None:
+    def _run_pairs(self, turns: Turns) -> str | None:
+        """As many side by side as there is room for; why the rest was not run."""
+        while True:
+            while (stopped := self._stopped()) is None and (pair := turns.next()):
+                self.sharing.start(partial(self._perform, pair), turns.lingers)
+            if not turns.at_work:
                 return stopped
-            later.remove(pair)
-            self._keep(self._run_pair(pair, later, time.monotonic() - looked), pair)
-        return None
+            try:
+                pair, kept = cast("tuple[Pair, bool]", self.sharing.next(self._last_moment()))
+            except TimeoutError:
+                who = self.sharing.who()
+                return TIME_UP + f" while {' and '.join(who)} {'were' if len(who) > 1 else 'was'} at work" * bool(who)
+            turns.ended(pair, crowded=not kept)
+
+    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, bool]:
+        """In a thread of its own: run the pair and keep its result; False if it is to be run again, by itself."""
+        try:
+            result = self._run_pair(pair, share)
+        except Crowded:
+            return pair, False
+        if self.sharing.ended:
+            raise Ended
+        if share.beside and lacked_memory(result):
+            return pair, False
+        self._keep(result, pair)
+        return pair, True
 
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""
@@ -141,16 +154,13 @@ class Suite:
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    def _run_pair(self, pair: Pair, later: Sequence[Pair], waited_s: float) -> PairResult:
-        """Run it, after a wait for its workers, and meanwhile have those of the `later` ones get ready."""
+    def _run_pair(self, pair: Pair, share: Share) -> PairResult:
         result, timed, checked = self._opened(pair)
         self.show("start", result)
         if not timed and not checked:
             return result
-        ahead = self.reserve.take(pair.key)
-        self._reserve(later)
         settings, note = self._noted(pair, timed, checked)
-        settings, result.seconds["start"] = replace(settings, ahead=ahead, reserve=self.reserve), waited_s
+        settings = replace(settings, share=share)
         try:
             if self.options.launch.follows:
                 return follow(pair, result, settings)
@@ -162,7 +172,6 @@ class Suite:
                 done.notes.append(f"proven at test size at {settings.proven}, as it is now, and not again: --quick")
             return done
         finally:
-            ahead.close()
             shutil.rmtree(settings.scratch, ignore_errors=True)
 
     def _noted(
@@ -191,19 +200,6 @@ class Suite:
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
         return result if timed or checked else idle(result), timed, checked
 
-    def _reserve(self, later: Sequence[Pair]) -> None:
-        """Have the workers of the next few of these that have any to do get ready, up to one that can have none."""
-        self.reserve.keep({pair.key for pair in later})  # files may have gone since then
-        missing = (pair for pair in later if pair.key not in self.reserve.pairs())
-        while len(self.reserve.pairs()) < depth(self.machine) and (pair := next(missing, None)):
-            result, timed, checked = self._opened(pair)
-            if not timed and not checked:
-                continue
-            ahead = self._noted(pair, timed, checked)[0].in_reserve(pair, Roster(result, timed, checked))
-            if ahead is NOBODY:
-                return
-            self.reserve.add(ahead)
-
     def _settings(self, pair: Pair) -> Settings:
         return Settings(
             root=self.options.root,
@@ -225,7 +221,6 @@ class Suite:
             further_monitors=self._further_monitors(pair),
             launch=self.options.launch,
             progress=self.show,
-            leaving=self.leaving,
         )
 
     def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:

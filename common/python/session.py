@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,17 @@ from common.python import schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
-from common.python.opening import compiles
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
-from common.python.settings import TIME_UP, Settings, SuiteTimeUp
+from common.python.settings import Settings
+from common.python.sharing import Share
 from common.python.telemetry import harmful, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
 ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
+NOT_ALONE = "another process had work on the GPU while this pair was timed"
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
 
@@ -34,6 +35,7 @@ class Session:
     settings: Settings
     result: PairResult
     crew: Crew | None = None
+    share: Share = field(init=False)
     dtypes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     probes: list[tuple[int, float]] = field(default_factory=list)  # the round, and where in it
@@ -47,11 +49,16 @@ class Session:
     def run(self) -> PairResult:
         """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception.
 
-        Raises SuiteTimeUp if the suite's deadline comes first.
+        Raises Ended if all sessions are told to end, and Crowded if others' memory is needed.
         """
-        self.deadline = min(time.monotonic() + self.settings.time_limit_s, self.settings.suite_deadline)
         self.rng.seed(self.settings.seed)
         self.plan, self.result.seed = schedule.fixed_plan(self.settings.iterations), self.settings.seed
+        with nullcontext(given) if (given := self.settings.share) else Share() as self.share:
+            self.result.seconds = self.share.seconds
+            self._run()
+        return judge(self.result, self.settings.peaks)
+
+    def _run(self) -> None:
         try:
             with self._phase("start"):
                 self._open()
@@ -61,23 +68,18 @@ class Session:
             if self.roster.timed and not self.roster.nothing_left():
                 self._measure()
         except WorkerError as error:
-            if error.kind == "hung" and time.monotonic() >= self.settings.suite_deadline:
-                raise SuiteTimeUp(f"{TIME_UP} while {error.who} was at work") from error
             self.roster.blame(error.who, error.reason)
         finally:
-            self.settings.reserve.go_on()
             if self.crew is not None:
-                started = time.monotonic()  # nobody is told: a listener that raises would keep the workers
-                self.crew.dismiss(self.settings.way_out())
-                self.result.seconds["end"] = time.monotonic() - started
+                self.crew.see_off()
                 self.result.log = self.crew.logs()
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
-        return judge(self.result, self.settings.peaks)
 
     def _open(self) -> None:
         apart = self.pair.isolated or self.settings.cold_start
         load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
-        self.crew = Crew(self._hire, self.roster.modules(), apart, self.deadline, load)
+        limit_s = self.settings.time_limit_s
+        self.crew = Crew(self._hire, self.roster.modules(), apart, limit_s, load, self.share)
         self.facts = self.crew.facts
         self._drop(self.facts["failures"])
         result, facts = self.result, self.facts
@@ -97,7 +99,9 @@ class Session:
 
     def _hire(self, index: int, fresh: bool) -> Worker:
         fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
-        return self.settings.worker(self.pair, index, fresh, self.deadline)
+        if not self.settings.has_room():
+            self.share.settle()
+        return self.settings.hire(self.pair, index, fresh)
 
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
@@ -141,7 +145,6 @@ class Session:
                 if closing
                 else schedule.CLOSING * (plan is None and self._enough(index + schedule.CLOSING))
             )
-        self.settings.reserve.halt()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():
@@ -152,22 +155,26 @@ class Session:
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
+        self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            with self._phase("wait"):
-                self.settings.leaving.settle()
-        with self.settings.undisturbed(compiles(self.pair)):
-            self._prepare(self._partakers(everybody), self.settings.size, index)
-        if index == 0:
-            self.settings.reserve.go_on()
             enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, schedule.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
         if self.roster.nothing_left():
             return False
-        self.settings.reserve.halt()
-        names = self._partakers(everybody)
+        with ExitStack() as alone:
+            self._sample(index, blocks, self._partakers(everybody), alone)
+        self._prove(_proven(self._partakers(everybody)), AFTER, 1)
+        if index == 0:
+            self.opened_s = schedule.beside_s(self.result.seconds)
+        return not self.roster.nothing_left()
+
+    def _sample(self, index: int, blocks: int | None, names: list[str], alone: ExitStack) -> None:
+        """Warm up and take the round's blocks, with the machine to itself as long as `alone` is open."""
         with self._phase("warm-up"):
+            if alone.enter_context(self.share.alone()) and not self._crew.await_device():
+                self.result.notes = list(dict.fromkeys([*self.result.notes, NOT_ALONE]))
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
             limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else 0.0
@@ -180,11 +187,6 @@ class Session:
                 done += 1
                 if blocks is None and done == 1:
                     total = self.usual = schedule.blocks_in_round(self.settings.budget_s, took, self._later_s(took))
-        self.settings.reserve.go_on()
-        self._prove(_proven(self._partakers(everybody)), AFTER, 1)
-        if index == 0:
-            self.opened_s = schedule.beside_s(self.result.seconds)
-        return not self.roster.nothing_left()
 
     def _later_s(self, took: float) -> float:
         """What each later block of a round will take, by its first, which has walls and may be alone with a control."""
@@ -205,7 +207,7 @@ class Session:
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]
-        gpus = self.settings.read_gpus(self._crew.pids)
+        gpus = self.settings.read_gpus(self.share.pids)
         telemetry = worst(gpus) if gpus else None
         self.result.blocks.append(
             Block(
@@ -256,7 +258,7 @@ class Session:
 
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
         answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)
-        if answer["out_of_memory"] and self.settings.give_room():
+        if answer["out_of_memory"] and self.share.find_room():
             return self._prepared(names, size)
         if answer["out_of_memory"] and len(names) > 1 and not self._crew.turns:
             self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")
@@ -281,14 +283,10 @@ class Session:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add the wall time of what is inside to the phase's seconds."""
+        """Add its part of the time that the sessions take to the phase's seconds."""
         self.settings.progress(name, self.result)
-        started = time.monotonic()
-        try:
+        with self.share.phase(name):
             yield
-        finally:
-            spent = time.monotonic() - started
-            self.result.seconds[name] = self.result.seconds.get(name, 0.0) + spent
 
 
 def _proven(names: list[str]) -> list[str]:

@@ -13,20 +13,21 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from common.python.channel import Channel, Forged
+from common.python.channel import WANTS, Channel, Forged
 from common.python.interrupt import sheltered
-from common.python.reaper import children, parent_of, resume, split, stop
+from common.python.leaving import CLOSE_S
+from common.python.reaper import await_stop, children, parent_of, resume, split, stop
+from common.python.sharing import BY_ITSELF, PATIENCE_S, ByItself, Share
 from common.python.state_board import Board, how_ended
 
 PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
 COMPILERS = "common.python.compilers"  # to import besides where something will be compiled
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
-CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 STOP_S = 5.0
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
 SAY_S = 1.0  # until it says which process it is: 10 ms after a fork, 0.3 s in a fresh interpreter
@@ -84,6 +85,8 @@ class Worker:
         self._channel, self._pid, self._at_work = Channel(ours), 0, False
         settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
+        self.share: Share | ByItself = BY_ITSELF
+        self._stopped_at, self._stopped_s = 0.0, 0.0
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
             self._process.start()
@@ -106,20 +109,16 @@ class Worker:
         return self.answer(timeout_s)
 
     def ask(self, command: str, **arguments: Any) -> None:
-        """Begin a command, so that several workers can be at work at once; `answer` waits for the end."""
+        """Begin a command; `answer` waits for its end."""
         self._at_work = True
         with contextlib.suppress(OSError):  # a worker that died is noticed, and told of, by `answer`
             self._channel.ask(command, arguments)
 
-    def foretell(self, answered: Sequence[dict[str, Any]]) -> None:
-        """Have it answer from these what it has answered before it was asked, as `Channel.foretell` says."""
-        self._channel.foretell(answered)
-
     def answer(self, timeout_s: float) -> Any:
-        """Wait for the command that was asked. Raises as `call` does."""
+        """Wait for the command that was asked; meanwhile it may want the machine to itself. Raises as `call` does."""
         deadline = time.monotonic() + timeout_s
         try:
-            answer = self._channel.answer(timeout_s)
+            answer = self._heard(timeout_s)
         except TimeoutError as error:
             raise self._hung(timeout_s) from error
         except Forged as error:
@@ -132,9 +131,16 @@ class Worker:
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
-    def answered(self) -> bool:
-        """Whether something has come that `answer` would read, be it the end."""
-        return self._channel.heard()
+    def _heard(self, timeout_s: float) -> dict[str, Any]:
+        deadline, lost_s = time.monotonic() + timeout_s, self.share.lost_s
+        with contextlib.ExitStack() as alone:
+            while True:
+                left_s = deadline + self.share.lost_s - lost_s - time.monotonic()
+                answer = self.share.hear(self._channel.answer, left_s)
+                if WANTS not in answer:
+                    return answer
+                alone.close()
+                self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S)))
 
     def _hung(self, timeout_s: float) -> WorkerError:
         if self.pid:
@@ -177,15 +183,20 @@ class Worker:
         self._process.join(max(0.0, deadline - time.monotonic()))
         self._process.terminate()
 
-    def halt(self) -> bool:
-        """Stop the process until `go_on`. False if it does not say soon which one it is."""
-        deadline = time.monotonic() + SAY_S
-        while not self.pid and self._process.is_alive() and time.monotonic() < deadline:
+    def stop(self) -> None:
+        """Have it stand still until `go_on`; one that does not say soon which process it is has hardly begun."""
+        self._stopped_at = time.monotonic()
+        while not self.pid and self._process.is_alive() and time.monotonic() < self._stopped_at + SAY_S:
             time.sleep(0.002)
         stop(self.pid)
-        return self.pid > 0
+
+    def stopped(self) -> None:
+        await_stop(self.pid)
 
     def go_on(self) -> None:
+        if self._stopped_at:
+            self._stopped_s, self._stopped_at = self._stopped_s + time.monotonic() - self._stopped_at, 0.0
+            self._board.note_stops(self._stopped_s)
         resume(self.pid)
 
     def give_up(self) -> None:
@@ -240,7 +251,8 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
         leader.lead(lambda: _serve(channel, leader.perform, at_work))
     else:
-        _serve(channel, Bench(Path(root), Path(scratch), settings, at).perform, at_work)
+        bench = Bench(Path(root), Path(scratch), settings, at, want=channel.alone, stopped_s=board.stopped_s)
+        _serve(channel, bench.perform, at_work)
 
 
 def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:
@@ -278,8 +290,7 @@ def speak_into(log: str | Path) -> None:
 def _let_forkserver_end() -> None:
     """Close the pipe whose end tells the forkserver that the parent is dead.
 
-    Every child is handed it: a hung one would keep the forkserver alive after `kill -9` of the parent, and thereby
-    itself, since it dies with the forkserver.
+    Every child is handed it: a hung one would keep the forkserver, and so itself, alive after `kill -9` of the parent.
     """
     from multiprocessing import forkserver
 

@@ -104,7 +104,8 @@ class Tree:
         return path
 
     def open(self, *targets: str, show: Show = lambda phase, result: None, **options: Any) -> Suite:
-        asked = {"iterations": 6, "warmup": 0, "seed": 7, **options}
+        """One pair after the other, on whatever machine, unless told otherwise."""
+        asked = {"iterations": 6, "warmup": 0, "seed": 7, "jobs": 1, **options}
         suite = open_suite(Options(targets=list(targets), root=self.root, artifacts_dir=self.artifacts, **asked), show)
         self.folder = suite.folder
         return suite

@@ -60,6 +60,7 @@ def family(mark: Path) -> list[int]:
 
 def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> Process:
     asked = ["--root", tree.root, "--artifacts-dir", tree.artifacts, "--iterations", "4", "--warmup", "0", *words]
+    asked += [] if "--jobs" in words else ["--jobs", "1"]
     command = [*CLI, "run", *targets, *map(str, asked)]
     # A session of its own, as a shell gives a job a group: what the terminal sends goes to all that are in it.
     return subprocess.Popen(
@@ -189,14 +190,13 @@ def end(run: Process, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
-def test_the_worker_in_reserve_goes_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
-    note = tmp_path / "note"
-    here.pair("ch01:a", optimized=NOTED.format(note=str(note), seconds=600))
-    here.pair("ch01:b")
+def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
+    notes = [tmp_path / name for name in "ab"]
+    for note in notes:
+        here.pair(f"ch01:{note.name}", optimized=NOTED.format(note=str(note), seconds=600))
     started = time.monotonic()
-    run = start(here, *(["--suite-timeout", "15"] if how == "time up" else []))
-    until(note.exists)
-    until(lambda: list(here.artifacts.glob("*Z/ch01_b/logs/worker0.log")))
+    run = start(here, "--jobs", "2", *(["--suite-timeout", "15"] if how == "time up" else []))
+    until(lambda: all(note.exists() for note in notes))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
     end(run, how)
     assert how != "time up" or time.monotonic() - started < 15 + late_s()
@@ -208,23 +208,19 @@ HANGS_AT_ITS_END = """
 import time
 from multiprocessing.util import Finalize  # a forked worker ends without atexit
 
-Finalize(None, lambda: time.sleep(600), exitpriority=0)
+Finalize(None, lambda: open({note!r}, "w").close() or time.sleep(600), exitpriority=0)
 """
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
-def test_the_last_pairs_worker_and_interpreters_in_reserve_go_with_the_run(
-    here: Tree, tmp_path: Path, how: str
-) -> None:
+def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
     note = tmp_path / "note"
-    here.pair("ch01:a", optimized=HANGS_AT_ITS_END + dedent(HONEST))
-    at_once = NOTED.format(note=str(note), seconds=600).replace("a.numel() > 1000", "True")  # while a's worker hangs
-    here.pair("ch01:b", optimized=at_once, padded="1 / 0")  # behind a fault nothing is done before b's turn
-    here.pair("ch01:c", fields="isolated=True,")
-    run = start(here, *(["--suite-timeout", "15"] if how == "time up" else []))
+    here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
+    hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
+    here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
+    run = start(here, "--jobs", "1", *(["--suite-timeout", "15"] if how == "time up" else []))
     until(note.exists)
-    until(lambda: list(here.artifacts.glob("*Z/ch01_c/logs/worker2.log")))
-    until(lambda: len(family(tmp_path)) >= 12)  # the run, its forkserver, five workers below their reapers
+    until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
     end(run, how)
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))

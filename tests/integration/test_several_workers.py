@@ -8,6 +8,7 @@ import pytest
 from small_tree import HONEST, SPINS, Tree, late_s
 
 from common.python.crew import Crew
+from common.python.sharing import Share
 from common.python.worker import Worker, WorkerError
 
 RUNGS = ("optimized", "second", "third", "fourth")
@@ -29,20 +30,21 @@ def crew(tree: Tree) -> Iterator[Crew]:
 
     names = [path.stem for path in sorted((tree.root / "ch01").glob("*_x*.py"))]
     load = {"baseline": "ch01.baseline_x", "size": "test"}
-    made = Crew(hire, {name: f"ch01.{name}" for name in names}, True, time.monotonic() + 60, load)
-    made.each("prepare", names, size="test", dtypes=[])
-    yield made
-    made.dismiss()
+    with Share() as share:
+        made = Crew(hire, {name: f"ch01.{name}" for name in names}, True, 60.0, load, share)
+        made.each("prepare", names, size="test", dtypes=[])
+        yield made
+        made.dismiss()
 
 
 def test_hung_workers_are_ended_at_once(crew: Crew) -> None:
     names = [name for _, held in crew._workers for name in held]
     processes = [worker._process for worker, _ in crew._workers]
-    crew.deadline = time.monotonic() + 1
+    deadline = crew._deadline = time.monotonic() + 1
     with pytest.raises(WorkerError, match=r"no answer within \d s"):
         crew.each("prove", names, when="before timing", trials=1, dtypes=[])
     crew.dismiss()
-    assert time.monotonic() - crew.deadline < late_s()
+    assert time.monotonic() - deadline < late_s()
     assert not any(process.is_alive() for process in processes)
     assert len(processes) == 1 + len(RUNGS)
 
@@ -60,6 +62,6 @@ def test_workers_that_have_started_are_ended_where_a_further_one_cannot(tree: Tr
 
     modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
     load = {"baseline": "ch01.baseline_x", "size": "test"}
-    with pytest.raises(OSError, match="no process more"):
-        Crew(hire, modules, True, time.monotonic() + 60, load)
+    with Share() as share, pytest.raises(OSError, match="no process more"):
+        Crew(hire, modules, True, 60.0, load, share)
     assert not started[0]._process.is_alive()

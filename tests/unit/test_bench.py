@@ -3,6 +3,7 @@
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,30 @@ def test_what_a_round_held_is_given_back_before_the_next_draws(bench: Bench) -> 
     for size in ("test", "test", "cpu", "cpu", "cpu"):
         assert bench.prepare(["a"], size, [])["failures"] == {}
         assert len(living()) == 1, size
+
+
+def test_somebody_who_stays_on_the_gpu_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, done = list[float](), [True, False, False]
+    monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or done.pop(0))
+    bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None)
+    assert bench.await_device(), "there is nothing to wait for on a CPU"
+    bench.device = torch.device("cuda")
+    assert [bench.await_device() for _ in range(3)] == [True, False, False]
+    assert waits == [10.0, 10.0, 0.05]
+
+
+def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, others = list[float](), [False, True]
+
+    @contextmanager
+    def want() -> Iterator[bool]:
+        yield others.pop(0)
+
+    monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or True)
+    bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None, want=want)
+    bench.device = torch.device("cuda")
+    for count in (0, 1):
+        with bench.alone():
+            assert len(waits) == count

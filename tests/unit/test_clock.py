@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from common.python import clock
 
@@ -45,3 +46,44 @@ def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: p
     monkeypatch.setattr(clock, "now_ns", lambda: now[0])
     reading = clock.CpuClock().wall(lambda: passes(2_000), 3, lambda: now.append(now.pop() + 10**9))
     assert reading == clock.Reading(device_us=None, wall_us=6.0, host_us=6.0)
+
+
+class Gpu:
+    """A device on which a small kernel takes so many microseconds, one after the other; the last for ever."""
+
+    def __init__(self, *took_us: float) -> None:
+        self.took_us, self.now, self.asked, self.paused = list(took_us), 0.0, 0, 0
+
+    def now_ns(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += 1e9 * seconds
+        self.paused += 1
+
+    def synchronize(self) -> None:
+        if self.paused > self.asked:
+            self.asked += 1
+            self.now += 1e3 * (self.took_us.pop(0) if len(self.took_us) > 1 else self.took_us[0])
+
+
+@pytest.mark.parametrize(
+    ("took_us", "done", "asked"),
+    [
+        ((40.0,), True, 6),
+        ((60_000.0, 40.0), True, 7),
+        ((40.0, 40.0, 60_000.0, 40.0), True, 9),
+        ((60_000.0,), False, 9),
+    ],
+    ids=["nobody", "until its work is done", "whoever is seen late", "somebody who stays"],
+)
+def test_others_are_on_the_device_until_a_small_kernel_is_quick_several_times(
+    took_us: tuple[float, ...], done: bool, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, zeros = Gpu(*took_us), torch.zeros
+    monkeypatch.setattr(clock, "now_ns", gpu.now_ns)
+    monkeypatch.setattr(clock.time, "sleep", gpu.sleep)
+    monkeypatch.setattr(clock.torch.cuda, "synchronize", gpu.synchronize)
+    monkeypatch.setattr(clock.torch, "zeros", lambda n, dtype, **where: zeros(n, dtype=dtype))
+    assert clock.await_others(0.5) is done
+    assert gpu.asked == asked

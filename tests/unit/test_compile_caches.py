@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from torch._inductor import config
+from torch._inductor.runtime.autotune_cache import AutotuneCache
+from torch._inductor.runtime.benchmarking import Benchmarker, TritonBenchmarker
 from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner, Config
+from triton.runtime.autotuner import Autotuner
 
-from common.python.compile_caches import keep_no_choices, share_kernels
+from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +44,54 @@ def test_it_is_tritons_own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert os.environ["TRITON_CACHE_DIR"] == own
 
 
-def test_choices_are_not_stored_and_graphs_stay_findable_but_where_they_hold_choices(tmp_path: Path) -> None:
-    graphs = cache_dir()
+@pytest.fixture
+def cache(tmp_path: Path) -> AutotuneCache:
+    """That of the forms of one kernel."""
+    found = AutotuneCache.create({}, str(tmp_path / "aa" / "kernel.py"), "hash")
+    assert found is not None
+    return found
+
+
+def test_choices_are_not_stored_and_graphs_stay_findable_but_where_they_hold_choices(
+    tmp_path: Path, cache: AutotuneCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutotuneCache, "save", AutotuneCache.save)  # put back afterwards
+    form, graphs = Config({"XBLOCK": 64}), cache_dir()
+    cache.save(form, 0)
+    assert list(tmp_path.rglob("*.best_config")), "else they are kept elsewhere"
+    for file in tmp_path.rglob("*.best_config"):
+        file.unlink()
     keep_no_choices(None)
-    assert (config.autotune_local_cache, cache_dir()) == (False, graphs)
-    assert "autotune_local_cache" in config._cache_config_ignore_prefix, "else no graph would be found again"
+    cache.save(form, 0)
+    assert not list(tmp_path.rglob("*.best_config"))
+    assert config.autotune_local_cache, "it is written into every graph, which others find"
+    assert cache_dir() == graphs
     share_kernels()
     kernels = triton_cache_dir(0)
     keep_no_choices(tmp_path / "apart")
     assert (cache_dir(), triton_cache_dir(0)) == (str(tmp_path / "apart"), kernels)
+
+
+def test_kernels_are_timed_against_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, seen = list[str](), list[tuple[str, int]]()
+
+    @contextmanager
+    def machine() -> Iterator[None]:
+        alone.append("alone")
+        yield
+        alone.pop()
+
+    functions = [(Autotuner, "_bench"), (CachingAutotuner, "benchmark_all_configs")]
+    functions += [
+        (owner, name) for owner in (Benchmarker, TritonBenchmarker) for name in vars(owner) if "bench" in name
+    ]
+    functions = [(owner, name) for owner, name in functions if name != "triton_do_bench"]
+    assert (Benchmarker, "benchmark_gpu") in functions
+    for owner, name in functions:
+        monkeypatch.setattr(owner, name, lambda *given, name=name, **more: seen.append((name, len(alone))))
+    choose_alone(machine)
+    choose_alone(machine)  # a process may have several benches, one after the other
+    for owner, name in functions:
+        getattr(owner, name)(None)
+    assert seen == [(name, 1) for _, name in functions]
+    assert alone == []

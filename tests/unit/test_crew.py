@@ -1,11 +1,11 @@
 """Several workers share what one would have had."""
 
-import time
 from typing import Any
 
 import pytest
 
 from common.python.crew import Crew, TurnCrew
+from common.python.sharing import Share
 from common.python.worker import Worker
 
 
@@ -29,7 +29,7 @@ def test_workers_that_warm_up_one_after_the_other_keep_to_one_limit(apart: bool,
         return stubs[-1]  # type: ignore[return-value]
 
     modules = {"baseline_x": "ch07.baseline_x", "optimized_x": "ch07.optimized_x", "control": "ch07.baseline_x"}
-    crew = Crew(hire, modules, apart, time.monotonic() + 60, {"baseline": "ch07.baseline_x", "size": "test"})
+    crew = Crew(hire, modules, apart, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, Share())
     assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
     limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
     assert limits == [each_s] * (3 if apart else 1)
@@ -40,7 +40,7 @@ def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
         raise AssertionError("nobody is hired before a turn")
 
     load = {"baseline": "ch07.baseline_x", "size": "test"}
-    crew = TurnCrew(hire, {"baseline_x": "ch07.baseline_x"}, time.monotonic() + 60, load)
+    crew = TurnCrew(hire, {"baseline_x": "ch07.baseline_x"}, 60.0, load, Share())
     for limit_s in (3.0, 0.0):
         assert crew.warm(["baseline_x"], limit_s, None) == 1
     assert crew._warm["limit_s"] == 3.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.python.judgement import enough, headline_row, judge, times
+from common.python.judgement import enough, headline_row, judge, lacked_memory, times
 from common.python.performance_targets import Peaks
 from common.python.results import Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
 from common.python.roster import CONTROL
@@ -155,6 +155,23 @@ def test_a_card_that_lowered_its_clocks_lets_no_work_escape(slowest: float, wall
         result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
     )
     assert ("escaped" in (row(judged).reason or "")) is invalid
+
+
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [
+        ("OutOfMemoryError at optimized_x.py:7: CUDA out of memory. Tried to allocate 2 GiB", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", True),
+        ("MemoryError: no message", True),
+        ("the worker was killed by SIGKILL during prepare", True),
+        ("wrong at test size: relative error 0.1", False),
+        ("the worker was killed by SIGSEGV during prepare", False),
+    ],
+)
+def test_what_may_be_for_lack_of_memory_is_known(reason: str, short: bool) -> None:
+    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, status="failed", reason=reason)
+    assert lacked_memory(result) is short
+    assert not lacked_memory(with_row(result, OPT, status="unsupported"))
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:

@@ -81,6 +81,7 @@ def test_a_process_is_stopped_when_it_stands_and_not_before(monkeypatch: pytest.
     monkeypatch.setattr(reaper, "_stat", lambda pid: [next(states)])
     monkeypatch.setattr(reaper, "_signal", lambda pid, number: None)
     reaper.stop(1)
+    reaper.await_stop(1)
     assert list(states) == []
 
 

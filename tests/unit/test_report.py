@@ -284,7 +284,7 @@ HOSTILE = "[red]bad[/red] [/] [link=x] \x1b[31m | <b>\n\ta\\"
 def test_foreign_text_is_shown_and_never_read_as_markup() -> None:
     result = pair(baseline(), optimized(), optimized(HOSTILE), name=HOSTILE, reason=HOSTILE, hint=HOSTILE,
                   device=HOSTILE, best_peer=HOSTILE, notes=[HOSTILE])  # fmt: skip
-    text = drawn(suite_table([result], Running(pair=HOSTILE, doing=HOSTILE))) + drawn(variant_table(result))
+    text = drawn(suite_table([result], [Running(pair=HOSTILE, doing=HOSTILE)])) + drawn(variant_table(result))
     assert text.count("[red]bad[/red] [/] [link=x]") >= 8
     assert "\x1b" not in text + pair_line(result)
     assert "\n" not in pair_line(result)
@@ -367,7 +367,7 @@ def test_what_moves_a_cursor_becomes_a_space() -> None:
 
 def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> None:
     found = Interval(ratio=2.0, low=1.9, high=2.1, rounds=3)
-    text = drawn(suite_table([], Running(pair="ch09:scan", doing="round 4 of 8", interval=found, left_s=12.4)))
+    text = drawn(suite_table([], [Running(pair="ch09:scan", doing="round 4 of 8", interval=found, left_s=12.4)]))
     line = next(line for line in text.splitlines() if "ch09:scan" in line)
     assert "running" in line
     assert "2.00x [1.90, 2.10]" in line
@@ -375,7 +375,7 @@ def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> N
 
 
 def test_a_running_pair_of_which_nothing_is_known_is_a_row_too() -> None:
-    assert "ch09:scan" in drawn(suite_table([pair()], Running(pair="ch09:scan", doing="warm-up", interval=None)))
+    assert "ch09:scan" in drawn(suite_table([pair()], [Running(pair="ch09:scan", doing="warm-up", interval=None)]))
 
 
 def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_and_each_note_once() -> None:

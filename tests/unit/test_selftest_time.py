@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from common.python.machine import Machine
-from common.python.reserve import NOBODY
 from common.python.results import Manifest
 from tools.selftest import cheats, experiments, rivals, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
@@ -149,21 +148,6 @@ def test_an_experiment_that_takes_too_long_takes_nothing_from_the_next(
         stand_in(monkeypatch, name, late)
     selftest(bench(tmp_path, aa=-1000.0, truth=50.0), "aa", "truth").run()
     assert left[1] == pytest.approx(50, abs=5)
-
-
-def test_no_worker_in_reserve_outlives_its_experiment(tmp_path: Path) -> None:
-    class Waiting:
-        closed = False
-
-        def close(self) -> bool:
-            self.closed = True
-            return True
-
-    of, waiting = bench(tmp_path), Waiting()
-    assert of.reserve is NOBODY
-    with of.until(time.monotonic() + 1):
-        of.reserve = waiting  # type: ignore[assignment]
-    assert waiting.closed
 
 
 def test_lines_that_are_not_yet_whole_are_left_for_later(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from common.python import memory_history, nsight, tool_profiles
 from common.python.artifacts import read_run
 from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.discovery import Pair, find_pairs
-from common.python.leaving import Leaving
 from common.python.markdown import pair_markdown
 from common.python.profiled_step import profiled_step
 from common.python.profiling import _read
@@ -25,6 +24,7 @@ from common.python.report_html import page
 from common.python.results import Block, ClockName, PairResult, Spread, Why
 from common.python.roster import new_row
 from common.python.settings import Settings
+from common.python.sharing import Share
 from common.python.tool_profiles import NO_TIME, profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,13 +164,13 @@ def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(pl
 
 
 def test_a_pairs_own_worker_is_gone_before_its_step_is_profiled(place: Place) -> None:
-    class Waited(Leaving):
+    class Waited(Share):
         def settle(self) -> bool:
             settled.append(not place.calls("ncu"))
             return False
 
     settled: list[bool] = []
-    place.profile(leaving=Waited())
+    place.profile(share=Waited())
     assert settled == [True]
 
 

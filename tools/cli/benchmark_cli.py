@@ -77,6 +77,7 @@ def run(
     profile: o.ProfileOption = False,
     resume: o.ResumeOption = None,
     fail_fast: o.FailFastOption = False,
+    jobs: o.JobsOption = None,
     lock_clocks: o.ClocksOption = None,
     seed: o.SeedOption = None,
     nproc_per_node: o.RanksOption = None,
@@ -88,9 +89,7 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     """A suite, before the user's eyes."""
-    from common.python.options import Options
-
-    options = Options(
+    options = o.asked(
         targets=[*(words or []), *(targets or [])],
         root=root,
         artifacts_dir=artifacts_dir,
@@ -107,6 +106,7 @@ def run(
         seed=seed,
         budget_s=budget * (o.QUICK if quick else 1),
         quick=quick,
+        jobs=jobs,
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )

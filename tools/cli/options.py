@@ -2,13 +2,16 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from common.python.schedule import BUDGET_S as BUDGET_S
 from common.python.schedule import QUICK as QUICK
 from tools.cli.completion import complete_target
+
+if TYPE_CHECKING:
+    from common.python.options import Options
 
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
@@ -75,6 +78,12 @@ ProfileOption = Annotated[
 ]
 ResumeOption = Annotated[Path | None, typer.Option(help="Go on with the run in this folder of results.")]
 FailFastOption = Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Pairs at work side by side, by default as many as there is room for; each is timed alone."
+    ),
+]
 ClocksOption = Annotated[
     str | None, typer.Option(help="Hold the GPU's clock at base, boost or a number of MHz; needs root.")
 ]
@@ -91,3 +100,10 @@ HostsOption = Annotated[
 ]
 HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
 RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
+
+
+def asked(**given: Any) -> "Options":
+    """What `run` was asked for."""
+    from common.python.options import Options
+
+    return Options(**given)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.selftest.binomial import at_least, no_more_than
 from tools.selftest.models import Name, Outcome, Promise, Session, Sessions
-from tools.selftest.sessions import Bench, contains, record, runnable, said_different
+from tools.selftest.sessions import Bench, contains, runnable, said_different, side_by_side
 from tools.selftest.tree import PAUSED, SUBJECTS, Laid, Subject, lay_lanes
 
 MOST_FALSE, LEAST_COVERED = 0.05, 0.93
@@ -28,13 +28,16 @@ def experiment(bench: Bench, scratch: Path) -> Sessions:
         else:
             ready.append(laid)
     plan = ready * bench.form.aa_sessions
-    for index, laid in enumerate(plan):
-        if found.sessions and bench.out_of_time():
-            break
-        bench.say(f"aa: {laid.pair.key}, session {index // len(ready) + 1} of {bench.form.aa_sessions}")
-        later = plan[index + 1] if index + 1 < len(plan) else None
-        found.sessions.append(record(bench, laid, bench.folder / "aa", later=later)[0])
+
+    def say(index: int) -> None:
+        turn = index // len(ready) + 1
+        bench.say(f"aa: {plan[index].pair.key}, session {turn} of {bench.form.aa_sessions}")
+
+    def keep(session: Session) -> None:
+        found.sessions.append(session)
         bench.keep(found)
+
+    side_by_side(bench, plan, bench.folder / "aa", say, keep)
     return found
 
 

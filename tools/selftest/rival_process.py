@@ -40,24 +40,11 @@ LIMIT_S = 60.0
 EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
 
 
-class Still:
-    """Stands where a worker has its connection and its process: here are none to be closed, waited for or ended."""
-
-    def close(self) -> None: ...
-
-    def join(self, timeout_s: float) -> None: ...
-
-    def terminate(self) -> None: ...
-
-
 class Here(Worker):
     """Answers a crew's calls in this very process, with a bench that lives on from session to session."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._channel: Any = Still()
-        self._process: Any = Still()
-        self._at_work = False
 
     @property
     def pid(self) -> int:
@@ -80,10 +67,13 @@ class Here(Worker):
     def log_tail(self, characters: int = 4000) -> str:
         return ""
 
-    def close(self) -> None:
+    def part(self) -> None:
         """The bench lives on."""
 
-    kill = close
+    kill = part
+
+    def await_end(self, deadline: float) -> None:
+        """There is none."""
 
 
 @dataclass

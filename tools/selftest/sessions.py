@@ -4,26 +4,27 @@ import gzip
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from common.python.assignment import assign
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
-from common.python.leaving import Leaving
 from common.python.machine import Machine
 from common.python.requirements import arch_of
-from common.python.reserve import NOBODY, Reserve
 from common.python.results import Model, PairResult
 from common.python.roster import Roster
 from common.python.schedule import FEWEST_ROUNDS
 from common.python.session import Session
 from common.python.settings import Settings
+from common.python.sharing import Share, Sharing
 from common.python.statistics import compare, round_log_ratios, verdict
 from common.python.telemetry import Monitor
+from common.python.turns import places
 from tools.selftest import models
 from tools.selftest.forms import Form
 from tools.selftest.tree import Laid, Lane
@@ -48,8 +49,6 @@ class Bench:
     best_pace_us: float | None = None
     deadline: float = math.inf  # of the experiment that is at work, a monotonic time
     count: int = field(default=0)  # sessions so far, which makes each one's seed its own
-    reserve: Reserve = NOBODY  # the worker of the next session
-    leaving: Leaving = field(default_factory=Leaving)  # that of the last one
     keep: Callable[[Model], None] = lambda found: None  # hears what an experiment has found so far
 
     @property
@@ -71,8 +70,6 @@ class Bench:
             yield
         finally:
             self.deadline = math.inf
-            self.reserve.close()
-            self.leaving.settle()
 
 
 def runnable(bench: Bench, laid: Laid) -> str | None:
@@ -102,49 +99,22 @@ def run(
     laid: Laid,
     kind: type[Session] = Session,
     iterations: int | None = None,
-    later: Laid | None = None,
+    share: Share | None = None,
+    number: int | None = None,
     **more: Any,
 ) -> PairResult:
-    """One session of the harness, meanwhile the worker of the `later` one gets ready, as in a suite.
+    """One session of the harness, by itself where it has no `share`; the next one, where it has no `number`.
 
     Proof at test size is left out: `verify` and the suites do it.
     """
-    bench.count += 1
-    roster = _roster(bench, laid)
-    ahead, bench.reserve = bench.reserve, _reserve(bench, later)
-    if ahead.pair != laid.pair.key:  # an experiment that announced another
-        ahead.close()
-    settings = _settings(bench, laid, bench.count, iterations, ahead)
-    try:
-        done = kind(laid.pair, roster, settings, roster.result, **more).run()
-    finally:
-        ahead.close()
-        shutil.rmtree(settings.scratch, ignore_errors=True)
-    bench.best_pace_us = done.best_pace_us
-    return done
-
-
-def _roster(bench: Bench, laid: Laid) -> Roster:
+    bench.count += number is None
+    number = number or bench.count
     result = PairResult(
         chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
         best_pace_us=bench.best_pace_us,
     )  # fmt: skip
     timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
-    return Roster(result, timed, checked)
-
-
-def _reserve(bench: Bench, later: Laid | None) -> Reserve:
-    """A worker for the session that comes next."""
-    if later is None:
-        return NOBODY
-    return _settings(bench, later, bench.count + 1).in_reserve(later.pair, _roster(bench, later))
-
-
-def _settings(
-    bench: Bench, laid: Laid, number: int, iterations: int | None = None, ahead: Reserve = NOBODY
-) -> Settings:
-    """Those of the session with this number."""
-    return Settings(
+    settings = Settings(
         root=laid.root,
         folder=bench.folder / "sessions" / f"{number:04}",
         scratch=laid.root / "workers" / f"{number:04}",
@@ -157,10 +127,45 @@ def _settings(
         warmup=0 if iterations else None,
         monitor=Monitor.open(bench.uuid) if bench.uuid else None,
         prove_at=(),
-        ahead=ahead,
-        reserve=bench.reserve,
-        leaving=bench.leaving,
+        share=share,
     )
+    try:
+        done = kind(laid.pair, Roster(result, timed, checked), settings, result, **more).run()
+    finally:
+        shutil.rmtree(settings.scratch, ignore_errors=True)
+    bench.best_pace_us = done.best_pace_us
+    return done
+
+
+def side_by_side(
+    bench: Bench, plan: Sequence[Laid], place: Path, say: Callable[[int], None], keep: Callable[[models.Session], None],
+    **how: Any,
+) -> None:  # fmt: skip
+    """Record a session of each, as many at a time as a suite has, in their order, until the time is up.
+
+    `say` hears the index of each that begins, `keep` what each says that has ended; at least one is recorded.
+    """
+    sharing, at_work = Sharing(), 0
+    numbers = range(bench.count + 1, bench.count + 1 + len(plan))
+    bench.count += len(plan)
+
+    def session(index: int, share: Share) -> models.Session:
+        return record(bench, plan[index], place, share=share, number=numbers[index], **how)[0]
+
+    try:
+        for index in range(len(plan)):
+            if index and bench.out_of_time():
+                break
+            say(index)
+            sharing.start(partial(session, index))
+            at_work += 1
+            if at_work == places(bench.machine):
+                keep(cast("models.Session", sharing.next()))
+                at_work -= 1
+        for _ in range(at_work):
+            keep(cast("models.Session", sharing.next()))
+    finally:
+        sharing.close()
 
 
 def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[models.Outcome]:
@@ -196,7 +201,7 @@ def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | N
 def record(bench: Bench, laid: Laid, place: Path, **how: Any) -> tuple[models.Session, PairResult]:
     """Run a session, keep all of its samples beside the experiment's results, and give what it says."""
     began = time.monotonic()
-    number = bench.count + 1
+    number = how.get("number") or bench.count + 1
     result = run(bench, laid, **how)
     place.mkdir(parents=True, exist_ok=True)
     with gzip.open(place / SAMPLES, "at", compresslevel=3) as file:

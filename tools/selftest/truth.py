@@ -8,7 +8,7 @@ from common.python.judgement import times
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Outcome, Promise, Reading, Session, Truth
 from tools.selftest.rivals import floors
-from tools.selftest.sessions import Bench, contains, noticed, record, runnable
+from tools.selftest.sessions import Bench, contains, noticed, record, runnable, side_by_side
 from tools.selftest.tree import PAUSED, PLANTED, SPIN, lay_delays, lay_lanes
 
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
@@ -46,13 +46,16 @@ def experiment(bench: Bench, scratch: Path) -> Truth:
     if reason := runnable(bench, planted):
         found.failed.append(f"{planted.pair.key}: {reason}")
         return found
-    for turn in range(bench.form.planted_sessions):
-        if found.planted and bench.out_of_time():
-            break
-        bench.say(f"truth: planted slowdowns, session {turn + 1} of {bench.form.planted_sessions}")
-        later = planted if turn + 1 < bench.form.planted_sessions else None
-        found.planted.append(record(bench, planted, place, iterations=SAMPLES, later=later)[0])
+    turns = bench.form.planted_sessions
+
+    def say(index: int) -> None:
+        bench.say(f"truth: planted slowdowns, session {index + 1} of {turns}")
+
+    def keep(session: Session) -> None:
+        found.planted.append(session)
         bench.keep(found)
+
+    side_by_side(bench, [planted] * turns, place, say, keep, iterations=SAMPLES)
     return found
 
 

@@ -8,10 +8,9 @@ it costs to start a process for each pair, to talk to it, to end it with all tha
 process loads once, and to write files. That process is a new one for each suite, as a suite's workers are: what only
 one pair loads, or locks in memory, is loaded and locked in both.
 
-All of a pair's time counts, from when it is begun until its files are written. While a pair is loaded and proven, but
-not while it is timed or profiled, the last one's worker ends (`leaving`) and the next one's gets ready (`reserve`);
-what that did not suffice for is in this and in the next one's figure. The first pair of a suite had no worker in
-reserve, and the last waits for its own to end. So the figure is a mean over all pairs of a suite: name eight or more.
+All of the suite's time counts, from the first pair's beginning until the last one's workers have ended. Where pairs are
+at work side by side (`sharing`), each has its part of it, and a suite may well cost less than one process does: that is
+one process, and does one thing at a time. The figure is a mean over all pairs: name eight or more.
 Isolated variants have an interpreter each, which costs seconds, and torch.compile readies itself once in a process:
 name none of those. Exit code 1 above 0.4 s.
 """
@@ -33,7 +32,6 @@ from common.python import manifest
 from common.python.discovery import find_pairs, select
 from common.python.opening import open_machine
 from common.python.options import Options
-from common.python.reserve import ANSWER, GET_READY
 from common.python.results import PairResult
 from common.python.runner import Suite
 from common.python.targets import TargetError, parse
@@ -83,33 +81,26 @@ def ignore(phase: str, result: PairResult) -> None:
 
 
 def noted(suite: Suite) -> list[tuple[PairResult, float, Commands]]:
-    """Run a suite: of each pair its result, its seconds and what was asked of its worker for its own sake."""
-    done: list[tuple[PairResult, float, Commands]] = []
-    commands: Commands = []
-    begun: dict[str, float] = {}  # by pair, from the first that is heard of it
+    """Run a suite: of each pair its result, its part of the suite's seconds and what was asked of its worker."""
+    commands: dict[str, Commands] = {f"{pair.chapter}_{pair.name}": [] for pair in suite.pairs}  # by folder
     ask = Worker.ask
 
     def note(worker: Worker, command: str, **arguments: Any) -> None:
-        if command not in (GET_READY, ANSWER):
-            commands.append((command, arguments))
+        commands[worker.log.parents[1].name].append((command, arguments))
         ask(worker, command, **arguments)
 
-    def show(phase: str, result: PairResult) -> None:
-        if phase == "start" and result.key not in begun:
-            begun[result.key] = time.monotonic()
-            commands.clear()
-        elif phase == "done":
-            if result.status != "measured":
-                raise RuntimeError(f"{result.key} is {result.status} here: {result.reason}")
-            if len(begun) == len(suite.pairs):
-                suite.leaving.settle()  # no next pair waits for the end of this one's worker
-            done.append((result, time.monotonic() - begun[result.key], list(commands)))
-
     suite.folder.mkdir()
-    suite.show = show
     with patch.object(Worker, "ask", note):
-        suite.run()
-    return done
+        summary = suite.run()
+    for result in summary.pairs:
+        if result.status != "measured":
+            raise RuntimeError(f"{result.key} is {result.status} here: {result.reason}")
+    spent = [sum(result.seconds.values()) for result in summary.pairs]
+    rest_s = (summary.seconds - sum(spent)) / max(len(spent), 1)  # writing, and the ends of workers
+    return [
+        (result, own_s + rest_s, commands[f"{result.chapter}_{result.name}"])
+        for result, own_s in zip(summary.pairs, spent)
+    ]
 
 
 def in_one_process(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[float]:
@@ -122,10 +113,11 @@ def all_alone(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[floa
     """The same in this process, which has what workers are forked with, and the device, at hand before it begins."""
     for module in PRELOAD[1:]:
         importlib.import_module(module)
-    from common.python.bench import Bench
+    import torch
 
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
     scratch.mkdir(exist_ok=True)
-    Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None).get_ready()
     return [alone(root, scratch, commands) for commands in pairs]
 
 

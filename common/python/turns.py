@@ -1,0 +1,67 @@
+"""Which pairs of a suite are at work side by side, and whose turn is next."""
+
+import math
+from collections.abc import Sequence
+
+from common.python.discovery import Pair
+from common.python.launch import ONE_HOST
+from common.python.machine import Machine
+from common.python.opening import compiles
+from common.python.options import Options
+from common.python.telemetry import Monitor
+
+MOST = 8  # sessions side by side, as long as each has so many cores and GiB of the host's and each GPU's memory
+CORES, HOST_GIB, GPU_GIB = 2, 8.0, 10.0
+
+
+def places(machine: Machine) -> int:
+    """How many sessions a machine has room for."""
+    rooms = [machine.cores / CORES, machine.memory_gib / HOST_GIB, *(gpu.memory_gib / GPU_GIB for gpu in machine.gpus)]
+    return max(1, min(MOST, int(min(rooms))))
+
+
+class Turns:
+    """The pairs that are to be run, and those that are at work."""
+
+    def __init__(self, pairs: Sequence[Pair], options: Options, machine: Machine) -> None:
+        """What is large, compiles or has interpreters of its own takes longest, and is first."""
+        shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
+        one = options.cold_start or options.profile or options.launch != ONE_HOST or not shared
+        self.room = 1 if one else options.jobs or places(machine)
+        self.lingers = shared and options.launch.rdzv_endpoint is None  # where the next pair's leader listens as well
+        self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
+        self.waiting = sorted(pairs, key=_rank) if self.room > 1 else list(pairs)
+        self.at_work: list[Pair] = []
+        self._crowded: set[str] = set()
+
+    def next(self) -> Pair | None:
+        """Have the next one begin; None where there is no room for it beside those at work."""
+        if len(self.at_work) >= self.room or any(map(self._by_itself, self.at_work)):
+            return None
+        ready = [pair for pair in self.waiting if self.room > 1 and not self._by_itself(pair) and self._fits(pair)]
+        for pair in (ready or ([] if self.at_work else self.waiting))[:1]:
+            self.waiting.remove(pair)
+            self.at_work.append(pair)
+            return pair
+        return None
+
+    def ended(self, pair: Pair, crowded: bool = False) -> None:
+        """It is at work no more. One that was `crowded`, by others, is to be run again by itself."""
+        self.at_work.remove(pair)
+        if crowded:
+            self._crowded.add(pair.key)
+            self.waiting.append(pair)
+
+    def _by_itself(self, pair: Pair) -> bool:
+        return pair.gpus > 1 or pair.key in self._crowded
+
+    def _fits(self, pair: Pair) -> bool:
+        return sum(map(_needs_gib, [*self.at_work, pair])) <= self.memory_gib
+
+
+def _needs_gib(pair: Pair) -> float:
+    return max([GPU_GIB, *(variant.required.memory_gib for variant in pair.variants)])
+
+
+def _rank(pair: Pair) -> tuple[float, bool]:
+    return -_needs_gib(pair), not (compiles(pair) or pair.isolated)

@@ -1,0 +1,108 @@
+"""Pairs begin side by side as far as there is room, what takes longest first; some have the machine to themselves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.python import turns
+from common.python.discovery import Pair, find_pairs
+from common.python.launch import Launch
+from common.python.machine import Gpu, Machine
+from common.python.options import Options
+from common.python.turns import Turns, places
+
+HEAD = "import torch\nfrom common.python.requirements import needs\nfrom common.python.workload import Workload\n"
+
+
+def machine(cores: int = 16, memory_gib: float = 128, gpus_gib: tuple[float, ...] = (139.8,)) -> Machine:
+    gpus = [Gpu(name="GPU", uuid=str(index), sm=90, memory_gib=gib) for index, gib in enumerate(gpus_gib)]
+    return Machine(hostname="h", system="Linux", cpu="c", cores=cores, memory_gib=memory_gib, numa_nodes=1, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory_gib", "gpus_gib", "count"),
+    [
+        (16, 128, (139.8,), 8),
+        (64, 512, (80, 24), 2),
+        (64, 512, (80,), 8),
+        (64, 512, (79.2,), 7),
+        (4, 128, (139.8,), 2),
+        (16, 30, (139.8,), 3),
+        (8, 64, (), 4),
+        (2, 64, (), 1),
+        (1, 4, (8,), 1),
+    ],
+)
+def test_as_many_as_cores_and_memory_have_room_for(
+    cores: int, memory_gib: float, gpus_gib: tuple[float, ...], count: int
+) -> None:
+    assert places(machine(cores, memory_gib, gpus_gib)) == count
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Pair]:
+    """a and b have nothing to them, c compiles, d is isolated, e is on two GPUs, f needs 60 GiB and g 100."""
+    monkeypatch.setattr(turns.Monitor, "open", lambda uuid: None)
+    more = {"c": "torch.compile\n", "f": "requires = needs(memory_gib=60)\n", "g": "requires = needs(memory_gib=100)\n"}
+    fields = {"d": "isolated=True", "e": "gpus=2"}
+    for name in "abcdefg":
+        text = f'"""Does it."""\n{HEAD}workload = Workload({fields.get(name, "")})\n{more.get(name, "")}'
+        (tmp_path / "ch01").mkdir(exist_ok=True)
+        for stem in ("baseline", "optimized"):
+            (tmp_path / "ch01" / f"{stem}_{name}.py").write_text(text)
+    return {pair.name: pair for pair in find_pairs(tmp_path)}
+
+
+def order(pairs: list[Pair], end: bool = True, **options: Any) -> list[str]:
+    """Who begins, where each that has begun ends before the next is asked for, or none does."""
+    found = Turns(pairs, Options(targets=[], root=Path(), artifacts_dir=Path(), **options), machine())
+    names = []
+    while pair := found.next():
+        names.append(pair.name)
+        if end:
+            found.ended(pair)
+    return names
+
+
+def test_what_is_large_or_slow_to_begin_is_first_and_what_is_by_itself_last(pairs: dict[str, Pair]) -> None:
+    assert order(list(pairs.values())) == ["g", "f", "c", "d", "a", "b", "e"]
+
+
+def test_no_more_are_at_work_than_have_room(pairs: dict[str, Pair]) -> None:
+    assert order(list(pairs.values()), end=False, jobs=2) == ["g", "c"]
+    assert order(list(pairs.values()), end=False) == ["g", "c", "d", "a"], "60 GiB more would not fit"
+    assert order([pairs["e"], pairs["a"]], end=False) == ["a"]
+    assert order([pairs["e"]], end=False) == ["e"]
+
+
+@pytest.mark.parametrize(
+    "how", [{"jobs": 1}, {"cold_start": True}, {"profile": True}, {"launch": Launch(nproc_per_node=2)}]
+)
+def test_where_one_pair_is_to_have_the_machine_their_order_is_kept(pairs: dict[str, Pair], how: dict[str, Any]) -> None:
+    assert order(list(pairs.values()), **how) == list("abcdefg")
+    assert order(list(pairs.values()), end=False, **how) == ["a"]
+
+
+def test_a_gpu_for_one_process_is_not_shared(pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    for shared in (True, False):
+        monitor = type("One", (), {"shared": lambda self, told=shared: told})()
+        monkeypatch.setattr(turns.Monitor, "open", lambda uuid, found=monitor: found)
+        found = Turns(list(pairs.values()), Options([], Path(), Path()), machine())
+        assert (found.room, found.lingers) == ((8, True) if shared else (1, False))
+
+
+def test_where_leaders_listen_at_one_place_a_pair_ends_before_the_next_begins(pairs: dict[str, Pair]) -> None:
+    launch = Launch(rdzv_endpoint="node0:29500")
+    found = Turns(list(pairs.values()), Options([], Path(), Path(), launch=launch), machine())
+    assert (found.room, found.lingers) == (1, False)
+
+
+def test_a_pair_that_lacked_memory_beside_others_is_run_again_by_itself(pairs: dict[str, Pair]) -> None:
+    found = Turns([pairs["a"], pairs["b"]], Options([], Path(), Path()), machine())
+    a, b = found.next(), found.next()
+    assert (a, b, found.next()) == (pairs["a"], pairs["b"], None)
+    found.ended(pairs["a"], crowded=True)
+    assert found.next() is None, "b is still at work"
+    found.ended(pairs["b"])
+    assert found.next() == pairs["a"]
