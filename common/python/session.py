@@ -21,7 +21,8 @@ from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
-ENOUGH_S = 0.25  # of them at the size that is timed, after which none is begun: each round will prove it again
+ENOUGH_S = 0.25  # of proving at the size that is timed, after which none is begun: each round will prove it again
+COMPANY = 3.0  # times as long it may take beside others: on an H200 preparing took about that beside seven
 NOT_ALONE = "another process had work on the GPU while this pair was timed"
 PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
 
@@ -157,7 +158,8 @@ class Session:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            enough_s = None if self.settings.reproducible else ENOUGH_S  # with it what is drawn may vary
+            most_s = ENOUGH_S * min(self.share.company(), COMPANY)
+            enough_s = None if self.settings.reproducible else most_s  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, schedule.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")

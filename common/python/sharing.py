@@ -9,7 +9,6 @@ the machine to itself. So what sessions share needs no lock of its own, and nobo
 is timed. Times in seconds.
 """
 
-import contextlib
 import itertools
 import math
 import queue
@@ -144,7 +143,6 @@ class Share:
         self.at_work = True  # until it waits for nothing but the end of its workers
         self.beside = False  # whether another session has been at work beside this one
         self.alone_s = 0.0
-        self._before_s = 0.0
 
     def __enter__(self) -> "Share":
         self._sharing.token.acquire()
@@ -152,7 +150,6 @@ class Share:
         for share in (share for share in self._sharing.shares if share.at_work):
             self.beside = share.beside = True
         self._sharing.shares.append(self)
-        self._before_s = self._sharing.alone_s
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -179,8 +176,8 @@ class Share:
 
     @property
     def lost_s(self) -> float:
-        """For which others have had the machine to themselves, so that nothing of this session could be done."""
-        return self._sharing.alone_s - self._before_s - self.alone_s
+        """For which others have had the machine to themselves: what is added to it meanwhile, this one has lost."""
+        return self._sharing.alone_s - self.alone_s
 
     def hired(self, worker: Member) -> None:
         """Have it stopped with the others. Raises Ended, where no more are wanted."""
@@ -276,6 +273,10 @@ class Share:
             raise Crowded
         return self.settle()
 
+    def company(self) -> int:
+        """How many sessions are at work, this one included."""
+        return sum(share.at_work for share in self._sharing.shares)
+
     def pids(self) -> set[int]:
         return self._sharing.pids()
 
@@ -290,5 +291,4 @@ class Share:
 
 def go_on(workers: Sequence[Member]) -> None:
     for worker in workers:
-        with contextlib.suppress(OSError):
-            worker.go_on()
+        worker.go_on()

@@ -5,6 +5,7 @@ it; it is read as a file, since user code may cut it off, and whoever then reads
 whose end holds the stack of whoever crashed or was asked for it.
 """
 
+import contextlib
 import mmap
 import os
 import re
@@ -65,8 +66,9 @@ class Board:
         return State(pid, who or "workload", what or "start", rank)
 
     def note_stops(self, seconds: float) -> None:
-        """Have the worker know for how long it has been stopped since it began."""
-        os.pwrite(self._file.fileno(), f"{seconds:.6f}".encode().ljust(STOPS_BYTES), LINE_BYTES - STOPS_BYTES)
+        """Have the worker know for how long it has been stopped since it began, unless the disk is full."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file.fileno(), f"{seconds:.6f}".encode().ljust(STOPS_BYTES), LINE_BYTES - STOPS_BYTES)
 
     def stopped_s(self) -> float:
         """In the worker: what was noted."""

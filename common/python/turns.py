@@ -24,7 +24,10 @@ class Turns:
     """The pairs that are to be run, and those that are at work."""
 
     def __init__(self, pairs: Sequence[Pair], options: Options, machine: Machine) -> None:
-        """What is large, compiles or has interpreters of its own takes longest, and is first."""
+        """What is large, compiles or has interpreters of its own takes longest, and is first.
+
+        Whoever is to be by itself begins when nobody else is left.
+        """
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         one = options.cold_start or options.profile or options.launch != ONE_HOST or not shared
         self.room = 1 if one else options.jobs or places(machine)
@@ -36,7 +39,7 @@ class Turns:
 
     def next(self) -> Pair | None:
         """Have the next one begin; None where there is no room for it beside those at work."""
-        if len(self.at_work) >= self.room or any(map(self._by_itself, self.at_work)):
+        if len(self.at_work) >= self.room:
             return None
         ready = [pair for pair in self.waiting if self.room > 1 and not self._by_itself(pair) and self._fits(pair)]
         for pair in (ready or ([] if self.at_work else self.waiting))[:1]:

@@ -1,5 +1,7 @@
 """Pairs are at work side by side, and each is timed alone: real workers, on whatever machine."""
 
+import errno
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from small_tree import HONEST, Tree, doing, late_s
 
+from common.python.crew import Crew
 from common.python.reaper import parent_of
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
@@ -105,6 +108,25 @@ def test_several_are_at_work_and_whoever_is_timed_is_so_alone(watched: Watched, 
     assert set(watched.alone) >= {"warm-up"}
     assert sorted(line["pair"] for line in watched.tree.journal()) == list(KEYS)
     assert sum(sum(pair.seconds.values()) for pair in done.pairs) <= done.seconds
+
+
+@pytest.mark.parametrize(("jobs", "enough_s"), [(1, 0.25), (2, 0.5)])
+def test_proving_has_more_time_beside_others(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, jobs: int, enough_s: float
+) -> None:
+    seen: list[float] = []
+    each = Crew.each
+
+    def note(crew: Crew, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
+        if arguments.get("enough_s"):
+            seen.append(arguments["enough_s"])
+        return each(crew, command, names, **arguments)
+
+    monkeypatch.setattr(Crew, "each", note)
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=SLOW)
+    watched.run("ch1", jobs=jobs)
+    assert seen[0] == enough_s
 
 
 def test_one_after_the_other_they_keep_their_order(watched: Watched) -> None:
@@ -337,6 +359,40 @@ def test_while_kernels_are_timed_to_choose_one_others_stand_still(watched: Watch
     assert set(watched.alone) == {"prepare", "warm-up", "why"}
 
 
+COUNTS = """
+    import pathlib, time
+
+    def prepare(a):
+        until = time.monotonic() + 20
+        while not pathlib.Path({moved!r}).exists() and time.monotonic() < until:
+            pathlib.Path({note!r}).write_text(str(time.monotonic()))
+            time.sleep(0.01)
+        return lambda: a * 2
+"""
+LOOKS = (
+    CHOOSES.replace("        return lambda", "            moves()\n        return lambda")
+    + """
+    def moves():
+        import time
+        note, moved, began = pathlib.Path({note!r}), pathlib.Path({moved!r}), time.monotonic()
+        while not moved.exists() and time.monotonic() < began + 10:
+            if float(note.read_text() or 0.0) > began + 0.2:
+                moved.touch()
+            time.sleep(0.01)
+        if not moved.exists():
+            raise RuntimeError("nobody went on")
+"""
+)
+
+
+def test_they_go_on_as_soon_as_the_kernel_is_chosen(watched: Watched, tmp_path: Path) -> None:
+    note, moved = str(tmp_path / "note"), str(tmp_path / "moved")
+    watched.tree.pair("ch01:a", optimized=LOOKS.format(timed="lambda: a * 2", lock="", note=note, moved=moved))
+    watched.tree.pair("ch01:b", optimized=COUNTS.format(note=note, moved=moved))
+    done = watched.run("ch1", jobs=2)
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2, done.pairs[0].reason
+
+
 HOLDS = """
     import fcntl, pathlib, time
 
@@ -386,10 +442,18 @@ def test_a_worker_knows_how_long_it_was_stopped(tree: Tree) -> None:
             worker.go_on()
             worker.go_on()
         assert worker._board.stopped_s() == pytest.approx(0.4, abs=0.1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            worker.stop()
+            worker.go_on()
         worker.ask("prepare", names=["optimized_a"], size="cpu", dtypes=[])
         assert worker.answer(60)["failures"] == {}
     finally:
         worker.kill()
+
+
+def full(*what: Any) -> int:
+    raise OSError(errno.ENOSPC, "no space left on device")
 
 
 def test_processes_of_all_sessions_are_known_on_the_gpu(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

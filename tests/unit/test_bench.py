@@ -63,6 +63,14 @@ def test_what_a_round_held_is_given_back_before_the_next_draws(bench: Bench) -> 
         assert len(living()) == 1, size
 
 
+def test_what_preparing_takes_leaves_out_for_how_long_the_process_was_stopped(bench: Bench) -> None:
+    stops = iter(range(1000))
+    bench.stopped_s = lambda: 60.0 * next(stops)  # a minute since it was last asked
+    answer = bench.prepare(["a"], "cpu", [])
+    assert answer["prepare_s"]["a"] < -50
+    assert answer["first_call_s"]["a"] < -50
+
+
 def test_somebody_who_stays_on_the_gpu_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, done = list[float](), [True, False, False]
     monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or done.pop(0))

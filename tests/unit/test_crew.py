@@ -44,3 +44,22 @@ def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
     for limit_s in (3.0, 0.0):
         assert crew.warm(["baseline_x"], limit_s, None) == 1
     assert crew._warm["limit_s"] == 3.0
+
+
+def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit() -> None:
+    class Lost(Share):
+        lost = 7.0  # before this crew began
+
+        @property
+        def lost_s(self) -> float:
+            return self.lost
+
+    def hire(index: int, fresh: bool) -> Worker:
+        raise AssertionError("there is nobody to hire")
+
+    share = Lost()
+    crew = Crew(hire, {}, False, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
+    assert crew.left_s() == pytest.approx(60.0, abs=5.0)
+    share.lost += 100.0
+    assert crew.left_s() == pytest.approx(160.0, abs=5.0)
+    assert crew.in_turn().left_s() == pytest.approx(160.0, abs=5.0)

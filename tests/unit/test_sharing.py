@@ -203,7 +203,7 @@ def test_seconds_are_parts_of_the_time_that_all_take() -> None:
     assert share.seconds["samples"] == pytest.approx(0.2, abs=0.05)
     assert sum(share.seconds.values()) + sum(other.seconds.values()) == pytest.approx(took, abs=0.1)
     assert other.lost_s == pytest.approx(0.2, abs=0.05)
-    assert share.lost_s == 0.0
+    assert share.lost_s == pytest.approx(0.0, abs=0.05)
     done.set()
     sharing.next()
     sharing.close()
@@ -217,6 +217,7 @@ def test_whoever_is_beside_another_knows_it_afterwards() -> None:
     with Share(sharing) as share:
         assert first.beside
         assert share.beside
+        assert share.company() == 2
         with pytest.raises(Crowded):
             share.find_room()
         done.set()
@@ -224,6 +225,7 @@ def test_whoever_is_beside_another_knows_it_afterwards() -> None:
     sharing.close()
     with Share(sharing) as later:
         assert not later.beside
+        assert later.company() == 1
         assert not later.find_room()
 
 
@@ -301,6 +303,17 @@ def test_workers_that_are_replaced_are_gone_at_once() -> None:
         assert worker.told == ["part", "await end", "kill"]
         assert share.workers == []
     assert worker.told.count("kill") == 1
+
+
+def test_own_workers_that_were_told_to_end_are_gone_once_that_is_settled() -> None:
+    with Share() as share:
+        assert not share.settle()
+        share.hired(worker := Fake())
+        share.see_off()
+        assert worker.told == ["part"]
+        assert share.settle()
+        assert worker.told == ["part", "await end", "kill"]
+        assert not share.settle()
 
 
 def test_one_that_cannot_be_waited_for_is_killed_like_the_others() -> None:

@@ -57,6 +57,7 @@ CONSTANTS = (  # module, name, what it decides
     ("settings", "ROOM_BYTES", "bytes free on each GPU with which a pair's ranks start while the last one's end"),
     ("schedule", "TRIALS", "proofs of each variant before timing, at each size"),
     ("session", "ENOUGH_S", "seconds of these, at the size that is timed, after which no further one is begun"),
+    ("session", "COMPANY", "times these seconds at most, where others are at work: as many as there are sessions"),
     ("session", "PROBES", "samples of each variant that are proven while they are timed"),
     ("session", "FIRST_WARM", "sampling budgets of warm-up at most, in the first round; later, each variant runs once"),
     ("session", "SLOW_PREPARE_S", "seconds of a second prepare beyond which a variant sits out the middle rounds"),
