@@ -43,7 +43,6 @@ class Crew:
 
     def _hired(self, index: int, fresh: bool) -> Worker:
         worker = self._hire(index, fresh)
-        worker.share = self._share
         self._share.hired(worker)
         return worker
 

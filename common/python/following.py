@@ -13,6 +13,8 @@ def follow(pair: Pair, result: PairResult, settings: Settings) -> PairResult:
     """Take part until the leading host has ended the pair; it has the result, and this host's row says so."""
     worker = settings.hire(pair)
     try:
+        if settings.share is not None:
+            settings.share.hired(worker)
         worker.call("watch", PATIENCE * settings.time_limit_s)
         result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"
     except WorkerError as error:

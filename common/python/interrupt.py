@@ -1,4 +1,4 @@
-"""Ctrl-C: the first asks a suite to end after the pair that is being measured, the second, or SIGTERM, at once."""
+"""Ctrl-C: the first asks a suite to end after the pairs that have begun, the second, or SIGTERM, at once."""
 
 import math
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-FIRST = "Ctrl-C: the pair that is being measured is finished and the report written; Ctrl-C again stops now"
+FIRST = "Ctrl-C: pairs that have begun are finished and the report written; Ctrl-C again stops now"
 
 
 class Interrupts:

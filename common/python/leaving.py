@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 
 
 class Member(Protocol):
     """As much of a worker as has to do with others' sessions."""
+
+    share: Any
 
     def stop(self) -> None: ...
     def stopped(self) -> None: ...

@@ -1,4 +1,4 @@
-"""How a session is run, and the one way in which it may end without a result."""
+"""How a session is run."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Progress = Callable[[str, PairResult], None]
 
 
 class SuiteTimeUp(Exception):
-    """The time of the whole suite is over: nothing is said against the pair that was being measured."""
+    """The time of the whole suite is over before a pair could begin."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,6 @@ class Settings:
         """Start a worker of this pair."""
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
         return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
-
-    def shared(self) -> bool:
-        """Whether workers of several pairs may be on the devices."""
-        return all(monitor.shared() for monitor in self._monitors())
 
     def has_room(self) -> bool:
         """Whether each GPU is known to have memory for contexts and what NCCL takes, beside whoever is on it."""

@@ -180,7 +180,8 @@ class Share:
         return self._sharing.alone_s - self.alone_s
 
     def hired(self, worker: Member) -> None:
-        """Have it stopped with the others. Raises Ended, where no more are wanted."""
+        """Have it stopped with the others, and hear it as this one does. Raises Ended, where no more are wanted."""
+        worker.share = self
         self.workers.append(worker)
         if self._sharing.ended:
             raise Ended

@@ -77,7 +77,7 @@ ProfileOption = Annotated[
     bool, typer.Option(help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys.")
 ]
 ResumeOption = Annotated[Path | None, typer.Option(help="Go on with the run in this folder of results.")]
-FailFastOption = Annotated[bool, typer.Option(help="Stop at the first pair that failed or is invalid.")]
+FailFastOption = Annotated[bool, typer.Option(help="Begin no further pair once one failed or is invalid.")]
 JobsOption = Annotated[
     int | None,
     typer.Option(
