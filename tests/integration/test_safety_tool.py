@@ -31,7 +31,7 @@ def test_it_tells_the_time_in_the_harness_and_in_one_process(tree: Tree) -> None
     assert alone_s > 0
     assert abs(harness_s - alone_s - more_s) < 0.02
     assert middle == f"safety costs {more_s:.2f} s a pair, the median of 1 suites; at most 0.4 s are allowed"
-    assert done.returncode == (more_s > 0.4)
+    assert abs(more_s - 0.4) < 0.006 or done.returncode == (more_s > 0.4)  # 0.40 may be either, as it is told
 
 
 def test_each_suite_is_held_against_a_process_of_its_own_which_is_none_that_worked_before(tree: Tree) -> None:
