@@ -22,6 +22,7 @@ from common.python.leaving import Member, part_from
 
 PATIENCE_S = 20.0  # a pair that compiles took up to 11.5 s to prepare on an H200's host, with empty caches
 LOOK_S = 0.002  # between two looks at whether another's workers have ended
+HEED_S = 0.2  # within which the main thread heeds a signal, whichever thread the kernel has given it to
 JOIN_S = 10.0  # for threads whose workers have been given up
 
 T = TypeVar("T")
@@ -92,14 +93,16 @@ class Sharing:
 
     def next(self, deadline: float = math.inf) -> object:
         """What one of the threads has done, or raised; raises TimeoutError at `deadline`, a monotonic time."""
-        left_s = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
-        try:
-            value, error = self._done.get(timeout=left_s)
-        except queue.Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
-        return value
+        while True:
+            try:
+                value, error = self._done.get(timeout=max(0.0, min(HEED_S, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError from None
+                continue
+            if error is not None:
+                raise error
+            return value
 
     def close(self) -> None:
         """Wait until the last workers are gone; those still at work are given up."""

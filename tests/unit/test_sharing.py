@@ -1,5 +1,6 @@
 """Whoever has the machine to himself is alone there: no other worker and no other thread runs, and none is lost."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -294,6 +295,26 @@ def test_what_a_thread_raises_is_raised_where_it_is_waited_for() -> None:
     with pytest.raises(TimeoutError):
         sharing.next(time.monotonic() + 0.01)
     sharing.close()
+
+
+def test_a_signal_that_the_kernel_gives_to_another_thread_is_heeded_all_the_same() -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    other = threading.Thread(target=time.sleep, args=(1.0,))
+    other.start()
+    assert other.ident is not None
+    before, began = signal.signal(signal.SIGUSR2, interrupt), time.monotonic()
+    later = threading.Timer(0.1, signal.pthread_kill, (other.ident, signal.SIGUSR2))
+    later.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Sharing().next(began + 5.0)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+        later.join()
+        other.join()
+    assert time.monotonic() - began < 3.0
 
 
 def test_workers_that_are_replaced_are_gone_at_once() -> None:
