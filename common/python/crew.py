@@ -22,9 +22,9 @@ class Crew:
     ) -> None:
         """Start the workers (`hire(index, fresh)`) and have each import its variants.
 
-        `apart` gives each variant a fresh process of its own. All calls together take `limit_s` at most, less what
-        others had the machine to themselves for. `load` names the baseline's module and the size. Raises WorkerError
-        when the workload cannot be loaded.
+        `apart` gives each variant a fresh process of its own. All calls together take `limit_s` at most, what
+        others had the machine to themselves for aside. `load` names the baseline's module and the size. Raises
+        WorkerError when the workload cannot be loaded.
         """
         self._hire, self._modules, self._load, self._share = hire, modules, load, share
         self._deadline = time.monotonic() + limit_s - share.lost_s
@@ -121,9 +121,6 @@ class Crew:
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
         return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
-
-    def pids(self) -> set[int]:
-        return set().union(*(worker.pids() for worker, _ in self._workers))
 
     def logs(self) -> str:
         return self._log + "".join(worker.log_tail() for worker, _ in self._workers)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from common.python.leaving import Member, part_from
 
-PATIENCE_S = 20.0  # a pair that compiles took up to 11.5 s to prepare on an H200's host, with empty caches
+PATIENCE_S = 20.0  # of others, with a worker that times kernels: one of them may hold a lock that it waits for
 LOOK_S = 0.002  # between two looks at whether another's workers have ended
 HEED_S = 0.2  # within which the main thread heeds a signal, whichever thread the kernel has given it to
 JOIN_S = 10.0  # for threads whose workers have been given up
@@ -68,8 +68,7 @@ class Sharing:
         self._done: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
 
     def start(self, work: Callable[["Share"], T], lingers: bool = True) -> None:
-        """Have a thread do it, which `next` tells of; of workers that end then, too, unless the share `lingers`."""
-
+        """Have a thread do it. `next` tells of it at once where its workers may linger, else when they are gone."""
         number = next(self._started)
 
         def perform() -> None:
@@ -134,7 +133,7 @@ class Sharing:
 
 
 class Share:
-    """One session's part: the context in which it is at work. Its thread alone uses it."""
+    """One session's part: the context in which it is at work. Its thread alone uses it, but for `give_up`."""
 
     def __init__(self, sharing: Sharing | None = None) -> None:
         """With no `sharing` it is by itself."""
