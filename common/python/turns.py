@@ -24,8 +24,9 @@ class Turns:
     """The pairs that are to be run, and those that are at work."""
 
     def __init__(self, pairs: Sequence[Pair], options: Options, machine: Machine) -> None:
-        """What is large, compiles or has interpreters of its own takes longest, and is first.
+        """The longest are first: at the end of a suite one would have nobody beside it.
 
+        What is large takes longest, then what the host's clock times, then what compiles or has own interpreters.
         Whoever is to be by itself begins when nobody else is left.
         """
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
@@ -66,5 +67,6 @@ def _needs_gib(pair: Pair) -> float:
     return max([GPU_GIB, *(variant.required.memory_gib for variant in pair.variants)])
 
 
-def _rank(pair: Pair) -> tuple[float, bool]:
-    return -_needs_gib(pair), not (compiles(pair) or pair.isolated)
+def _rank(pair: Pair) -> tuple[float, bool, bool]:
+    on_device = pair.literals.get("clock", "device") == "device"
+    return -_needs_gib(pair), on_device, not (compiles(pair) or pair.isolated)
