@@ -70,9 +70,7 @@ class Preparation:
     scratch: Path
     seeds: random.Random
     ranks: Ranks = ALONE
-    stopped_s: Callable[[], float] = lambda: (
-        0.0
-    )  # for which this process has been stopped: what takes time did not then
+    stopped_s: Callable[[], float] = lambda: 0.0  # for which this process has stood still, and nothing took time
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
