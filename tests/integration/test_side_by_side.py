@@ -185,10 +185,12 @@ LACKS = """
     from pathlib import Path
 
     def prepare(a):
-        {at_prepare} and lacks()
+        calls = []
+        {at!r} == "prepare" and lacks()
 
         def step():
-            {at_step} and lacks()
+            calls.append({at!r})
+            calls in (["first step"], ["later step"] * 2) and lacks()
             return a * 2
 
         return step
@@ -200,10 +202,10 @@ LACKS = """
 SLOW = doing("import time; a.numel() < 1000 and time.sleep(0.5)")
 
 
-@pytest.mark.parametrize("where", ["prepare", "step"])
+@pytest.mark.parametrize("where", ["prepare", "first step", "later step"])
 def test_a_pair_that_lacks_memory_beside_others_is_run_again_by_itself(watched: Watched, where: str) -> None:
     beside = watched.tree.root / "beside"
-    body = LACKS.format(beside=str(beside), at_prepare=where == "prepare", at_step=where == "step")
+    body = LACKS.format(beside=str(beside), at=where)
     watched.tree.pair("ch01:a", optimized=body)
     watched.tree.pair("ch01:b", optimized=SLOW)
     beside.touch()
@@ -217,7 +219,7 @@ def test_a_pair_that_lacks_memory_beside_others_is_run_again_by_itself(watched: 
 
 def test_one_that_lacks_it_by_itself_too_has_failed(watched: Watched) -> None:
     always = str(watched.tree.root)
-    watched.tree.pair("ch01:a", optimized=LACKS.format(beside=always, at_prepare=False, at_step=True))
+    watched.tree.pair("ch01:a", optimized=LACKS.format(beside=always, at="first step"))
     watched.tree.pair("ch01:b", optimized=SLOW)
     done = watched.run("ch1", jobs=2)
     assert [pair.status for pair in done.pairs] == ["failed", "measured"]
