@@ -32,14 +32,14 @@ def keep_no_choices(apart: Path | None) -> None:
     """
     from torch._inductor.runtime.autotune_cache import AutotuneCache
 
+    @functools.wraps(AutotuneCache.save)  # with each graph it is pickled by its name, under which others are to find it
+    def forget(*choice: Any, **more: Any) -> None:
+        """In the place of what stores a choice."""
+
     # Were the cache switched off instead, its graphs would switch it off for whoever finds them.
-    AutotuneCache.save = _forget  # type: ignore[method-assign]
+    AutotuneCache.save = forget  # type: ignore[method-assign]
     if apart is not None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(apart)
-
-
-def _forget(*choice: Any, **more: Any) -> None:
-    """In the place of what stores a choice."""
 
 
 def choose_alone(alone: Callable[[], AbstractContextManager[None]]) -> None:

@@ -1,6 +1,7 @@
 """One place for kernels whoever compiles first, and no choice that was timed beside other work is left for anybody."""
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,18 @@ def test_choices_are_not_stored_and_graphs_stay_findable_but_where_they_hold_cho
     kernels = triton_cache_dir(0)
     keep_no_choices(tmp_path / "apart")
     assert (cache_dir(), triton_cache_dir(0)) == (str(tmp_path / "apart"), kernels)
+
+
+def test_a_graph_that_is_stored_without_a_choice_can_be_loaded_and_its_choice_is_stored_then(
+    cache: AutotuneCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a graph Inductor pickles what stores each kernel's choice, and what it cannot load is no graph to it."""
+    stores = AutotuneCache.save
+    with monkeypatch.context() as ahead:
+        ahead.setattr(AutotuneCache, "save", stores)  # put back afterwards
+        keep_no_choices(None)
+        kept = pickle.dumps(cache.save)
+    assert pickle.loads(kept).__func__ is stores
 
 
 def test_kernels_are_timed_against_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
