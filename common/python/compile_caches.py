@@ -9,13 +9,21 @@ choose one are they not.
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 OWN = "chooses_alone"  # marks what has been put in place of a function
-FORMS = "torch._inductor.runtime.triton_heuristics"  # which takes 24 ms to import, and is where anything is compiled
+CHOOSERS = {  # what times forms of a kernel, by module: all of them together, or one by one
+    "triton.runtime.autotuner": "_bench",
+    "torch._inductor.runtime.triton_heuristics": "benchmark_all_configs",
+    "torch._inductor.runtime.benchmarking": "benchmark",
+}
+Alone = Callable[[], AbstractContextManager[None]]
 
 
 def share_kernels() -> None:
@@ -42,24 +50,45 @@ def keep_no_choices(apart: Path | None) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(apart)
 
 
-def choose_alone(alone: Callable[[], AbstractContextManager[None]]) -> None:
+def choose_alone(alone: Alone) -> None:
     """From now on Inductor and Triton's autotune time kernels against each other inside `alone`.
 
-    All forms of a kernel together, where Inductor has been imported, else one by one.
+    Inductor takes as long to import as torch itself, so that is left to whoever compiles: a module that is not loaded
+    yet is seen to when it is.
     """
-    from torch._inductor.runtime import benchmarking
-    from triton.runtime.autotuner import Autotuner
-
-    timers = [found for found in vars(benchmarking).values() if isinstance(found, type)]
-    _within(alone, Autotuner, "_bench")
-    for timer in timers:
-        for name in [name for name in vars(timer) if name.startswith("benchmark")]:
-            _within(alone, timer, name)
-    if FORMS in sys.modules:
-        _within(alone, sys.modules[FORMS].CachingAutotuner, "benchmark_all_configs")
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Awaited)]
+    sys.meta_path.insert(0, _Awaited(alone))
+    for name in CHOOSERS.keys() & sys.modules.keys():
+        _choose_within(alone, sys.modules[name])
 
 
-def _within(alone: Callable[[], AbstractContextManager[None]], owner: type, name: str) -> None:
+class _Awaited(MetaPathFinder):
+    """Finds the choosers as Python would, and sees to them once they have been loaded."""
+
+    def __init__(self, alone: Alone) -> None:
+        self.alone = alone
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in CHOOSERS else None
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                _choose_within(self.alone, module)
+
+            setattr(spec.loader, "exec_module", exec_module)  # noqa: B010  (mypy minds an assignment)
+        return spec
+
+
+def _choose_within(alone: Alone, module: ModuleType) -> None:
+    own = [found for found in vars(module).values() if isinstance(found, type) and found.__module__ == module.__name__]
+    for owner in own:
+        for name in [name for name in vars(owner) if name.startswith(CHOOSERS[module.__name__])]:
+            _within(alone, owner, name)
+
+
+def _within(alone: Alone, owner: type, name: str) -> None:
     function = getattr(vars(owner)[name], OWN, vars(owner)[name])
 
     @functools.wraps(function)

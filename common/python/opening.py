@@ -10,7 +10,7 @@ from typing import Any
 from common.python.discovery import Pair
 from common.python.machine import Machine
 from common.python.machine import machine as host
-from common.python.worker import COMPILERS, Worker, WorkerError, warm_up_forkserver
+from common.python.worker import COMPILERS, INDUCTOR, Worker, WorkerError, warm_up_forkserver
 
 START_LIMIT_S = 120.0
 
@@ -24,7 +24,9 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
     if not machine.gpus:
         os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
-    warm_up_forkserver(*([COMPILERS] if machine.gpus and any(map(compiles, pairs)) else []))
+    compiling = any(map(compiles, pairs))
+    further = COMPILERS if compiling and machine.gpus else INDUCTOR
+    warm_up_forkserver(*([further] if compiling or machine.gpus else []))
     found = describe(root, folder)
     return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
 

@@ -5,7 +5,6 @@ All variants share one profile, since starting and reading one takes a fifth of 
 
 import gc
 import json
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.autograd.profiler import profile, record_function
 
 from common.python.preparation import Prepared, settle
 from common.python.ranks import ALONE, Ranks
@@ -45,8 +44,9 @@ def why(
     inside `alone`, and nobody else's beside them; the trace is written and read outside.
     """
     peaks: dict[str, float | None] = {}
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-    with _no_advice(), profile(activities=activities) as profiler, alone():
+    # torch.profiler is this with more around it, for which it imports Inductor, and that takes as long as torch itself
+    on = "cuda" if device.type == "cuda" else None
+    with profile(use_device=on, use_kineto=True) as profiler, alone():
         for variant in variants:
             at(variant.name, "profile")
             with _peak(variant, device, isolated, peaks):
@@ -64,14 +64,6 @@ def why(
     for name, told in seen.items():
         told.peak_bytes, told.busy_us = peaks.get(name), ranks.least(told.busy_us)
     return seen
-
-
-@contextmanager
-def _no_advice() -> Iterator[None]:
-    """torch 2.11 advises `acc_events`, in every log: with it, events are read once more, 13 s for 60,000 operators."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Profiler clears events")
-        yield
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from common.python.reaper import await_stop, children, parent_of, resume, split,
 from common.python.sharing import BY_ITSELF, PATIENCE_S, ByItself, Share
 from common.python.state_board import Board, how_ended
 
-PRELOAD = ["__main__", "torch", "triton", "torch._inductor", "common.python.bench"]  # _inductor: the profiler needs it
-COMPILERS = "common.python.compilers"  # to import besides where something will be compiled
+PRELOAD = ["__main__", "torch", "triton", "common.python.bench"]
+COMPILERS, INDUCTOR = "common.python.compilers", "torch._inductor"  # which take as long to import as torch itself
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 STOP_S = 5.0
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,3 +110,38 @@ def test_kernels_are_timed_against_each_other_alone(monkeypatch: pytest.MonkeyPa
         getattr(owner, name)(None)
     assert seen == [(name, 1) for _, name in functions]
     assert alone == []
+
+
+LATER = """
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+import torch
+from common.python.bench import Bench
+from common.python.profiling import why
+from common.python.preparation import Prepared
+
+bench = Bench(Path.cwd(), Path.cwd(), {"seed": 1, "reproducible": False}, lambda who, what: None)
+why([Prepared("a", lambda: torch.ones(1), {}, 0.0, 0.0)], torch.device("cpu"), Path("t.json"), bench.at)
+early = "torch._inductor" in sys.modules
+from torch._inductor.runtime import benchmarking, triton_heuristics
+owners = (benchmarking.Benchmarker, "benchmark_gpu"), (triton_heuristics.CachingAutotuner, "benchmark_all_configs")
+print(early, *[hasattr(vars(owner)[name], "chooses_alone") for owner, name in owners])
+from importlib.machinery import SourceFileLoader
+print({type(module.__loader__) is SourceFileLoader for module in (benchmarking, triton_heuristics)})
+"""
+
+
+def test_who_compiles_nothing_does_not_import_inductor_and_who_imports_it_later_chooses_alone_too(
+    tmp_path: Path,
+) -> None:
+    """Importing it takes as long as importing torch, for each of an isolated pair's interpreters."""
+    root = str(Path(__file__).parents[2])
+    found = subprocess.run(
+        [sys.executable, "-c", LATER],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": root},
+        text=True,
+        capture_output=True,
+    )
+    assert found.stdout == "False True True\n{True}\n", found.stdout + found.stderr

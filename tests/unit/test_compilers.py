@@ -11,7 +11,7 @@ import pytest
 from common.python import opening
 from common.python.discovery import Pair, read_variant
 from common.python.machine import Gpu, Machine
-from common.python.worker import COMPILERS, PRELOAD
+from common.python.worker import COMPILERS, INDUCTOR, PRELOAD
 
 LOOK = f"""
 import importlib, sys
@@ -38,10 +38,15 @@ def test_compilers_are_readied_without_a_question_to_cuda_which_would_not_surviv
 
 @pytest.mark.parametrize(
     ("gpus", "body", "further"),
-    [(1, "step = torch.compile(f)", [COMPILERS]), (1, "step = f", []), (0, "step = torch.compile(f)", [])],
-    ids=["compiles", "does not", "has no GPU"],
+    [
+        (1, "step = torch.compile(f)", [COMPILERS]),
+        (1, "step = f", [INDUCTOR]),
+        (0, "step = torch.compile(f)", [INDUCTOR]),
+        (0, "step = f", []),
+    ],
+    ids=["compiles", "does not", "has no GPU", "neither"],
 )
-def test_they_are_readied_where_pairs_compile_on_a_gpu(
+def test_they_are_readied_where_pairs_compile_on_a_gpu_and_else_inductor_where_one_may_need_it(
     gpus: int, body: str, further: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ch14").mkdir()
@@ -62,7 +67,7 @@ def test_they_are_readied_where_pairs_compile_on_a_gpu(
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS")
     opening.open_machine(tmp_path, tmp_path)
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
-    assert asked_for == [further, []]
+    assert asked_for == [further, [INDUCTOR] * gpus]
 
 
 def test_a_file_that_cannot_be_read_compiles_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import warnings
 from pathlib import Path
 
 import pytest
@@ -45,25 +44,14 @@ def test_no_garbage_is_collected_while_a_trace_is_read(tmp_path: Path, monkeypat
         gc.enable()
 
 
-def test_torch_neither_reads_the_events_a_second_time_nor_advises_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    """torch 2.11 advises to keep events of all cycles, at a profile's start, where there is just one cycle."""
-    begins = torch.profiler.profile.prepare_trace
-
-    def advise(profiler: torch.profiler.profile) -> None:
-        warnings.warn("Warning: Profiler clears events at the end of each cycle.", stacklevel=2)
-        begins(profiler)
-
+def test_torch_does_not_read_the_events_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(profiler: object) -> None:
         raise AssertionError("the events were read by torch as well")
 
-    monkeypatch.setattr(torch.profiler.profile, "prepare_trace", advise)
     monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", twice)
     x = torch.ones(3)
     found = why([prepared("a", lambda: x + 1)], torch.device("cpu"), tmp_path / "t.json", lambda who, what: None)
     assert "aten::add" in found["a"].top
-    assert not [str(warning.message) for warning in recwarn]
 
 
 @pytest.mark.parametrize(
