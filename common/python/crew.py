@@ -35,8 +35,10 @@ class Crew:
             groups = [[name] for name in modules] if apart else [list(modules)]
             for index, names in enumerate(groups if modules else []):
                 self._workers.append((self._hired(index, apart), names))
-            for worker, names in self._workers:  # all are started by now: fresh interpreters import torch side by side
-                self._load_into(worker, names)
+            for worker, names in self._workers:  # side by side, as fresh interpreters import torch
+                self._ask_to_load(worker, names)
+            for worker, _ in self._workers:
+                self._loaded(worker)
         except BaseException:
             self.dismiss()
             raise
@@ -46,8 +48,11 @@ class Crew:
         self._share.hired(worker)
         return worker
 
-    def _load_into(self, worker: Worker, names: list[str]) -> None:
-        answer = self._call(worker, "load", modules={name: self._modules[name] for name in names}, **self._load)
+    def _ask_to_load(self, worker: Worker, names: list[str]) -> None:
+        worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
+
+    def _loaded(self, worker: Worker) -> None:
+        answer = worker.answer(self.left_s())
         before = self.facts or answer
         slowest = max(before["started"], answer["started"], key=lambda started: max(started.values(), default=0.0))
         self.facts = answer | {"failures": before["failures"] | answer["failures"], "started": slowest}
@@ -160,7 +165,8 @@ class TurnCrew(Crew):
         self.dismiss()
         worker = self._hired(0, False)
         self._workers = [(worker, [name])]
-        self._load_into(worker, [name])
+        self._ask_to_load(worker, [name])
+        self._loaded(worker)
         return worker
 
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:

@@ -12,24 +12,35 @@ from common.python.worker import Worker
 class Stub:
     """A worker that notes what it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: list[str]) -> None:
         self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.log = log
+
+    def ask(self, command: str, **arguments: Any) -> None:
+        self.heard.append((command, arguments))
+        self.log.append("asked")
+
+    def answer(self, timeout_s: float) -> Any:
+        self.log.append("answered")
+        command, arguments = self.heard[-1]
+        return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
 
     def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
-        self.heard.append((command, arguments))
-        return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
+        self.ask(command, **arguments)
+        return self.answer(timeout_s)
 
 
 @pytest.mark.parametrize(("apart", "each_s"), [(False, 3.0), (True, 1.0)])
-def test_workers_that_warm_up_one_after_the_other_keep_to_one_limit(apart: bool, each_s: float) -> None:
-    stubs: list[Stub] = []
+def test_workers_load_side_by_side_and_warm_up_one_after_the_other_within_one_limit(apart: bool, each_s: float) -> None:
+    stubs, log = list[Stub](), list[str]()
 
     def hire(index: int, fresh: bool) -> Worker:
-        stubs.append(Stub())
+        stubs.append(Stub(log))
         return stubs[-1]  # type: ignore[return-value]
 
     modules = {"baseline_x": "ch07.baseline_x", "optimized_x": "ch07.optimized_x", "control": "ch07.baseline_x"}
     crew = Crew(hire, modules, apart, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, Share())
+    assert log == ["asked"] * len(stubs) + ["answered"] * len(stubs)
     assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
     limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
     assert limits == [each_s] * (3 if apart else 1)
