@@ -1,8 +1,8 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
-A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind a round's first
-block each variant is timed once by the host's clock too, which waits for the device each time.
+A block holds each variant twice, mirrored around the control (a b c b a), so that a drift that is linear over the block
+cancels in every ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind
+a round's first block each variant is timed once by the host's clock too, which waits for the device each time.
 """
 
 import math
@@ -25,7 +25,7 @@ WINDOW = 5  # samples of each variant between two looks at whether the times hav
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
-LONG_US = 10_000.0  # a longer one is not warmed up again in later rounds: its first sample would hardly tell
+LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
 MOST_STEPS = 64
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
@@ -86,17 +86,19 @@ class Sampler:
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
         """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
 
-        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new; there a long step
-        does not, which has been called in preparing. `passes`, where it is given, fixes how often each runs instead.
+        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new. Not so a step that
+        was seen to be long when it was proven, or in an earlier round: its first sample would hardly tell. `passes`,
+        where it is given, fixes how often each runs instead.
         """
         started, self.walled = time.perf_counter(), False
         if not self.hosts:  # the first time; later rounds have what this one has
             self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
-        first = {}
-        for name in names:
-            first[name] = [self.long.get(name, 0.0)]
-            if passes is None and prep.ranks.size == 1 and name in self.long:
-                continue
+        if not self.on_device():  # whose delays are known by the first call
+            called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
+            self.long = {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
+        known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
+        first = {name: [known[name]] for name in names if name in known}
+        for name in [name for name in names if name not in known]:
             at(name, "warm-up")
             reading = self._wall(prep, name, 1)
             first[name] = [(reading.device_us if self.on_device() else reading.wall_us) or 0.0]
@@ -105,18 +107,19 @@ class Sampler:
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})
-        if prep.ranks.either(time.perf_counter() - started > limit_s):
+        rest = [name for name in names if name not in self.long] if known else names
+        if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
             return self._steps(prep, first)
         earlier: dict[str, list[float]] = {}
         while True:
-            times: dict[str, list[float]] = {name: [] for name in names}
+            times: dict[str, list[float]] = {name: [] for name in rest}
             for _ in range(WINDOW):
-                for name in names:
+                for name in rest:
                     at(name, "warm-up")
                     times[name].append(self._headline_us(prep, name))
                 if prep.ranks.either(time.perf_counter() - started > limit_s):
                     return self._steps(prep, times)
-            steady = bool(earlier) and all(settled(earlier[name], times[name]) for name in names)
+            steady = bool(earlier) and all(settled(earlier[name], times[name]) for name in rest)
             if not prep.ranks.either(not steady):
                 return self._steps(prep, times)
             earlier = times

@@ -197,13 +197,14 @@ class Session:
         return took * len(again) / (len(first.samples) + len(first.walls) or 1)
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        controlled = schedule.has_control(done, self.result.clock)
-        names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
+        active = self.roster.active()
+        names = [name for name in _proven(names) if name in active]
         order = self.rng.sample(names, len(names))
-        order += reversed(order)
+        controlled = CONTROL in active and schedule.has_control(done, self.result.clock)
+        order = [*order, *[CONTROL] * controlled, *reversed(order)]
         probed = schedule.due(self.probes, index, done, total)
         self.probes = [probe for probe in self.probes if probe not in probed]
-        probes = [order.index(name) for name in _proven(names)] if probed else []
+        probes = [order.index(name) for name in names] if probed else []
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")

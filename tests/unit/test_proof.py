@@ -1,6 +1,7 @@
 """Each way to look right without doing the work is seen, on the closures that will be timed."""
 
 import itertools
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -379,6 +380,39 @@ def test_what_is_proven_while_it_is_timed_is_called_once_and_else_twice(
     called.clear()
     assert prove(prep, ["a"], when)["a"][0].reason is None
     assert len(called) == calls
+
+
+def test_a_proof_tells_how_long_a_call_takes_without_what_goes_around_it(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least of the second calls: a first one's output is looked at before anything else is done."""
+    now, calls = [100.0], iter([9.0, 0.5, 9.0, 0.3, 9.0, 0.4, 9.0])
+
+    def passing(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            now[0] += next(calls, 9.0)
+            return x @ w
+
+        return step
+
+    prep = prepared(workload(), a=passing, b=honest)
+    compares, poisons = proof.compare, proof.poison
+
+    def slow(works: Any) -> Any:
+        def work(*given: Any) -> Any:
+            now[0] += 5.0
+            return works(*given)
+
+        return work
+
+    monkeypatch.setattr(preparation, "now_ns", lambda: now[0] * 1e9)
+    monkeypatch.setattr(proof, "compare", slow(compares))
+    monkeypatch.setattr(proof, "poison", slow(poisons))
+    assert prep.variants["a"].called_s == math.inf
+    calls = iter([9.0, 0.5, 9.0, 0.3, 9.0, 0.4])
+    prove(prep, ["a"], AFTER, trials=3)
+    assert prep.variants["a"].called_s == pytest.approx(0.3)
+    assert prep.variants["b"].called_s == math.inf, "it was not proven"
 
 
 def remembering(x: Tensor, w: Tensor) -> Step:

@@ -229,6 +229,34 @@ def test_a_long_step_is_not_warmed_up_in_later_rounds(
         assert [name for name, _ in clock.script.seen] == seen
 
 
+@pytest.mark.parametrize(
+    ("us", "control_us", "seen"),
+    [
+        (10_000.0, 12_000.0, ["control"]),  # which nobody has proven, and which is long as well
+        (9_999.0, 12_000.0, ["a", "control"] * 10),  # 22 ms a pass, for 200 ms
+        (10_000.0, 9_000.0, ["control"] * (1 + 2 * WINDOW)),
+    ],
+)
+def test_a_long_step_that_was_proven_is_not_warmed_up_at_all(
+    us: float, control_us: float, seen: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ScriptedCpu(lambda name, nth: {"a": us, "control": control_us}[name])
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=lambda: clock.script.now_us / 1e6))
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "control")), Sampler(clock, "end_to_end")
+    prep.variants["a"].called_s = us / 1e6
+    assert sampler.warm(prep, ["a", "control"], 0.2, lambda who, what: None) == 1
+    assert [name for name, _ in clock.script.seen] == seen
+
+
+def test_on_the_devices_clock_it_is_once_for_whose_delay_would_not_be_known(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 12_000.0)
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")
+    prep.variants["a"].called_s = 0.012
+    sampler.warm(prep, ["a"], 0.0, lambda who, what: None)
+    assert len(clock.script.seen) == 1
+    sampler.block(prep, ["a"], 1, [], lambda who, what: None)
+
+
 def test_steps_that_outlast_the_limit_run_once(warm: Warm) -> None:
     assert warm(lambda name, nth: 130_000.0, limit_s=0.25) == (1, 1)
     assert warm(lambda name, nth: 120_000.0, limit_s=0.25) == (1, 2)
