@@ -79,15 +79,16 @@ class Suite:
     def run(self) -> Summary:
         """Run what is missing. Raises OSError, naming the file, where a result cannot be written."""
         started, stopped = time.monotonic(), None
+        turns = Turns([pair for pair in self.pairs if not self.done(pair)], self.options, self.machine)
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
             self.scratch = Path(scratch)
             try:
-                missing = [pair for pair in self.pairs if not self.done(pair)]
-                stopped = self._run_pairs(Turns(missing, self.options, self.machine))
+                stopped = self._run_pairs(turns)
             except KeyboardInterrupt as error:
                 stopped = str(error) or INTERRUPTED
             finally:
                 self.sharing.close()
+                turns.durations.keep()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         places = {pair.key: place for place, pair in enumerate(self.pairs)}
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
@@ -118,24 +119,28 @@ class Suite:
             if not turns.at_work:
                 return stopped
             try:
-                pair, kept = cast("tuple[Pair, bool]", self.sharing.next(self._last_moment()))
+                pair, took_s = cast("tuple[Pair, float | None]", self.sharing.next(self._last_moment()))
             except TimeoutError:
                 who = self.sharing.who()
                 return TIME_UP + f" while {' and '.join(who)} {'were' if len(who) > 1 else 'was'} at work" * bool(who)
-            turns.ended(pair, crowded=not kept)
+            turns.ended(pair, took_s)
 
-    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, bool]:
-        """In a thread of its own: run the pair and keep its result; False if it is to be run again, by itself."""
+    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, float | None]:
+        """In a thread of its own: run the pair and keep its result.
+
+        How long that took, less what others had the machine for; None if it is to be run again, by itself.
+        """
+        began_s = time.monotonic() - share.lost_s
         try:
             result = self._run_pair(pair, share)
         except Crowded:
-            return pair, False
+            return pair, None
         if self.sharing.ended:
             raise Ended
         if share.beside and lacked_memory(result):
-            return pair, False
+            return pair, None
         self._keep(result, pair)
-        return pair, True
+        return pair, time.monotonic() - share.lost_s - began_s
 
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from common.python.discovery import Pair
+from common.python.durations import Durations
 from common.python.launch import ONE_HOST
 from common.python.machine import Machine
 from common.python.opening import compiles
@@ -26,15 +27,19 @@ class Turns:
     def __init__(self, pairs: Sequence[Pair], options: Options, machine: Machine) -> None:
         """The longest are first: at the end of a suite one would have nobody beside it.
 
-        What is large takes longest, then what the host's clock times, then what compiles or has own interpreters.
-        Whoever is to be by itself begins when nobody else is left.
+        Those that have not been run here come before all others, as long as they may be: first what is large, then what
+        the host's clock times, then what compiles or has own interpreters. Whoever is to be by itself begins when
+        nobody else is left.
         """
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         one = options.cold_start or options.profile or options.launch != ONE_HOST or not shared
         self.room = 1 if one else options.jobs or places(machine)
         self.lingers = shared and options.launch.rdzv_endpoint is None  # where the next pair's leader listens as well
         self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
-        self.waiting = sorted(pairs, key=_rank) if self.room > 1 else list(pairs)
+        self.durations = Durations(options.artifacts_dir)
+        known, self.waiting = self.durations.known(), list(pairs)
+        if self.room > 1:
+            self.waiting.sort(key=lambda pair: (-known.get(pair.key, math.inf), *_rank(pair)))
         self.at_work: list[Pair] = []
         self._crowded: set[str] = set()
 
@@ -49,10 +54,12 @@ class Turns:
             return pair
         return None
 
-    def ended(self, pair: Pair, crowded: bool = False) -> None:
-        """It is at work no more. One that was `crowded`, by others, is to be run again by itself."""
+    def ended(self, pair: Pair, took_s: float | None) -> None:
+        """It is at work no more. One that took None, since others crowded it, is to be run again by itself."""
         self.at_work.remove(pair)
-        if crowded:
+        if took_s is not None:
+            self.durations.note(pair.key, took_s)
+        else:
             self._crowded.add(pair.key)
             self.waiting.append(pair)
 

@@ -15,6 +15,7 @@ import pytest
 from small_tree import HONEST, Tree, doing, late_s
 
 from common.python.crew import Crew
+from common.python.durations import Durations
 from common.python.reaper import parent_of
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
@@ -179,6 +180,33 @@ def test_a_fault_beside_it_is_not_felt_by_a_pair(watched: Watched, fault: str) -
     done = watched.run("ch1", timeout_multiplier=0.05)
     assert [pair.status for pair in done.pairs] == ["failed", "measured", "measured"]
     assert watched.hires("ch01:b") == 1
+
+
+def test_the_longest_of_the_last_suite_is_first_in_the_next_whatever_others_had_the_machine_for(
+    watched: Watched,
+) -> None:
+    """a has it for a second, in which b stands still, and c works for half of one in each of its preparings."""
+    moved = watched.tree.root / "moved"
+    waits = f"import time, pathlib\nwhile not pathlib.Path({str(moved)!r}).exists(): time.sleep(0.01)"
+    watched.tree.pair("ch01:a")
+    watched.tree.pair("ch01:b", optimized=doing(waits))
+    watched.tree.pair("ch01:c", optimized=SLOW)
+    times: dict[str, float] = {}
+
+    def have_it() -> None:
+        time.sleep(1.0)
+        moved.touch()
+
+    watched.on["samples", "ch01:a"] = have_it
+    for phase in ("start", "done"):
+        watched.on[phase, "ch01:b"] = lambda phase=phase: times.setdefault(phase, time.monotonic())  # type: ignore[misc]
+    watched.run("ch1", jobs=2)
+    took = Durations(watched.suite.options.artifacts_dir).known()
+    assert took["ch01:b"] <= times["done"] - times["start"] - 0.95
+    assert max(took, key=lambda key: took[key]) == "ch01:c"
+    watched.events.clear()
+    watched.run("ch1", jobs=2)
+    assert watched.events[0] == ("start", "ch01:c")
 
 
 LACKS = """

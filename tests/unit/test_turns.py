@@ -56,17 +56,30 @@ def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Pair]:
 
 def order(pairs: list[Pair], end: bool = True, **options: Any) -> list[str]:
     """Who begins, where each that has begun ends before the next is asked for, or none does."""
-    found = Turns(pairs, Options(targets=[], root=Path(), artifacts_dir=Path(), **options), machine())
+    options = {"artifacts_dir": Path(), **options}
+    found = Turns(pairs, Options(targets=[], root=Path(), **options), machine())
     names = []
     while pair := found.next():
         names.append(pair.name)
         if end:
-            found.ended(pair)
+            found.ended(pair, 1.0)
     return names
 
 
 def test_what_is_large_or_slow_to_begin_is_first_and_what_is_by_itself_last(pairs: dict[str, Pair]) -> None:
     assert order(list(pairs.values())) == ["g", "f", "a", "c", "d", "b", "e"]
+
+
+def test_what_took_longest_when_it_was_last_run_is_first_behind_what_was_not(
+    pairs: dict[str, Pair], tmp_path: Path
+) -> None:
+    found = Turns(list(pairs.values()), Options([], tmp_path, tmp_path), machine())
+    for name, took_s in {"g": 1.0, "a": 3.0, "b": 9.0, "d": 4.0, "e": 20.0}.items():
+        found.at_work.append(pairs[name])
+        found.ended(pairs[name], took_s)
+    found.durations.keep()
+    assert order(list(pairs.values()), artifacts_dir=tmp_path) == ["f", "c", "b", "d", "a", "g", "e"]
+    assert order(list(pairs.values()), artifacts_dir=tmp_path, jobs=1) == list("abcdefg")
 
 
 def test_no_more_are_at_work_than_have_room(pairs: dict[str, Pair]) -> None:
@@ -102,7 +115,7 @@ def test_a_pair_that_lacked_memory_beside_others_is_run_again_by_itself(pairs: d
     found = Turns([pairs["a"], pairs["b"]], Options([], Path(), Path()), machine())
     a, b = found.next(), found.next()
     assert (a, b, found.next()) == (pairs["a"], pairs["b"], None)
-    found.ended(pairs["a"], crowded=True)
+    found.ended(pairs["a"], None)
     assert found.next() is None, "b is still at work"
-    found.ended(pairs["b"])
+    found.ended(pairs["b"], 1.0)
     assert found.next() == pairs["a"]
