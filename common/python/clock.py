@@ -40,7 +40,7 @@ def await_others(limit_s: float) -> bool:
     a small kernel, with a small copy each way, that follows a pause tells.
     """
     there = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device="cuda")
-    here = torch.zeros(PROBE_BYTES, dtype=torch.uint8, pin_memory=True)
+    here = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
     until, quick = now_ns() + limit_s * 1e9, 0
     while quick < PROBES and now_ns() < until:
         torch.cuda.synchronize()

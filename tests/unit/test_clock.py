@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +85,13 @@ def test_others_are_on_the_device_until_a_small_kernel_is_quick_several_times(
     monkeypatch.setattr(clock, "now_ns", gpu.now_ns)
     monkeypatch.setattr(clock.time, "sleep", gpu.sleep)
     monkeypatch.setattr(clock.torch.cuda, "synchronize", gpu.synchronize)
-    monkeypatch.setattr(clock.torch, "zeros", lambda n, dtype, **where: zeros(n, dtype=dtype))
+    places = []
+
+    def place(n: int, dtype: torch.dtype, device: str = "the caller's default", pin_memory: bool = False) -> Any:
+        places.append((device, pin_memory))
+        return zeros(n, dtype=dtype, device="cpu")
+
+    monkeypatch.setattr(clock.torch, "zeros", place)
     assert clock.await_others(0.5) is done
     assert gpu.asked == asked
+    assert places == [("cuda", False), ("cpu", True)], "Inductor warms a graph up with the GPU as the default device"
