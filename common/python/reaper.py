@@ -107,8 +107,17 @@ def await_stop(pid: int) -> None:
 
 
 def resume(pid: int) -> None:
-    """Have them go on."""
+    """Have them go on, and see the worker do so: one that is left behind would stand still for good."""
+    deadline = time.monotonic() + STAND_S
     _signal(pid, signal.SIGCONT)
+    while stands(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
+        _signal(pid, signal.SIGCONT)
+
+
+def stands(pid: int) -> bool:
+    """Whether a signal has stopped it."""
+    return _stat(pid)[:1] == ["T"]
 
 
 def _signal(pid: int, number: int) -> None:

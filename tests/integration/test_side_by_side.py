@@ -528,3 +528,4 @@ def test_a_signal_that_stops_a_worker_is_the_pairs_own_hang(watched: Watched) ->
     watched.tree.pair("ch01:b")
     done = watched.run("ch1", jobs=1, timeout_multiplier=0.03)
     assert [pair.status for pair in done.pairs] == ["failed", "measured"]
+    assert "; a signal had stopped it" in (done.pairs[0].reason or ""), "there is no stack in its log"

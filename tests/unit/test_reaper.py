@@ -85,6 +85,15 @@ def test_a_process_is_stopped_when_it_stands_and_not_before(monkeypatch: pytest.
     assert list(states) == []
 
 
+def test_a_process_that_still_stands_is_told_again_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, told = iter(["T", "T", "S"]), list[int]()
+    monkeypatch.setattr(reaper, "_stat", lambda pid: [next(states)])
+    monkeypatch.setattr(reaper, "_signal", lambda pid, number: told.append(number))
+    reaper.resume(1)
+    assert told == [signal.SIGCONT] * 3
+    assert list(states) == []
+
+
 def test_a_worker_whose_parent_died_before_it_could_be_heard_of_ends_itself() -> None:
     late = "from common.python.reaper import split\nsplit(lambda: None, parent=1 << 22)\nprint('alive')"
     done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, timeout=60)
