@@ -1,7 +1,7 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
-A block holds each variant twice, mirrored around the control (a b c b a), so that a drift that is linear over the block
-cancels in every ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind
+A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
+ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind
 a round's first block each variant is timed once by the host's clock too, which waits for the device each time.
 """
 

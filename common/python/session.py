@@ -197,14 +197,13 @@ class Session:
         return took * len(again) / (len(first.samples) + len(first.walls) or 1)
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        active = self.roster.active()
-        names = [name for name in _proven(names) if name in active]
+        controlled = schedule.has_control(done, self.result.clock)
+        names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
         order = self.rng.sample(names, len(names))
-        controlled = CONTROL in active and schedule.has_control(done, self.result.clock)
-        order = [*order, *[CONTROL] * controlled, *reversed(order)]
+        order += reversed(order)
         probed = schedule.due(self.probes, index, done, total)
         self.probes = [probe for probe in self.probes if probe not in probed]
-        probes = [order.index(name) for name in names] if probed else []
+        probes = [order.index(name) for name in _proven(names)] if probed else []
         started = time.monotonic()
         answer = self._crew.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")

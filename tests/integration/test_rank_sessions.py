@@ -116,7 +116,7 @@ def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(tmp_path: Pat
     for variant in result.variants:
         assert {proof.when for proof in variant.proofs} == {"before timing", "while timing", "after timing"}
         assert variant.why is not None
-    assert [len(block.samples) for block in result.blocks] == [5] * len(result.blocks)
+    assert [len(block.samples) for block in result.blocks] == [6] * len(result.blocks)
     assert len({block.round for block in result.blocks}) == 3
     assert nothing_left()
     assert (tmp_path / "scratch" / "worker0" / "launcher").is_dir()  # and not in a folder that nobody would remove
