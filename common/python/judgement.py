@@ -1,5 +1,6 @@
 """From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
 
+import math
 import re
 from collections.abc import Sequence
 from statistics import median
@@ -150,12 +151,13 @@ def _control(result: PairResult) -> Interval | None:
 
 
 def _ratio(result: PairResult, above: VariantResult, below: VariantResult) -> Interval | None:
-    """Time over time, as well as another run would know it: end to end that one's host has a pace of its own."""
+    """Time over time, as well as another run would know it: end to end it errs by its rounds, too, and by its pace."""
     found = compare(result.blocks, above.name, below.name, result.clock or "device")
     if found is None or result.clock != "end_to_end":
         return found
     part = abs(host_share(result.blocks, above) - host_share(result.blocks, below))
-    return widened(found, part * pace_reach(result.blocks, result.best_pace_us))
+    reach = pace_reach(result.blocks, result.best_pace_us, result.usual_pace_us)
+    return widened(found, math.hypot(math.log(found.high / found.low) / 2, part * reach))
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult) -> float:

@@ -204,6 +204,9 @@ class PairResult(Model):
         default=None,
         description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
     )
+    usual_pace_us: float | None = Field(
+        default=None, description="the median of the pairs that were timed before in this run, each's own median"
+    )
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

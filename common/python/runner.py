@@ -126,10 +126,7 @@ class Suite:
             turns.ended(pair, took_s)
 
     def _perform(self, pair: Pair, share: Share) -> tuple[Pair, float | None]:
-        """In a thread of its own: run the pair and keep its result.
-
-        How long that took, less what others had the machine for; None if it is to be run again, by itself.
-        """
+        """In a thread of its own: keep a pair's result; how long it took, or None if it is to run again, by itself."""
         began_s = time.monotonic() - share.lost_s
         try:
             result = self._run_pair(pair, share)
@@ -226,6 +223,7 @@ class Suite:
             further_monitors=self._further_monitors(pair),
             launch=self.options.launch,
             progress=self.show,
+            earlier=lambda: self.results,
         )
 
     def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:

@@ -1,7 +1,7 @@
 """How a session is run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Settings:
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
+    earlier: Callable[[], Sequence[PairResult]] = tuple  # what this suite has kept so far
     share: Share | None = None  # of the machine; without one, the session is by itself
 
     def to_prove_at(self, timed: bool) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ The host's pace is the time of a fixed loop. Where a neighbour works on the othe
 
 import math
 import os
-from collections.abc import Callable, Sequence, Set
-from statistics import mean, stdev
+from collections.abc import Callable, Iterable, Sequence, Set
+from statistics import mean, median, stdev
 from typing import Any
 
 from common.python.machine import ask
-from common.python.results import Block, Telemetry
+from common.python.results import Block, PairResult, Telemetry
 from common.python.statistics import NORMAL_95
 
 # The bits are NVML's stable interface. Bit 0, "idle", is left out: between two samples a GPU is idle, not throttled.
@@ -102,21 +102,29 @@ def harmful(telemetry: Telemetry) -> str | None:
     return f"GPU slowed by {', '.join(found)}" if found else None
 
 
-def pace_reach(blocks: Sequence[Block], best_pace_us: float | None) -> float:
+def pace_reach(blocks: Sequence[Block], best_pace_us: float | None, usual_pace_us: float | None = None) -> float:
     """How far from the pace of these blocks, those that count, another run's pace may be: a half-width of its log.
 
     Two runs differ by the root of two times what one deviates, for which the blocks that are not slow stand: on an
     H200's host by 0.05 in the median of eight sessions, where five runs on another had medians that deviate by 0.048
     (docs/results/h200/host.md). And slow blocks, which count where too few others are left, make the mean slower than
-    usual, or than the best where all are slow: another run need not be. 0 with fewer than three blocks.
+    usual, or than the best where all are slow: another run need not be. Where other pairs of this run were slower, as
+    `usual_pace_us` tells, another run of this pair may be so too. 0 with fewer than three blocks.
     """
     logs = [math.log(max(block.paces)) for block in blocks if block.paces and block.discarded is None]
     if not best_pace_us or len(logs) < FEWEST_BLOCKS:
         return 0.0
     quick = [log for log in logs if log <= math.log(MOST_PACE * best_pace_us)]
-    usual = mean(quick) if quick else math.log(best_pace_us)
+    own = mean(quick) if quick else math.log(best_pace_us)
     deviation = stdev(quick) if len(quick) >= FEWEST_BLOCKS else 0.0
-    return math.hypot(NORMAL_95 * math.sqrt(2) * deviation, mean(logs) - usual)
+    slower = max(0.0, math.log(usual_pace_us) - mean(logs)) if usual_pace_us else 0.0
+    return math.hypot(NORMAL_95 * math.sqrt(2) * deviation, mean(logs) - own, slower)
+
+
+def usual_pace_us(results: Iterable[PairResult]) -> float | None:
+    """The median over pairs that were timed of each one's median pace; None if there is none."""
+    paces = [[max(block.paces) for block in result.blocks if block.paces] for result in results]
+    return median(map(median, filter(None, paces))) if any(paces) else None
 
 
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:

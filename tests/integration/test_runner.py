@@ -15,6 +15,7 @@ from common.python.cuda import find_nvcc
 from common.python.options import Options
 from common.python.results import Manifest, PairResult, Summary
 from common.python.runner import open_suite
+from common.python.telemetry import usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
 
@@ -78,6 +79,15 @@ def test_a_later_pair_is_held_against_what_an_earlier_one_found(tree: Tree) -> N
 
     tree.open("ch1", show=quick_host).run()
     assert tree.result("ch01:b").best_pace_us == 0.002
+
+
+def test_a_later_pair_knows_the_pace_of_those_before_it(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b")
+    tree.open("ch1").run()
+    first = tree.result("ch01:a")
+    assert first.usual_pace_us is None
+    assert tree.result("ch01:b").usual_pace_us == usual_pace_us([first])
 
 
 def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:

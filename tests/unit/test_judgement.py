@@ -550,6 +550,20 @@ def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_s
     )
 
 
+def test_another_run_errs_by_its_rounds_as_well_where_no_margin_covers_that() -> None:
+    """The rounds' own interval is of this run's error alone, which is small beside the margin on the device's clock."""
+    of_rounds = half(judge(hosted({}, (), "device"), PEAKS))
+    assert half(judge(hosted({}, ()), PEAKS)) == pytest.approx(math.sqrt(2) * of_rounds, rel=1e-6)
+
+
+def test_a_run_whose_other_pairs_were_slower_claims_less_for_a_side_that_goes_with_the_pace() -> None:
+    quick = hosted({BASE: 100.0, OPT: 5.0}, (20.0,) * 4)
+    plain = half(judge(quick, PEAKS))
+    for usual_us, slower in ((None, 0.0), (19.0, 0.0), (20.0, 0.0), (40.0, math.log(2.0))):
+        quick.usual_pace_us = usual_us
+        assert half(judge(quick, PEAKS)) == pytest.approx(math.hypot(plain, slower * 0.9), rel=0.01)
+
+
 def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
     host_us = {BASE: 100.0, OPT: 5.0}
     on_device = hosted(host_us, PACES, "device")

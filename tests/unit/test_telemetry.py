@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.results import Block, Telemetry
-from common.python.telemetry import Monitor, harmful, pace_reach, worst
+from common.python.results import Block, PairResult, Telemetry
+from common.python.telemetry import Monitor, harmful, pace_reach, usual_pace_us, worst
 
 
 class Refused(Exception):
@@ -173,3 +173,15 @@ def test_a_block_that_does_not_count_tells_no_pace() -> None:
     blocks = [Block(round=0, steps=1, samples=[], paces=[pace, pace]) for pace in (20.0, 22.0, 24.2, 21.0)]
     blocks[3].discarded = "GPU slowed by hw_slowdown"
     assert pace_reach(blocks, 20.0) == pytest.approx(BETWEEN_TWO * math.log(1.1), rel=0.001)
+
+
+def test_the_usual_pace_is_the_median_of_pairs_that_were_timed_whatever_their_blocks() -> None:
+    def timed(*paces: float) -> PairResult:
+        blocks = [Block(round=0, steps=1, samples=[], paces=[0.9 * pace, pace]) for pace in paces]
+        return PairResult(
+            chapter="ch01", name="x", status="measured", blocks=[*blocks, Block(round=0, steps=1, samples=[])]
+        )
+
+    assert usual_pace_us([]) is None
+    assert usual_pace_us([timed()]) is None
+    assert usual_pace_us([timed(20.0), timed(*[40.0] * 9), timed(), timed(30.0, 31.0, 90.0)]) == 31.0
