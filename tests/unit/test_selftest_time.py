@@ -281,15 +281,17 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     assert done == [" ".join(chosen), *chosen]
 
 
-def test_one_quick_run_serves_cheats_cost_and_repeat(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
+def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
+    """That of the cost is no first run, in which what compiles is compiled."""
     of, passes, kept = bench(tmp_path), Passes(), list[Any]()
     of.deadline, of.keep = time.monotonic() + 9, kept.append
     cheats.experiment(of, tmp_path, passes)
     suites.cost(of, tmp_path, passes)
     suites.repeat(of, tmp_path, passes)
-    again = (["ch01/baseline_a.py", "ch01/optimized_a.py"], suites.QUICK_S)
-    assert asked == [(["ch01:a"], suites.QUICK_S), (["ch01:a"], suites.DEFAULT_S), again]
-    assert [len(found.passes) for found in kept[1:]] == [2, 2], "a run that is cut off is kept beside those before it"
+    quick = (["ch01:a"], suites.QUICK_S)
+    assert asked == [quick, (["ch01:a"], suites.DEFAULT_S), quick]
+    assert len(passes.quick) == QUICK.suite_passes
+    assert [len(found.passes) for found in kept[1:]] == [1, 2], "a run that is cut off is kept beside those before it"
 
 
 def test_repeat_by_itself_has_its_own_first_run(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:

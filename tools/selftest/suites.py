@@ -120,14 +120,18 @@ def _speedup(result: PairResult) -> Interval | None:
     return own.speedup if own and result.status == "measured" else None
 
 
-def first_quick(bench: Bench, passes: Passes, before: Sequence[Pass] = ()) -> None:
-    """Have the first quick run, if no experiment has had it yet; it gets the time that its promise needs.
+def first_quick(bench: Bench, passes: Passes) -> None:
+    """Have the first quick run, if no experiment has had it yet."""
+    passes.chosen = passes.chosen or choose(bench)
+    if not passes.quick and passes.chosen:
+        _quick(bench, passes, [])
+
+
+def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
+    """A quick run in which peers take part; it gets the time that its promise needs.
 
     `before` is what there is to be kept beside it, should the process end meanwhile.
     """
-    passes.chosen = passes.chosen or choose(bench)
-    if passes.quick or not passes.chosen:
-        return
     bench.say(f"{len(passes.chosen)} pairs, quick")
     seconds = max(bench.deadline - time.monotonic(), 2 * MOST_QUICK_S * len(passes.chosen))
 
@@ -137,11 +141,11 @@ def first_quick(bench: Bench, passes: Passes, before: Sequence[Pass] = ()) -> No
 
     found, results = one_pass(bench, passes.chosen, QUICK_S, seconds, keep)
     passes.quick.append(found)
-    passes.honest = list(results)
+    passes.honest = passes.honest or list(results)
 
 
 def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
-    """A default run of the chosen pairs, and a quick one."""
+    """A default run of the chosen pairs, and a quick one behind it: a machine's first run compiles what compiles."""
     passes.chosen = passes.chosen or choose(bench)
     if not passes.chosen:
         return Suites(passes=[])
@@ -149,15 +153,15 @@ def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
     seconds = bench.deadline - time.monotonic()
 
     def keep(sofar: Pass) -> None:
-        bench.keep(Suites(passes=[sofar, *passes.quick[:1]]))
+        bench.keep(Suites(passes=[sofar]))
 
     default, _ = one_pass(bench, passes.chosen, DEFAULT_S, seconds, keep)
-    first_quick(bench, passes, [default])
-    return Suites(passes=[default, *passes.quick[:1]])
+    _quick(bench, passes, [default])
+    return Suites(passes=[default, passes.quick[-1]])
 
 
 def repeat(bench: Bench, scratch: Path, passes: Passes) -> Suites:
-    """Quick runs of the same pairs, the one for the cost among them. In the others peers have no part."""
+    """Quick runs of the same pairs, those for cheats and cost among them. In the others peers have no part."""
     first_quick(bench, passes)
     files = [
         f"{pair.chapter}/{variant.name}.py"
