@@ -21,7 +21,7 @@ from typing import Any
 from common.python.channel import WANTS, Channel, Forged
 from common.python.interrupt import sheltered
 from common.python.leaving import CLOSE_S
-from common.python.reaper import await_stop, children, parent_of, resume, split, stands, stop
+from common.python.reaper import await_stop, children, note_states, parent_of, resume, split, stop
 from common.python.sharing import BY_ITSELF, PATIENCE_S, ByItself, Share
 from common.python.state_board import Board, how_ended
 
@@ -143,7 +143,7 @@ class Worker:
                 self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S)))
 
     def _hung(self, timeout_s: float) -> WorkerError:
-        told = "; a signal had stopped it" if stands(self.pid) else "; its stack is in the log"
+        told = note_states(self.pid, self.log) if self.pid else "; it had hardly begun"
         for pid in self.pids() if self.pid else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -529,3 +530,4 @@ def test_a_signal_that_stops_a_worker_is_the_pairs_own_hang(watched: Watched) ->
     done = watched.run("ch1", jobs=1, timeout_multiplier=0.03)
     assert [pair.status for pair in done.pairs] == ["failed", "measured"]
     assert "; a signal had stopped it" in (done.pairs[0].reason or ""), "there is no stack in its log"
+    assert re.search(r"^\d+: \S+, state T, in \S+$", done.pairs[0].log, re.M)
