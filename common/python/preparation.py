@@ -58,7 +58,7 @@ class Prepared:
     compiled: dict[str, float] = field(default_factory=dict)  # by torch.compile, in prepare and the first call
     output: list[Tensor] = field(default_factory=list)  # of the last proven call
     held_bytes: float | None = None  # device memory that stays between its steps
-    called_s: float = math.inf  # the shortest of its later calls, where one of them was proven
+    called_s: float = math.inf  # seconds of the quickest second call of a proof; none has been made yet
 
 
 @dataclass

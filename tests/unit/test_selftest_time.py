@@ -13,6 +13,7 @@ import pytest
 
 from common.python.machine import Machine
 from common.python.results import Manifest
+from common.python.schedule import FEWEST_ROUNDS, fixed_plan
 from tools.selftest import cheats, experiments, rivals, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
 from tools.selftest.forms import QUICK
@@ -279,6 +280,24 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     chosen = suites.choose(bench(tmp_path))
     assert len(chosen) == QUICK.suite_pairs
     assert done == [" ".join(chosen), *chosen]
+
+
+def test_cheats_and_their_twins_are_judged_by_three_rounds(
+    tmp_path: Path, asked: list[tuple[list[str], float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of one block has one wall for each variant, and that of an honest one may be a slow one."""
+    iterations: list[int] = []
+
+    def ran(*about: Any, **how: Any) -> Any:
+        iterations.append(how["iterations"])
+        return SimpleNamespace(pairs=[], not_run={})
+
+    monkeypatch.setattr(cheats, "run_suite", ran)
+    (tmp_path / cheats.CHEATS).mkdir(parents=True)
+    of = bench(tmp_path)
+    of.root, of.deadline, of.keep = tmp_path, time.monotonic() + 9, lambda found: None
+    cheats.experiment(of, tmp_path, Passes())
+    assert [len(fixed_plan(count) or []) for count in iterations] == [FEWEST_ROUNDS]
 
 
 def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
