@@ -14,6 +14,7 @@ import hashlib
 import math
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from common.python.machine import Machine
 from common.python.manifest import versions
 from common.python.worker import Worker, WorkerError
 
-GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
+GPU_GIB, PART = 10.0, 0.5  # of memory, for one variant and its inputs; and of what its pair needs, with a reference
 SHARE = 0.25  # of the time that the suite has left, at most
 COMPILES, CHOOSES = b"torch.compile", re.compile(rb"max[-_]autotune(?!_pointwise)")
 COMPILING = re.compile(r"\b(torch\.compile|[Cc]ompile[sd]?|Inductor|Dynamo)\b")
@@ -47,42 +48,50 @@ class Ahead:
     reproducible: bool
     limit_s: float  # for one variant
     deadline: float = math.inf
+    share: float = SHARE
     workers: list[Worker] = field(default_factory=list)
     notes: Path = field(default_factory=lambda: build_folder(ROOT) / "ahead")
 
     def compile(self, pairs: Sequence[Pair], launch: Launch, say: Callable[[str], None]) -> None:
         """Prepare all that compiles, in a share of the suite's time; `say` hears how many, and how long it took.
 
-        Of a single pair nothing is: what could be side by side would hardly outweigh the workers.
+        Of a single variant nothing is: its pair does as well. The large come first, which take longest.
         """
         started = time.monotonic()
-        by_pair = [(pair, self._of(pair, launch)) for pair in pairs]
-        if launch.follows or sum(bool(found) for _, found in by_pair) < 2:
+        everything = [(pair, variant) for pair in pairs for variant in self._of(pair, launch)]
+        if launch.follows or len(everything) < 2:
             return
-        work = [
-            (pair, variant) for pair, found in by_pair for variant in found if not self._note(pair, variant).exists()
-        ]
+        work = [(pair, variant) for pair, variant in everything if not self._note(pair, variant).exists()]
         if not work:
             return
-        large = [one for one in work if one[1].required.memory_gib > GPU_SHARE_GIB]
-        small = [one for one in work if one not in large]
-        until = started + SHARE * (self.deadline - started)
+        work.sort(key=lambda one: -one[1].required.memory_gib)
+        until = started + self.share * (self.deadline - started)
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-            done = self._side_by_side(small, jobs(self.machine), Path(scratch), until)
-            done += self._side_by_side(large, 1, Path(scratch), until)
+            done = self._side_by_side(work, Path(scratch), until)
         say(f"prepared {done} variants that compile, ahead of their pairs, in {time.monotonic() - started:.0f} s")
 
     def _of(self, pair: Pair, launch: Launch) -> list[Variant]:
         timed, _, _ = assign(pair, self.machine, bool(self.machine.gpus), launch)
         return [] if pair.gpus > 1 or teaches_compiling(pair) else [variant for variant in timed if compiles(variant)]
 
-    def _side_by_side(self, work: Sequence[tuple[Pair, Variant]], count: int, scratch: Path, until: float) -> int:
-        with ThreadPoolExecutor(count) as pool:
-            parts = [pool.submit(self._prepare, pair, variant, scratch, until) for pair, variant in work]
+    def _side_by_side(self, work: Sequence[tuple[Pair, Variant]], scratch: Path, until: float) -> int:
+        waiting = Waiting(work, self.machine.gpus[0].memory_gib if self.machine.gpus else math.inf)
+
+        def some() -> int:
+            done = 0
+            while one := waiting.next():
+                try:
+                    done += self._prepare(*one, scratch, until)
+                finally:
+                    waiting.ended(one)
+            return done
+
+        with ThreadPoolExecutor(jobs(self.machine)) as pool:
+            parts = [pool.submit(some) for _ in range(jobs(self.machine))]
             try:
                 return sum(part.result() for part in parts)
             except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
-                pool.shutdown(wait=False, cancel_futures=True)
+                waiting.clear()
                 while not all(part.done() for part in parts):
                     for worker in list(self.workers):
                         worker.give_up()
@@ -128,11 +137,43 @@ class Ahead:
             part_from([worker])
 
 
+class Waiting:
+    """Variants in their order, of which each takes its part of a GPU's memory, in GiB, while it is at work."""
+
+    def __init__(self, work: Sequence[tuple[Pair, Variant]], gib: float) -> None:
+        self._work, self._whole, self._left = list(work), gib, gib
+        self._changed = threading.Condition()
+
+    def next(self) -> tuple[Pair, Variant] | None:
+        """The first that there is memory for, as soon as there is any; None when all have begun."""
+        with self._changed:
+            while self._work:
+                if one := next((one for one in self._work if self._needs(one) <= self._left), None):
+                    self._work.remove(one)
+                    self._left -= self._needs(one)
+                    return one
+                self._changed.wait()
+        return None
+
+    def ended(self, one: tuple[Pair, Variant]) -> None:
+        """It is at work no more."""
+        with self._changed:
+            self._left += self._needs(one)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """No more are to begin."""
+        with self._changed:
+            self._work.clear()
+            self._changed.notify_all()
+
+    def _needs(self, one: tuple[Pair, Variant]) -> float:
+        return min(self._whole, max(GPU_GIB, PART * one[1].required.memory_gib))
+
+
 def jobs(machine: Machine) -> int:
-    """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
-    if not machine.gpus:
-        return machine.cores
-    return max(1, min(machine.cores // 2, int(machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+    """Variants at a time: those of a GPU mostly wait for the host."""
+    return max(1, machine.cores // 2) if machine.gpus else machine.cores
 
 
 def compiles(variant: Variant) -> bool:

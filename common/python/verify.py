@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.python.ahead import jobs
 from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
@@ -31,6 +30,7 @@ from common.python.settings import Settings
 from common.python.verified import Notes, keep
 from common.python.verify_report import SILENCE, Listener, Report, Say
 
+GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
 ENDED = "another problem of its pair came first"
 RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
@@ -78,8 +78,10 @@ class Place:
 
     @property
     def jobs(self) -> int:
-        """Pairs at a time."""
-        return self.machine.cores if self.device == CPU else jobs(self.machine)
+        """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
+        if self.device == CPU:
+            return self.machine.cores
+        return max(1, min(self.machine.cores // 2, int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
 
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from common.python.ahead import Ahead
 from common.python.machine import Machine
 from common.python.results import Manifest
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
@@ -277,9 +278,14 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     monkeypatch.setattr(suites, "missing", lambda *about: [])
     monkeypatch.setattr(suites, "compile_ahead", lambda chosen, *how: done.append(" ".join(one.key for one in chosen)))
     monkeypatch.setattr(suites, "compiled", lambda of, one: done.append(one.key))
+
+    def compile_(self: Ahead, chosen: list[Any], *how: Any) -> None:
+        done.append(f"{self.share:.0%} of the time: {' '.join(one.key for one in chosen)}")
+
+    monkeypatch.setattr(Ahead, "compile", compile_)
     chosen = suites.choose(bench(tmp_path))
     assert len(chosen) == QUICK.suite_pairs
-    assert done == [" ".join(chosen), *chosen]
+    assert done == [" ".join(chosen), *chosen, f"100% of the time: {' '.join(chosen)}"]
 
 
 def test_cheats_and_their_twins_are_judged_by_three_rounds(

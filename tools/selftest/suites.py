@@ -8,13 +8,14 @@ from itertools import combinations
 from pathlib import Path
 
 from common.python import peak_store
+from common.python.ahead import Ahead
 from common.python.assignment import compile_ahead, missing
 from common.python.discovery import Pair, find_pairs
 from common.python.judgement import headline_row
 from common.python.launch import ONE_HOST
 from common.python.options import Options
 from common.python.results import Interval, PairResult, Summary
-from common.python.runner import Show, open_suite
+from common.python.runner import PAIR_LIMIT_S, Show, open_suite
 from common.python.schedule import BUDGET_S, QUICK
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Pass, Promise, Standing, Suites
@@ -46,8 +47,12 @@ def choose(bench: Bench) -> list[str]:
         if here and pair.baseline and not any(v.problem or missing(pair, v, bench.machine) for v in files):
             able[pair.key] = pair
     chosen = sorted(random.Random(bench.seed).sample(list(able), min(len(able), bench.form.suite_pairs)))
-    compile_ahead([able[key] for key in chosen], bench.machine, bench.gpu, ONE_HOST, bench.say)  # side by side
-    return [key for key in chosen if compiled(bench, able[key]) is None]
+    pairs = [able[key] for key in chosen]
+    compile_ahead(pairs, bench.machine, bench.gpu, ONE_HOST, bench.say)  # side by side
+    chosen = [key for key in chosen if compiled(bench, able[key]) is None]
+    ahead = Ahead(bench.root, bench.machine, None, bench.seed, False, PAIR_LIMIT_S, bench.deadline, share=1.0)
+    ahead.compile([able[key] for key in chosen], ONE_HOST, bench.say)  # which is no pair's cost
+    return chosen
 
 
 def run_suite(
