@@ -26,6 +26,7 @@ from common.python.verification import Rejected
 from common.python.workload import Prepare
 
 PATIENCE_S, NO_MORE_S = 10.0, 0.05  # with what other processes have on the GPU
+CONTEXT_GIB = 1.0  # more than a process has beside what its allocator reserves, which is hundreds of MiB
 
 
 class Bench:
@@ -94,6 +95,10 @@ class Bench:
             if others:
                 self.await_device()
             yield
+
+    def most_gib(self) -> float:
+        """Of the GPU's memory, that this process has held: what its allocator has reserved, and its context."""
+        return torch.cuda.max_memory_reserved() / 2**30 + CONTEXT_GIB if self.device.type == "cuda" else 0.0
 
     def await_device(self) -> bool:
         """Return when the GPU has done what other processes, which have been stopped, had enqueued; False if not soon.

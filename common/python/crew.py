@@ -123,6 +123,10 @@ class Crew:
         self.dismiss()
         return TurnCrew(self._hire, self._modules, self.left_s(), self._load, self._share)
 
+    def most_gib(self) -> float | None:
+        """Of a GPU's memory, that the workers have held; None where nobody can tell."""
+        return sum(self._call(worker, "most_gib") for worker, _ in self._workers)
+
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
         return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
@@ -183,6 +187,10 @@ class TurnCrew(Crew):
                 self._call(worker, "prepare", names=[name], **self._prepared)
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
+
+    def most_gib(self) -> float | None:
+        """One of them has had the memory to itself."""
+        return None
 
     def start_clocks(self) -> float:
         return float(self.first("start_clock"))

@@ -23,6 +23,7 @@ from common.python.following import follow
 from common.python.interrupt import alarm
 from common.python.journal import write
 from common.python.judgement import failed, lacked_memory
+from common.python.last_run import LastRun
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.opening import open_machine
@@ -88,7 +89,7 @@ class Suite:
                 stopped = str(error) or INTERRUPTED
             finally:
                 self.sharing.close()
-                turns.durations.keep()
+                turns.runs.keep()
         not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
         places = {pair.key: place for place, pair in enumerate(self.pairs)}
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
@@ -119,14 +120,14 @@ class Suite:
             if not turns.at_work:
                 return stopped
             try:
-                pair, took_s = cast("tuple[Pair, float | None]", self.sharing.next(self._last_moment()))
+                pair, run = cast("tuple[Pair, LastRun | None]", self.sharing.next(self._last_moment()))
             except TimeoutError:
                 who = self.sharing.who()
                 return TIME_UP + f" while {' and '.join(who)} {'were' if len(who) > 1 else 'was'} at work" * bool(who)
-            turns.ended(pair, took_s)
+            turns.ended(pair, run)
 
-    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, float | None]:
-        """In a thread of its own: keep a pair's result; how long it took, or None if it is to run again, by itself."""
+    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, LastRun | None]:
+        """In a thread of its own: keep a pair's result; what its run took, or None if it is to run again, by itself."""
         began_s = time.monotonic() - share.lost_s
         try:
             result = self._run_pair(pair, share)
@@ -137,7 +138,7 @@ class Suite:
         if share.beside and lacked_memory(result):
             return pair, None
         self._keep(result, pair)
-        return pair, time.monotonic() - share.lost_s - began_s
+        return pair, LastRun(time.monotonic() - share.lost_s - began_s, share.gib)
 
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""

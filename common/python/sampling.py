@@ -25,7 +25,7 @@ WINDOW = 5  # samples of each variant between two looks at whether the times hav
 STEADY = 0.01
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
-LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
+LONG_US, LONG_ON_DEVICE_US = 10_000.0, 1_000.0  # a longer one is not warmed up where it has been called just before
 MOST_STEPS = 64
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
@@ -102,7 +102,7 @@ class Sampler:
             at(name, "warm-up")
             reading = self._wall(prep, name, 1)
             first[name] = [(reading.device_us if self.on_device() else reading.wall_us) or 0.0]
-            if first[name][0] >= LONG_US:
+            if first[name][0] >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
                 self.long[name] = first[name][0]
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}

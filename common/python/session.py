@@ -147,6 +147,7 @@ class Session:
                 if closing
                 else schedule.CLOSING * (plan is None and self._enough(index + schedule.CLOSING))
             )
+        self.share.gib = self._crew.most_gib()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():

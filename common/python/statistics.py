@@ -6,7 +6,7 @@ round fold into one value, and only rounds, each with allocations of its own, co
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -15,11 +15,15 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
+MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
+    "device": lambda values: float(np.mean(values)),
+    "end_to_end": lambda values: float(np.median(values)),
+}
 
 
 def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> Interval | None:
     """Time of `numerator` over time of `denominator`, with its 95% interval; None with fewer than two rounds."""
-    return interval(round_log_ratios(blocks, numerator, denominator, clock))
+    return interval(round_log_ratios(blocks, numerator, denominator, clock), middle=MIDDLE[clock])
 
 
 def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> list[float]:
@@ -60,14 +64,21 @@ def headline(sample: Sample, clock: ClockName) -> float | None:
     return sample.device_us if clock == "device" else sample.wall_us
 
 
-def interval(round_values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The ratio whose log is the mean of the rounds' log ratios, with its t interval; None for fewer than two."""
+def interval(
+    round_values: Sequence[float],
+    confidence: float = 0.95,
+    middle: Callable[[Sequence[float]], float] = MIDDLE["device"],
+) -> Interval | None:
+    """The ratio whose log is the middle of the rounds' log ratios, by default their mean; None for fewer than two.
+
+    To both sides it has the half-width of the mean's t interval, in which a round that stands out counts in full.
+    """
     n = len(round_values)
     if n < 2:
         return None
-    mean = float(np.mean(round_values))
+    center = middle(round_values)
     half = t_quantile(confidence, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
-    return Interval(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=n)
+    return Interval(ratio=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), rounds=n)
 
 
 def widened(found: Interval, half_width: float) -> Interval:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from common.python.assignment import chosen_size
 from common.python.discovery import Pair
-from common.python.durations import Durations
+from common.python.last_run import LastRun, LastRuns
 from common.python.launch import ONE_HOST
 from common.python.machine import Machine
 from common.python.opening import compiles
@@ -13,6 +14,7 @@ from common.python.telemetry import Monitor
 
 MOST = 8  # sessions side by side, as long as each has so many cores and GiB of the host's and each GPU's memory
 CORES, HOST_GIB, GPU_GIB = 2, 8.0, 10.0
+MORE = 1.25  # times the memory that a pair held when it was last run, which is not always as much
 
 
 def places(machine: Machine) -> int:
@@ -36,10 +38,10 @@ class Turns:
         self.room = 1 if one else options.jobs or places(machine)
         self.lingers = shared and options.launch.rdzv_endpoint is None  # where the next pair's leader listens as well
         self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
-        self.durations = Durations(options.artifacts_dir)
-        known, self.waiting = self.durations.known(), list(pairs)
+        self.runs, self._size = LastRuns(options.artifacts_dir), chosen_size(options.size, bool(machine.gpus))
+        self._known, self.waiting = self.runs.known(), list(pairs)
         if self.room > 1:
-            self.waiting.sort(key=lambda pair: (-known.get(pair.key, math.inf), *_rank(pair)))
+            self.waiting.sort(key=lambda pair: (-self._took_s(pair), *_rank(pair)))
         self.at_work: list[Pair] = []
         self._crowded: set[str] = set()
 
@@ -54,11 +56,11 @@ class Turns:
             return pair
         return None
 
-    def ended(self, pair: Pair, took_s: float | None) -> None:
-        """It is at work no more. One that took None, since others crowded it, is to be run again by itself."""
+    def ended(self, pair: Pair, run: LastRun | None) -> None:
+        """It is at work no more. One that has no run, since others crowded it, is to be run again by itself."""
         self.at_work.remove(pair)
-        if took_s is not None:
-            self.durations.note(pair.key, took_s)
+        if run is not None:
+            self.runs.note(self._key(pair), run)
         else:
             self._crowded.add(pair.key)
             self.waiting.append(pair)
@@ -67,7 +69,19 @@ class Turns:
         return pair.gpus > 1 or pair.key in self._crowded
 
     def _fits(self, pair: Pair) -> bool:
-        return sum(map(_needs_gib, [*self.at_work, pair])) <= self.memory_gib
+        return sum(map(self._needs_gib, [*self.at_work, pair])) <= self.memory_gib
+
+    def _needs_gib(self, pair: Pair) -> float:
+        """What it held, and some more; else what it says that it needs, which is meant for any machine."""
+        last = self._known.get(self._key(pair))
+        return MORE * last.gib if last and last.gib else _needs_gib(pair)
+
+    def _took_s(self, pair: Pair) -> float:
+        last = self._known.get(self._key(pair))
+        return last.seconds if last else math.inf
+
+    def _key(self, pair: Pair) -> str:
+        return f"{pair.key} at {self._size}"
 
 
 def _needs_gib(pair: Pair) -> float:

@@ -16,7 +16,7 @@ import pytest
 from small_tree import HONEST, Tree, doing, late_s
 
 from common.python.crew import Crew
-from common.python.durations import Durations
+from common.python.last_run import LastRuns
 from common.python.reaper import parent_of
 from common.python.results import PairResult, Summary
 from common.python.runner import Suite
@@ -202,7 +202,9 @@ def test_the_longest_of_the_last_suite_is_first_in_the_next_whatever_others_had_
     for phase in ("start", "done"):
         watched.on[phase, "ch01:b"] = lambda phase=phase: times.setdefault(phase, time.monotonic())  # type: ignore[misc]
     watched.run("ch1", jobs=2)
-    took = Durations(watched.suite.options.artifacts_dir).known()
+    runs = LastRuns(watched.suite.options.artifacts_dir).known()
+    took = {key.split()[0]: run.seconds for key, run in runs.items()}
+    assert {run.gib for run in runs.values()} == {0.0}, "of no GPU"
     assert took["ch01:b"] <= times["done"] - times["start"] - 0.95
     assert max(took, key=lambda key: took[key]) == "ch01:c"
     watched.events.clear()

@@ -204,7 +204,7 @@ def test_as_many_work_together_as_fit_into_the_memory_and_what_needs_most_comes_
     compiled(pairs())
     needs = {v.name: max(GPU_GIB, PART * v.required.memory_gib) for pair in pairs() for v in pair.variants}
     assert max(sum(min(gib, needs[name]) for name in names) for names in stubs.together) <= gib
-    assert max(map(len, stubs.together)) == min(8, int(gib / GPU_GIB))
+    assert max(2, min(8, int(gib / GPU_GIB)) // 2) <= max(map(len, stubs.together)) <= 8
     most = max(needs[asked["name"]] for asked in stubs.asked)
     assert most > GPU_GIB
     assert needs[stubs.asked[0]["name"]] == most

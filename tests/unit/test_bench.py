@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.bench import Bench
+from common.python.bench import CONTEXT_GIB, Bench
 
 PAIR = '''"""A doubling whose step holds its input in a cycle, as compiled modules do."""
 
@@ -55,6 +55,15 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def living() -> list[torch.Tensor]:
     made: list[weakref.ref[torch.Tensor]] = sys.modules["doubling.baseline_doubling"].made
     return [tensor for each in made if (tensor := each()) is not None]
+
+
+def test_the_memory_that_it_held_is_what_its_allocator_reserved_at_most_and_its_context(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.most_gib() == 0.0, "of no GPU"
+    bench.device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 3 * 2**30)
+    assert bench.most_gib() == 3.0 + CONTEXT_GIB
 
 
 def test_what_a_round_held_is_given_back_before_the_next_draws(bench: Bench) -> None:

@@ -23,6 +23,8 @@ class Stub:
     def answer(self, timeout_s: float) -> Any:
         self.log.append("answered")
         command, arguments = self.heard[-1]
+        if command == "most_gib":
+            return 1.5
         return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
 
     def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
@@ -44,6 +46,7 @@ def test_workers_load_side_by_side_and_warm_up_one_after_the_other_within_one_li
     assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
     limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
     assert limits == [each_s] * (3 if apart else 1)
+    assert crew.most_gib() == 1.5 * len(stubs)
 
 
 def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
@@ -55,6 +58,7 @@ def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
     for limit_s in (3.0, 0.0):
         assert crew.warm(["baseline_x"], limit_s, None) == 1
     assert crew._warm["limit_s"] == 3.0
+    assert crew.most_gib() is None
 
 
 def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit() -> None:

@@ -26,7 +26,7 @@ LAYERS = {
     "benchmark_comparison report markdown display listing overview sources markup report_html report_plots plot_labels "
     "report_sources junit publish checks verify_report link_plots verify doctor peak_display build_report "
     "tool_profiles expectation_runs expectation_check expectation_table run_comparison following opening verified "
-    "options turns durations",
+    "options turns last_run",
 }
 RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
 LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}

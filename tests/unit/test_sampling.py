@@ -248,6 +248,17 @@ def test_a_long_step_that_was_proven_is_not_warmed_up_at_all(
     assert [name for name, _ in clock.script.seen] == seen
 
 
+@pytest.mark.parametrize(("us", "again"), [(999.0, 1), (1_000.0, 0)])
+def test_on_the_devices_clock_a_step_is_long_sooner(us: float, again: int, tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": us, "b": 20.0}[name])
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
+    for seen in (["a", "b"], ["a"] * again + ["b"]):
+        clock.script.seen.clear()
+        sampler.warm(prep, ["a", "b"], 0.0, lambda who, what: None)
+        assert [name for name, _ in clock.script.seen] == seen
+    sampler.block(prep, ["a", "b"], 1, [], lambda who, what: None)  # whose delays are those of the first round
+
+
 def test_on_the_devices_clock_it_is_once_for_whose_delay_would_not_be_known(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 12_000.0)
     prep, sampler = prepare(tmp_path, **named(clock.script, "a")), Sampler(clock, "device")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from common.python.results import Block, Interval, Sample
 from common.python.statistics import (
+    MIDDLE,
     block_log_ratios,
     compare,
     control_ok,
@@ -212,6 +213,39 @@ def test_an_interval_is_the_t_interval_of_the_logs() -> None:
     wider = interval(list(logs), confidence=0.99)
     assert wider is not None
     assert wider.low < found.low < found.high < wider.high
+
+
+def test_end_to_end_a_round_that_stands_out_moves_the_ratio_no_further_than_the_next_one_and_widens_all_the_same() -> (
+    None
+):
+    def taken(variant: str, log: float) -> Sample:
+        time = 100 * math.exp(log)
+        return Sample(variant=variant, device_us=time, wall_us=time, host_us=1.0)
+
+    logs = 0.01, -0.02, 0.35
+    blocks = [
+        _block(round=index).model_copy(update={"samples": [taken("a", log), taken("b", 0.0)]})
+        for index, log in enumerate(logs)
+    ]
+    host, device = compare(blocks, "a", "b", "end_to_end"), compare(blocks, "a", "b", "device")
+    assert host is not None
+    assert device is not None
+    assert math.log(host.ratio) == pytest.approx(0.01)
+    assert math.log(device.ratio) == pytest.approx(np.mean(logs))
+    assert half_width(host) == pytest.approx(half_width(device))
+
+
+def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_and_covers_as_often() -> None:
+    """As on the host's clock: rounds of the 30 sessions of `upload` against itself (2026-11-25)."""
+    rng, spread_of = np.random.default_rng(11), {}
+    for name, middle in MIDDLE.items():
+        logs = (
+            rng.standard_normal((20 * SESSIONS, 4)) * np.where(rng.random((20 * SESSIONS, 4)) < 0.04, 10.0, 1.0) / 100
+        )
+        found = [interval(values.tolist(), middle=middle) for values in logs]
+        spread_of[name] = np.std([math.log(i.ratio) for i in found if i])
+        assert _coverage(found) >= 0.94
+    assert spread_of["end_to_end"] < 0.6 * spread_of["device"]
 
 
 def test_fewer_than_two_rounds_give_no_interval_and_no_verdict() -> None:

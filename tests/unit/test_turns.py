@@ -7,6 +7,7 @@ import pytest
 
 from common.python import turns
 from common.python.discovery import Pair, find_pairs
+from common.python.last_run import LastRun, LastRuns
 from common.python.launch import Launch
 from common.python.machine import Gpu, Machine
 from common.python.options import Options
@@ -62,7 +63,7 @@ def order(pairs: list[Pair], end: bool = True, **options: Any) -> list[str]:
     while pair := found.next():
         names.append(pair.name)
         if end:
-            found.ended(pair, 1.0)
+            found.ended(pair, LastRun(1.0))
     return names
 
 
@@ -76,10 +77,24 @@ def test_what_took_longest_when_it_was_last_run_is_first_behind_what_was_not(
     found = Turns(list(pairs.values()), Options([], tmp_path, tmp_path), machine())
     for name, took_s in {"g": 1.0, "a": 3.0, "b": 9.0, "d": 4.0, "e": 20.0}.items():
         found.at_work.append(pairs[name])
-        found.ended(pairs[name], took_s)
-    found.durations.keep()
+        found.ended(pairs[name], LastRun(took_s))
+    found.runs.keep()
     assert order(list(pairs.values()), artifacts_dir=tmp_path) == ["f", "c", "b", "d", "a", "g", "e"]
     assert order(list(pairs.values()), artifacts_dir=tmp_path, jobs=1) == list("abcdefg")
+    assert order(list(pairs.values()), artifacts_dir=tmp_path, size="test")[0] == "g", "which has no run at that size"
+
+
+def test_what_has_been_run_takes_the_memory_that_it_held_and_some_more(pairs: dict[str, Pair], tmp_path: Path) -> None:
+    """g and f say that they need 100 and 60 GiB."""
+    noted = LastRuns(tmp_path)
+    for seconds, (name, gib) in enumerate({"g": 40.0, "f": None, "a": 20.0, "b": 3.0}.items()):
+        noted.note(f"ch01:{name} at bench", LastRun(9.0 - seconds, gib))
+    noted.keep()
+    first = [pairs[name] for name in "gfab"]
+    assert order(first, end=False, artifacts_dir=tmp_path) == ["g", "f", "a", "b"], "50 + 60 + 25 + 4 GiB of 139.8"
+    noted.note("ch01:g at bench", LastRun(9.0, 44.0))
+    noted.keep()
+    assert order(first, end=False, artifacts_dir=tmp_path) == ["g", "f", "b"], "55 + 60 + 25 would not fit"
 
 
 def test_no_more_are_at_work_than_have_room(pairs: dict[str, Pair]) -> None:
@@ -117,5 +132,5 @@ def test_a_pair_that_lacked_memory_beside_others_is_run_again_by_itself(pairs: d
     assert (a, b, found.next()) == (pairs["a"], pairs["b"], None)
     found.ended(pairs["a"], None)
     assert found.next() is None, "b is still at work"
-    found.ended(pairs["b"], 1.0)
+    found.ended(pairs["b"], LastRun(1.0))
     assert found.next() == pairs["a"]

@@ -72,6 +72,7 @@ CONSTANTS = (  # module, name, what it decides
         "share of a step's time that other threads may have where a core is still sought",
     ),
     ("sampling", "LONG_US", "microseconds from which on a step is not warmed up where it has been called just before"),
+    ("sampling", "LONG_ON_DEVICE_US", "the same, in later rounds, of a step on the device's clock"),
     ("sampling", "SHORT_US", "microseconds below which a sample holds several steps"),
     ("sampling", "MOST_STEPS", "steps in a sample at most"),
     ("preparation", "PAD_BYTES", "bytes of the random pad that moves a round's buffers, at most"),
