@@ -164,7 +164,7 @@ def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], mon
     monkeypatch.setattr(
         verify, "open_machine", lambda *how: (opened(*how)[0], {"device": "NVIDIA H200", "uuid": "GPU-1"})
     )
-    monkeypatch.setattr(verify, "jobs", lambda machine: 1)
+    monkeypatch.setattr(verify.Place, "jobs", 1)
     monkeypatch.setattr(verify.Place, "of", lambda place, pair: verify.replace(place, device="cpu"))
     for _ in range(2):
         assert NOTED not in sweep(tree)[1]
