@@ -1,6 +1,5 @@
 """From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
 
-import math
 import re
 from collections.abc import Sequence
 from statistics import median
@@ -12,16 +11,18 @@ from common.python.results import Block, ClockName, Interval, PairResult, Spread
 from common.python.roster import CONTROL
 from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
 from common.python.statistics import (
+    another_run,
     compare,
     control_ok,
     escaped_us,
     half_width,
     memory_verdict,
+    round_log_ratios,
     spread,
     verdict,
     widened,
 )
-from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_reach
+from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
 
 NEAR_FLOOR = 10.0
 SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
@@ -30,6 +31,9 @@ ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
+PACE_PART = (
+    0.5  # of the host's deviation, by which ratios of sides that are the host's alone deviate from round to round
+)
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
@@ -147,17 +151,25 @@ def _control(result: PairResult) -> Interval | None:
     """The baseline against itself: a slow host is slow for both, so those blocks count here, and leave more rounds."""
     slow = {"discarded": None}
     blocks = [b.model_copy(update=slow) if b.discarded == SLOW_HOST else b for b in result.blocks]
-    return compare(blocks, f"baseline_{result.name}", CONTROL, result.clock or "device")
+    baseline = next((row for row in result.variants if row.role == "baseline"), None)
+    return _ratio(result, baseline, baseline.model_copy(update={"name": CONTROL}), blocks) if baseline else None
 
 
-def _ratio(result: PairResult, above: VariantResult, below: VariantResult) -> Interval | None:
-    """Time over time, as well as another run would know it: end to end it errs by its rounds, too, and by its pace."""
-    found = compare(result.blocks, above.name, below.name, result.clock or "device")
-    if found is None or result.clock != "end_to_end":
-        return found
-    part = abs(host_share(result.blocks, above) - host_share(result.blocks, below))
-    reach = pace_reach(result.blocks, result.best_pace_us, result.usual_pace_us)
-    return widened(found, math.hypot(math.log(found.high / found.low) / 2, part * reach))
+def _ratio(
+    result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
+) -> Interval | None:
+    """Time over time, end to end as well as another run would know it: that has rounds and a pace of its own."""
+    blocks = result.blocks if blocks is None else blocks
+    if result.clock != "end_to_end":
+        return compare(blocks, above.name, below.name, "device")
+    ratios = round_log_ratios(blocks, above.name, below.name, "end_to_end")
+    if len(ratios) < 2:
+        return None
+    shares = host_share(blocks, above), host_share(blocks, below)
+    deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
+    found = another_run(ratios, PACE_PART * max(shares) * deviation)
+    reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
+    return found and widened(found, abs(shares[0] - shares[1]) * reach)
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult) -> float:

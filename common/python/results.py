@@ -114,7 +114,7 @@ class Spread(Model):
 
 
 class Interval(Model):
-    """A ratio with its 95% t interval over rounds; end to end, widened by what the host's pace may do to it."""
+    """A ratio with its 95% t interval over rounds; end to end as well as another run on such a host would know it."""
 
     ratio: float
     low: float
@@ -206,6 +206,9 @@ class PairResult(Model):
     )
     usual_pace_us: float | None = Field(
         default=None, description="the median of the pairs that were timed before in this run, each's own median"
+    )
+    pace_deviation: float | None = Field(
+        default=None, description="standard deviation of the log of the host's pace, here and in those pairs"
     )
     notes: list[str] = []
     variants: list[VariantResult] = []

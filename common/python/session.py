@@ -16,7 +16,7 @@ from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample
 from common.python.roster import CONTROL, Roster
 from common.python.settings import Settings
 from common.python.sharing import Share
-from common.python.telemetry import harmful, usual_pace_us, worst
+from common.python.telemetry import harmful, pace_deviation, usual_pace_us, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
@@ -57,7 +57,9 @@ class Session:
         with nullcontext(given) if (given := self.settings.share) else Share() as self.share:
             self.result.seconds = self.share.seconds
             self._run()
-            self.result.usual_pace_us = usual_pace_us(self.settings.earlier())
+            earlier = list(self.settings.earlier())
+            self.result.usual_pace_us = usual_pace_us(earlier)
+            self.result.pace_deviation = pace_deviation([*earlier, self.result])
         return judge(self.result, self.settings.peaks)
 
     def _run(self) -> None:

@@ -15,6 +15,8 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
+OWN = 2 / 3  # of the variance of a run's rounds: that of the run itself, which none of them sees, end to end
+HOST_ROUNDS = 2  # as many rounds more does it count for how much the rounds vary that the host's pace does
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),
@@ -78,6 +80,22 @@ def interval(
         return None
     center = middle(round_values)
     half = t_quantile(confidence, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
+    return Interval(ratio=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), rounds=n)
+
+
+def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
+    """The interval as well as another run on such a host would know it, end to end; None for fewer than two rounds.
+
+    A run errs by its rounds and by itself. Three rounds may agree by chance: so their variance is moderated by what
+    is `usual` there, a standard deviation of their log ratios (the moderated t of Smyth, Statistical Applications in
+    Genetics and Molecular Biology 3(1), 2004).
+    """
+    n = len(round_values)
+    if n < 2:
+        return None
+    center, df = MIDDLE["end_to_end"](round_values), n - 1 + HOST_ROUNDS
+    variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
+    half = t_quantile(0.95, df) * math.sqrt(variance * (1 / n + OWN))
     return Interval(ratio=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), rounds=n)
 
 

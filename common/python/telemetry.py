@@ -127,6 +127,12 @@ def usual_pace_us(results: Iterable[PairResult]) -> float | None:
     return median(map(median, filter(None, paces))) if any(paces) else None
 
 
+def pace_deviation(results: Iterable[PairResult]) -> float:
+    """The standard deviation of the log of the host's pace over all blocks of these; 0 with fewer than three."""
+    logs = [math.log(max(block.paces)) for result in results for block in result.blocks if block.paces]
+    return stdev(logs) if len(logs) >= FEWEST_BLOCKS else 0.0
+
+
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:
     """Leave out the blocks during which the host was slower than 1.3 times its best, if `fewest_rounds` remain.
 

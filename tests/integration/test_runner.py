@@ -15,7 +15,7 @@ from common.python.cuda import find_nvcc
 from common.python.options import Options
 from common.python.results import Manifest, PairResult, Summary
 from common.python.runner import open_suite
-from common.python.telemetry import usual_pace_us
+from common.python.telemetry import pace_deviation, usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
 
@@ -87,7 +87,10 @@ def test_a_later_pair_knows_the_pace_of_those_before_it(tree: Tree) -> None:
     tree.open("ch1").run()
     first = tree.result("ch01:a")
     assert first.usual_pace_us is None
-    assert tree.result("ch01:b").usual_pace_us == usual_pace_us([first])
+    second = tree.result("ch01:b")
+    assert second.usual_pace_us == usual_pace_us([first])
+    assert first.pace_deviation == pace_deviation([first])
+    assert second.pace_deviation == pytest.approx(pace_deviation([first, second]))
 
 
 def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:

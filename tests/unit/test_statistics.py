@@ -1,7 +1,7 @@
 """The intervals must cover what they claim to on noise like a GPU's, and less careful designs must be seen not to."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from common.python.results import Block, Interval, Sample
 from common.python.statistics import (
     MIDDLE,
+    another_run,
     block_log_ratios,
     compare,
     control_ok,
@@ -27,6 +28,7 @@ from common.python.statistics import (
     trend,
     verdict,
     welch,
+    widened,
 )
 
 SESSIONS = 400
@@ -248,8 +250,30 @@ def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_
     assert spread_of["end_to_end"] < 0.6 * spread_of["device"]
 
 
+def test_rounds_that_agree_by_chance_do_not_make_a_run_agree_with_another() -> None:
+    """Runs err by themselves too, by 0.4 of the variance of their rounds, as five of eleven pairs did (121a6dd)."""
+    rng, usual, runs = np.random.default_rng(12), 0.05, SESSIONS * 5
+    own = rng.normal(0.0, usual * math.sqrt(0.4), (runs, 2))
+    rounds = own[..., None] + rng.normal(0.0, usual, (runs, 2, 3))
+
+    def agreeing(known: Callable[[list[float]], Interval | None]) -> tuple[float, float]:
+        """The share of pairs of runs of which each has the other's ratio in its interval; the median half-width."""
+        pairs = [[known(values.tolist()) for values in two] for two in rounds]
+        inside = [a.low <= b.ratio <= a.high and b.low <= a.ratio <= b.high for a, b in pairs if a and b]
+        return float(np.mean(inside)), float(np.median([half_width(i) for two in pairs for i in two if i]))
+
+    alone, narrow = agreeing(lambda values: interval(values, middle=MIDDLE["end_to_end"]))
+    twice, _ = agreeing(lambda values: widened(found, half_width(found)) if (found := interval(values)) else None)
+    ours, wide = agreeing(lambda values: another_run(values, usual))
+    assert alone < 0.75
+    assert twice < 0.88
+    assert ours > 0.92
+    assert wide < 1.3 * narrow
+
+
 def test_fewer_than_two_rounds_give_no_interval_and_no_verdict() -> None:
     assert interval([0.5]) is None
+    assert another_run([0.5], 1.0) is None
     assert interval([]) is None
     assert verdict(None) == "inconclusive"
 

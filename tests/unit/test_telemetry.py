@@ -1,12 +1,13 @@
 import math
 import os
 import sys
+from statistics import stdev
 from types import SimpleNamespace
 
 import pytest
 
 from common.python.results import Block, PairResult, Telemetry
-from common.python.telemetry import Monitor, harmful, pace_reach, usual_pace_us, worst
+from common.python.telemetry import Monitor, harmful, pace_deviation, pace_reach, usual_pace_us, worst
 
 
 class Refused(Exception):
@@ -184,4 +185,7 @@ def test_the_usual_pace_is_the_median_of_pairs_that_were_timed_whatever_their_bl
 
     assert usual_pace_us([]) is None
     assert usual_pace_us([timed()]) is None
+    assert pace_deviation([]) == pace_deviation([timed(20.0), timed(40.0)]) == 0.0, "two say nothing of it"
+    logs = [math.log(pace) for pace in (20.0, 22.0, 40.0)]
+    assert pace_deviation([timed(20.0), timed(), timed(22.0, 40.0)]) == pytest.approx(stdev(logs))
     assert usual_pace_us([timed(20.0), timed(*[40.0] * 9), timed(), timed(30.0, 31.0, 90.0)]) == 31.0
