@@ -77,6 +77,13 @@ CONSTANTS = (  # module, name, what it decides
     ("sampling", "MOST_STEPS", "steps in a sample at most"),
     ("preparation", "PAD_BYTES", "bytes of the random pad that moves a round's buffers, at most"),
     ("statistics", "MARGIN", "what a reader cares about: the margin of every verdict and of the control"),
+    ("statistics", "OWN", "of a round's variance: what an end-to-end run errs beside its rounds' mean"),
+    ("statistics", "HOST_ROUNDS", "rounds that what the host's pace says of their deviation counts as much as"),
+    (
+        "judgement",
+        "PACE_PART",
+        "of the pace's deviation, that of ratios between rounds, where a side is the host's alone",
+    ),
     ("judgement", "NEAR_FLOOR", "times the floor below which a result says that it is near it"),
     ("judgement", "ESCAPE_SLACK_US", "microseconds of wall time that launch and synchronisation may take"),
     ("judgement", "ESCAPE_SHARE", "share of the device time that may end after the step's own stream"),
@@ -96,6 +103,7 @@ CONSTANTS = (  # module, name, what it decides
     ("turns", "CORES", "cores of the host that each of them must have"),
     ("turns", "HOST_GIB", "GiB of the host's memory, likewise"),
     ("turns", "GPU_GIB", "GiB of a GPU's memory, likewise, where it does not say that it needs more"),
+    ("turns", "MORE", "times what a pair held of it when it was last run at this size, where that is known"),
     ("sharing", "PATIENCE_S", "seconds for which others stand still while a worker times kernels to choose one"),
     (
         "clock",
