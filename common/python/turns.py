@@ -14,6 +14,7 @@ from common.python.telemetry import Monitor
 
 MOST = 8  # sessions side by side, as long as each has so many cores and GiB of the host's and each GPU's memory
 CORES, HOST_GIB, GPU_GIB = 2, 8.0, 10.0
+LARGE = 1 / 3  # of the memory
 MORE = 1.25  # times the memory that a pair held when it was last run, which is not always as much
 
 
@@ -29,8 +30,9 @@ class Turns:
     def __init__(self, pairs: Sequence[Pair], options: Options, machine: Machine) -> None:
         """The longest are first: at the end of a suite one would have nobody beside it.
 
-        Those that have not been run here come before all others, as long as they may be: first what is large, then what
-        the host's clock times, then what compiles or has own interpreters. Whoever is to be by itself begins when
+        So would one that takes a third of the memory or more, for which there may be no room before: it begins before
+        all others. Behind such are those that have not been run here, as long as they may be: first what is large, then
+        what the host's clock times, then what compiles or has own interpreters. Whoever is to be by itself begins when
         nobody else is left.
         """
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
@@ -41,7 +43,7 @@ class Turns:
         self.runs, self._size = LastRuns(options.artifacts_dir), chosen_size(options.size, bool(machine.gpus))
         self._known, self.waiting = self.runs.known(), list(pairs)
         if self.room > 1:
-            self.waiting.sort(key=lambda pair: (-self._took_s(pair), *_rank(pair)))
+            self.waiting.sort(key=lambda pair: (not self._large(pair), -self._took_s(pair), *_rank(pair)))
         self.at_work: list[Pair] = []
         self._crowded: set[str] = set()
 
@@ -75,6 +77,9 @@ class Turns:
         """What it held, and some more; else what it says that it needs, which is meant for any machine."""
         last = self._known.get(self._key(pair))
         return MORE * last.gib if last and last.gib else _needs_gib(pair)
+
+    def _large(self, pair: Pair) -> bool:
+        return self._needs_gib(pair) >= LARGE * self.memory_gib
 
     def _took_s(self, pair: Pair) -> float:
         last = self._known.get(self._key(pair))
