@@ -207,7 +207,7 @@ def test_as_many_work_together_as_fit_into_the_memory_and_what_needs_most_comes_
     assert max(2, min(8, int(gib / GPU_GIB)) // 2) <= max(map(len, stubs.together)) <= 8
     most = max(needs[asked["name"]] for asked in stubs.asked)
     assert most > GPU_GIB
-    assert needs[stubs.asked[0]["name"]] == most
+    assert most in [needs[asked["name"]] for asked in stubs.asked[:8]], "by eight threads, whichever asks first"
 
 
 def test_cores_say_how_many_variants_there_are_at_a_time() -> None:
