@@ -228,9 +228,18 @@ def test_what_hangs_is_given_up_and_the_suites_time_is_not_spent_on_it(stubs: St
 
 def test_when_the_time_is_up_all_workers_are_ended(stubs: Stubs) -> None:
     stubs.takes_s = 60.0
-    found = pairs("ch09:softmax", "ch15:kv_cache", "ch07:transpose")  # which takes longer on a busy host
+    found = pairs()  # which takes longer on a busy host
     started = time.monotonic()
-    with pytest.raises(SuiteTimeUp), alarm(started + 0.3, SuiteTimeUp("up")):
+    with pytest.raises(SuiteTimeUp), alarm(started + 0.5, SuiteTimeUp("up")):
         compiled(found, limit_s=60.0)
     assert time.monotonic() - started < 3.0
-    assert stubs.killed == 5
+    assert 0 < stubs.killed <= 8, "those that were at work; no more have begun"
+
+
+def test_who_has_a_share_of_its_own_gets_that_of_the_time(stubs: Stubs) -> None:
+    work = pairs("ch09:softmax")
+    Ahead(ROOT, h200(), None, 3, True, 60.0, time.monotonic() + 40.0).compile(work, ONE_HOST, lambda line: None)
+    Ahead(ROOT, h200(), "test", 3, True, 60.0, time.monotonic() + 40.0, share=1.0).compile(
+        work, ONE_HOST, lambda line: None
+    )
+    assert max(stubs.limits[:3]) <= 40.0 * SHARE < 30.0 < min(stubs.limits[3:])
