@@ -48,7 +48,7 @@ class Ahead:
     reproducible: bool
     limit_s: float  # for one variant
     deadline: float = math.inf
-    share: float = SHARE
+    share: float = SHARE  # of the time until then, at most
     workers: list[Worker] = field(default_factory=list)
     notes: Path = field(default_factory=lambda: build_folder(ROOT) / "ahead")
 

@@ -97,7 +97,7 @@ class Bench:
             yield
 
     def most_gib(self) -> float:
-        """Of the GPU's memory, that this process has held: what its allocator has reserved, and its context."""
+        """Of the GPU's memory, that this process has held at most: what its allocator had reserved, and its context."""
         return torch.cuda.max_memory_reserved() / 2**30 + CONTEXT_GIB if self.device.type == "cuda" else 0.0
 
     def await_device(self) -> bool:

@@ -124,7 +124,7 @@ class Crew:
         return TurnCrew(self._hire, self._modules, self.left_s(), self._load, self._share)
 
     def most_gib(self) -> float | None:
-        """Of a GPU's memory, that the workers have held; None where nobody can tell."""
+        """Of a GPU's memory, that the workers have held at most, each of them; None where nobody can tell."""
         return sum(self._call(worker, "most_gib") for worker, _ in self._workers)
 
     def refusals(self) -> list[str]:

@@ -19,7 +19,7 @@ NAME = "last_run.json"  # in the artifacts folder
 
 @dataclass(frozen=True)
 class LastRun:
-    """Of one pair at one size; `gib` is None where nobody can tell."""
+    """Of one pair at one size; `gib` is None where nobody can tell. Raises ValueError for what is not finite."""
 
     seconds: float
     gib: float | None = None

@@ -208,7 +208,8 @@ class PairResult(Model):
         default=None, description="the median of the pairs that were timed before in this run, each's own median"
     )
     pace_deviation: float | None = Field(
-        default=None, description="standard deviation of the log of the host's pace, here and in those pairs"
+        default=None,
+        description="standard deviation of the log of the host's pace over the blocks of this pair and of those",
     )
     notes: list[str] = []
     variants: list[VariantResult] = []

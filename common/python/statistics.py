@@ -16,7 +16,7 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
-HOST_ROUNDS = 2  # as many rounds more does it count for how much the rounds vary that the host's pace does
+HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.python.ahead import jobs
 from common.python.assignment import missing
 from common.python.checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.compilation import TARGETS, Compiled, compile_pairs
@@ -81,7 +82,7 @@ class Place:
         """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
         if self.device == CPU:
             return self.machine.cores
-        return max(1, min(self.machine.cores // 2, int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+        return max(1, min(jobs(self.machine), int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
 
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"

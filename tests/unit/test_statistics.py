@@ -238,7 +238,7 @@ def test_end_to_end_a_round_that_stands_out_moves_the_ratio_no_further_than_the_
 
 
 def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_and_covers_as_often() -> None:
-    """As on the host's clock: rounds of the 30 sessions of `upload` against itself (2026-11-25)."""
+    """Noise with a tail, as rounds on the host's clock have one: 4% of them deviate ten times as much."""
     rng, spread_of = np.random.default_rng(11), {}
     for name, middle in MIDDLE.items():
         logs = (
@@ -251,7 +251,7 @@ def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_
 
 
 def test_rounds_that_agree_by_chance_do_not_make_a_run_agree_with_another() -> None:
-    """Runs err by themselves too, by 0.4 of the variance of their rounds, as five of eleven pairs did (121a6dd)."""
+    """Runs err by themselves too, by 0.4 of the variance of their rounds, as eleven pairs did in the mean (121a6dd)."""
     rng, usual, runs = np.random.default_rng(12), 0.05, SESSIONS * 5
     own = rng.normal(0.0, usual * math.sqrt(0.4), (runs, 2))
     rounds = own[..., None] + rng.normal(0.0, usual, (runs, 2, 3))
