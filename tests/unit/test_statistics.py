@@ -235,6 +235,9 @@ def test_end_to_end_a_round_that_stands_out_moves_the_ratio_no_further_than_the_
     assert math.log(host.ratio) == pytest.approx(0.01)
     assert math.log(device.ratio) == pytest.approx(np.mean(logs))
     assert half_width(host) == pytest.approx(half_width(device))
+    further = another_run(list(logs), 0.0)
+    assert further is not None
+    assert further.ratio == pytest.approx(host.ratio), "as another run would know it, too"
 
 
 def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_and_covers_as_often() -> None:
