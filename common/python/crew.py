@@ -73,11 +73,14 @@ class Crew:
         return [names] if len(self._workers) == 1 and not self.turns else [names[:1], names[1:]]
 
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
-        """Have every worker run it for its share of `names`; what they answer is merged. Proofs run side by side."""
+        """Have every worker run it for its share of `names`; what they answer is merged.
+
+        They do so side by side where they prove, and where they prepare if other sessions have been at work as well.
+        """
         merged: dict[str, Any] = {}
         shares = [(worker, [name for name in names if name in held]) for worker, held in self._workers]
         busy = [(worker, share) for worker, share in shares if share]
-        if command == "prove":
+        if command == "prove" or (command == "prepare" and self._share.beside):
             for worker, share in busy:
                 worker.ask(command, names=share, **arguments)
             answers = [worker.answer(self.left_s()) for worker, _ in busy]
@@ -104,14 +107,20 @@ class Crew:
         ]
         return int(max(counts))
 
-    def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
-        """A block over all: workers take turns wherever the order passes from one's variants to another's."""
-        merged: dict[str, Any] = {}
+    def block(self, order: list[str], count: int, probes: list[int], enough_s: float | None = None) -> dict[str, Any]:
+        """A block over all: workers take turns wherever the order passes from one's variants to another's.
+
+        Where the samples of the first half take `enough_s` seconds, that is all.
+        """
+        merged: dict[str, Any] = {"samples": []}
         for owner, run in itertools.groupby(enumerate(order), key=lambda item: self._owner(item[1])):
             turn = list(run)
+            half = 2 * (turn[0][0] - 1) == len(order)  # the turn before this one had both samples at the middle
+            if half and enough_s and sum(s["wall_us"] or 0.0 for s in merged["samples"]) * count > enough_s * 1e6:
+                break
             mine = [position for position, (index, _) in enumerate(turn) if index in probes]
-            names, waken = [name for _, name in turn], len(self._workers) > 1
-            answer = self._call(owner, "block", order=names, count=count, probes=mine, waken=waken)
+            how = {"count": count, "probes": mine, "waken": len(self._workers) > 1, "enough_s": enough_s}
+            answer = self._call(owner, "block", order=[name for _, name in turn], **how)
             merged = _merge(merged, answer)
         return merged
 
@@ -123,9 +132,10 @@ class Crew:
         self.dismiss()
         return TurnCrew(self._hire, self._modules, self.left_s(), self._load, self._share)
 
-    def most_gib(self) -> float | None:
-        """Of a GPU's memory, that the workers have held at most, each of them; None where nobody can tell."""
-        return sum(self._call(worker, "most_gib") for worker, _ in self._workers)
+    def used(self) -> dict[str, float]:
+        """What the workers have taken together: `gib` of a GPU's memory, `cpu_s` of processors; or nothing."""
+        answers = [self._call(worker, "used") for worker, _ in self._workers]
+        return {key: sum(answer[key] for answer in answers) for key in (answers or [{}])[0]}
 
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
@@ -188,9 +198,9 @@ class TurnCrew(Crew):
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
 
-    def most_gib(self) -> float | None:
+    def used(self) -> dict[str, float]:
         """One of them has had the memory to itself."""
-        return None
+        return {}
 
     def start_clocks(self) -> float:
         return float(self.first("start_clock"))
@@ -200,8 +210,8 @@ class TurnCrew(Crew):
         self._warm = self._warm or {"limit_s": limit_s, "passes": passes}
         return 1
 
-    def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
-        """Each run of one variant in `order` is a turn: start, prepare, warm up, sample, prove."""
+    def block(self, order: list[str], count: int, probes: list[int], enough_s: float | None = None) -> dict[str, Any]:
+        """Each run of one variant in `order` is a turn: start, prepare, warm up, sample, prove. It is never halved."""
         merged: dict[str, Any] = {}
         for name, run in itertools.groupby(order):
             worker = self._alone(name)

@@ -1,8 +1,9 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio. Device samples follow each other without a gap and are read once at the end of the block. Behind
-a round's first block each variant is timed once by the host's clock too, which waits for the device each time.
+ratio; on the host's clock once, where that takes long. Device samples follow each other without a gap and are read once
+at the end of the block. Behind a round's first block each variant is timed once by the host's clock too, which waits
+for the device each time.
 """
 
 import math
@@ -181,8 +182,13 @@ class Sampler:
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At) -> BlockTaken:
-        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
+    def block(
+        self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At, enough_s: float | None = None
+    ) -> BlockTaken:
+        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too.
+
+        On the host's clock, where the samples of the first half take `enough_s` seconds, that is all.
+        """
         taken: list[tuple[str, Pending | Reading]] = []
         proofs: dict[str, list[Proof]] = {}
         proof_s, meanwhile, self.retaken = 0.0, None, 0
@@ -191,6 +197,8 @@ class Sampler:
             assert isinstance(self.clock, GpuClock)
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
+            if enough_s and 2 * index == len(order) and _walls_us(taken) > enough_s * 1e6:
+                break
             at(name, "timing")
             timed = self._device if self.on_device() else self._wall
             if index not in probes:
@@ -233,6 +241,10 @@ class Sampler:
             assert isinstance(self.clock, GpuClock)
             return statistics.median(self.clock.device(empty, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+
+
+def _walls_us(taken: list[tuple[str, Pending | Reading]]) -> float:
+    return sum(item.wall_us or 0.0 for _, item in taken if isinstance(item, Reading))
 
 
 def settled(earlier: list[float], later: list[float]) -> bool:

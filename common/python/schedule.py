@@ -11,7 +11,7 @@ CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 1.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
-FEW_S = 0.05  # that a few may take, however small the budget
+FEW_S = 0.05  # that a few, or a pass over the variants, may take, however small the budget
 
 
 def fixed_plan(iterations: int | None) -> list[int] | None:
@@ -36,6 +36,15 @@ def blocks_in_round(budget_s: float, first_s: float, later_s: float) -> int:
     """
     share_s = max(budget_s / ROUNDS, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))
     return max(1, min(MOST_BLOCKS, 1 + int((share_s - first_s) / max(later_s, 1e-6))))
+
+
+def enough_of_a_pass(budget_s: float, clock: str | None, plan: list[int] | None) -> float | None:
+    """Seconds of a block's pass over the variants behind which there is no second one, that would mirror it; if any.
+
+    End to end it is a third of the budget, which as many rounds as there are at least would spend by one pass each, and
+    FEW_S at least.
+    """
+    return None if plan or clock == "device" else max(budget_s / FEWEST_ROUNDS, FEW_S)
 
 
 def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:

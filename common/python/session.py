@@ -144,12 +144,11 @@ class Session:
             self.settings.progress("round", judge(self.result, self.settings.peaks))
             if plan is None and (closing == 1 or not self.slow) and self._enough(index):
                 break
-            closing = (
-                max(closing - 1, 1)
-                if closing
-                else schedule.CLOSING * (plan is None and self._enough(index + schedule.CLOSING))
-            )
-        self.share.gib = self._crew.most_gib()
+            if closing:
+                closing = max(closing - 1, 1)
+            elif plan is None and self._enough(index + schedule.CLOSING):
+                closing = schedule.CLOSING
+        self.share.used = self._crew.used()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():
@@ -209,7 +208,8 @@ class Session:
         self.probes = [probe for probe in self.probes if probe not in probed]
         probes = [order.index(name) for name in _proven(names)] if probed else []
         started = time.monotonic()
-        answer = self._crew.block(order, self.count, probes)
+        enough_s = schedule.enough_of_a_pass(self.settings.budget_s, self.result.clock, self.plan)
+        answer = self._crew.block(order, self.count, probes, enough_s)
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]

@@ -45,7 +45,7 @@ class ByItself:
         return listen(timeout_s)
 
     @contextmanager
-    def alone(self, patience_s: float = math.inf) -> Iterator[bool]:
+    def alone(self, patience_s: float = math.inf, worker: Member | None = None) -> Iterator[bool]:
         yield False
 
 
@@ -145,7 +145,7 @@ class Share:
         self.at_work = True  # until it waits for nothing but the end of its workers
         self.beside = False  # whether another session has been at work beside this one
         self.alone_s = 0.0
-        self.gib: float | None = None  # of a GPU's memory, that its workers held at most
+        self.used: dict[str, float] = {}  # by its workers: gib of a GPU's memory, cpu_s while others were at work
 
     def __enter__(self) -> "Share":
         self._sharing.token.acquire()
@@ -216,25 +216,27 @@ class Share:
             self._sharing.token.acquire()
 
     @contextmanager
-    def alone(self, patience_s: float = math.inf) -> Iterator[bool]:
+    def alone(self, patience_s: float = math.inf, worker: Member | None = None) -> Iterator[bool]:
         """Have the machine to itself inside, which gives whether others had been at work: their kernels may still be.
 
         They go on all the same after `patience_s`: one may have been stopped while it held a lock that is waited for.
+        Where it is for a `worker`, its own others stand still as well.
         """
         if self._sharing.alone is self:
             yield False
             return
         while self.settle():  # what ends cannot be stopped, and another may have begun to end meanwhile
             pass
-        stopped = [worker for share in self._others() for worker in share.workers]
+        stopped = [one for share in self._others() for one in share.workers]
+        stopped += [one for one in self.workers if worker not in (None, one)]
         self._sharing.account()
         self._sharing.alone = self
         timer = Timer(patience_s, go_on, [stopped]) if stopped and patience_s < math.inf else None
         try:
-            for worker in stopped:
-                worker.stop()
-            for worker in stopped:
-                worker.stopped()
+            for one in stopped:
+                one.stop()
+            for one in stopped:
+                one.stopped()
             if timer:
                 timer.start()
             yield bool(stopped)

@@ -140,7 +140,7 @@ class Worker:
                 if WANTS not in answer:
                     return answer
                 alone.close()
-                self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S)))
+                self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S, self)))
 
     def _hung(self, timeout_s: float) -> WorkerError:
         told = note_states(self.pid, self.log) if self.pid else "; it had hardly begun"

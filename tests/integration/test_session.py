@@ -557,14 +557,30 @@ def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_ha
     assert 1 < max(later) <= 4, blocks
 
 
+@pytest.mark.parametrize("fields", ["", "isolated=True,"], ids=["in one process", "in a process each"])
+@pytest.mark.parametrize(("budget_s", "times"), [(0.1, 1), (3.0, 2)])
+def test_where_a_pass_over_the_variants_takes_long_a_block_is_one(
+    tree: Tree, budget_s: float, times: int, fields: str
+) -> None:
+    slow = doing("import time; time.sleep(0.03)")
+    tree.pair("ch01:a", slow, fields=fields, optimized=slow)
+    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=budget_s).pairs[0].status == "measured"
+    result = tree.result("ch01:a")
+    counts = [Counter(sample.variant for sample in block.samples) for block in result.blocks]
+    held = {count[name] for count in counts for name in ("baseline_a", "optimized_a", CONTROL)}
+    middle = {1, 2} if fields else {1}  # who is asked for both samples of the middle at once takes both
+    assert held <= (middle if times == 1 else {2})
+    assert all(row.speedup and row.speedup.rounds >= 3 for row in result.variants if row.role != "baseline")
+
+
 def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, block = list[bool](), Crew.block
 
-    def noted(crew: Crew, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
+    def noted(crew: Crew, order: list[str], count: int, probes: list[int], *enough: float | None) -> dict[str, Any]:
         asked.append(bool(probes))
-        return block(crew, order, count, probes)
+        return block(crew, order, count, probes, *enough)
 
     monkeypatch.setattr(Crew, "block", noted)
     slow = doing("import time; time.sleep(0.001)")

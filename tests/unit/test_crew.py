@@ -23,8 +23,10 @@ class Stub:
     def answer(self, timeout_s: float) -> Any:
         self.log.append("answered")
         command, arguments = self.heard[-1]
-        if command == "most_gib":
-            return 1.5
+        if command in ("prepare", "prove", "why"):
+            return {}
+        if command == "used":
+            return {"gib": 1.5, "cpu_s": 3.0}
         return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
 
     def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
@@ -46,7 +48,57 @@ def test_workers_load_side_by_side_and_warm_up_one_after_the_other_within_one_li
     assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
     limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
     assert limits == [each_s] * (3 if apart else 1)
-    assert crew.most_gib() == 1.5 * len(stubs)
+    assert crew.used() == {"gib": 1.5 * len(stubs), "cpu_s": 3.0 * len(stubs)}
+
+
+def halves(apart: bool, count: int, enough_s: float | None) -> list[list[str]]:
+    """Whom a block of a b c c b a asked for what, where each step takes 0.1 s."""
+    asked = list[list[str]]()
+
+    class Timed(Stub):
+        def answer(self, timeout_s: float) -> Any:
+            command, arguments = self.heard[-1]
+            if command != "block":
+                return {"failures": {}, "started": {}}
+            assert arguments["enough_s"] == enough_s
+            asked.append(arguments["order"])
+            return {"samples": [{"variant": name, "wall_us": 1e5} for name in arguments["order"]]}
+
+    def hire(index: int, fresh: bool) -> Worker:
+        return Timed([])  # type: ignore[return-value]
+
+    modules = dict.fromkeys("abc", "ch07.baseline_x")
+    crew = Crew(hire, modules, apart, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, Share())
+    told = crew.block([*"abccba"], count, [], enough_s)
+    assert [sample["variant"] for sample in told["samples"]] == [name for order in asked for name in order]
+    return asked
+
+
+def test_a_block_ends_at_its_middle_where_that_took_long() -> None:
+    whole = [["a"], ["b"], ["c", "c"], ["b"], ["a"]]
+    assert halves(True, 1, None) == whole
+    assert halves(True, 1, 0.41) == whole, "though all of it takes longer"
+    assert halves(True, 1, 0.39) == whole[:3]
+    assert halves(True, 2, 0.41) == whole[:3]
+    assert halves(False, 1, 0.2) == [[*"abccba"]], "a worker that holds all halves it itself"
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_variants_with_a_worker_each_prepare_side_by_side_where_other_sessions_are_at_work(beside: bool) -> None:
+    log, stubs = list[str](), list[Stub]()
+
+    def hire(index: int, fresh: bool) -> Worker:
+        stubs.append(Stub(log))
+        return stubs[-1]  # type: ignore[return-value]
+
+    share = Share()
+    share.beside = beside
+    modules = dict.fromkeys("abc", "ch07.baseline_x")
+    crew = Crew(hire, modules, True, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
+    for command, together in (("prepare", beside), ("prove", True), ("why", False)):
+        log.clear()
+        crew.each(command, [*"abc"])
+        assert log == (["asked"] * 3 + ["answered"] * 3 if together else ["asked", "answered"] * 3), command
 
 
 def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
@@ -58,7 +110,7 @@ def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
     for limit_s in (3.0, 0.0):
         assert crew.warm(["baseline_x"], limit_s, None) == 1
     assert crew._warm["limit_s"] == 3.0
-    assert crew.most_gib() is None
+    assert crew.used() == {}
 
 
 def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit() -> None:

@@ -351,6 +351,21 @@ def block(
     return taken.samples, taken.walls, taken.late, taken.proofs
 
 
+@pytest.mark.parametrize(
+    ("count", "enough_s", "order"),
+    [(1, None, "abccba"), (1, 0.0601, "abccba"), (1, 0.0599, "abc"), (2, 0.1199, "abc")],
+)
+@pytest.mark.parametrize("probes", [[], [0, 2]], ids=["", "proven"])
+def test_on_the_hosts_clock_a_block_ends_at_its_middle_where_that_took_long(
+    count: int, enough_s: float | None, order: str, probes: list[int], tmp_path: Path
+) -> None:
+    clock = ScriptedCpu(lambda name, nth: {"a": 10e3, "b": 20e3, "c": 30e3}[name])
+    prep = prepare(tmp_path, **named(clock.script, *"abc"))
+    taken = Sampler(clock, "end_to_end").block(prep, [*"abccba"], count, probes, lambda who, what: None, enough_s)
+    assert "".join(sample.variant for sample in taken.samples) == order
+    assert sorted(taken.proofs) == [*"ac"] * bool(probes)
+
+
 @pytest.mark.parametrize("order", ["abba", "baab", "abccba"])
 def test_the_samples_of_a_block_come_in_its_order_divided_by_their_steps(order: str, tmp_path: Path) -> None:
     clock = ScriptedCpu(lambda name, nth: {"a": 10.0, "b": 20.0, "c": 30.0}[name] + nth)

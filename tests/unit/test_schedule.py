@@ -2,7 +2,15 @@
 
 import pytest
 
-from common.python.schedule import blocks_in_round, due, fixed_plan, has_control, out_of_time, warm_passes
+from common.python.schedule import (
+    blocks_in_round,
+    due,
+    enough_of_a_pass,
+    fixed_plan,
+    has_control,
+    out_of_time,
+    warm_passes,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,13 @@ def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
 def test_the_control_is_in_a_rounds_first_block_and_on_the_devices_clock_in_no_other() -> None:
     assert [has_control(index, "device") for index in range(4)] == [True, False, False, False]
     assert all(has_control(index, "end_to_end") for index in range(5))
+
+
+def test_end_to_end_a_block_is_not_mirrored_where_a_pass_of_each_round_spends_the_budget() -> None:
+    assert enough_of_a_pass(0.6, "end_to_end", None) == pytest.approx(0.2)
+    assert enough_of_a_pass(0.06, "end_to_end", None) == 0.05
+    assert enough_of_a_pass(0.6, "device", None) is None
+    assert enough_of_a_pass(0.6, "end_to_end", [1, 1]) is None, "the samples are counted"
 
 
 def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:

@@ -106,6 +106,20 @@ def test_all_others_stand_still_while_one_has_the_machine_and_go_on_behind_it() 
     sharing.close()
 
 
+def test_where_one_worker_is_to_have_the_machine_the_others_of_its_session_stand_still_as_well() -> None:
+    own, sibling = Fake(), Fake()
+    with Share() as share:
+        share.hired(own)
+        share.hired(sibling)
+        with share.alone(SOON, own) as others:
+            assert others
+            assert (own.told, sibling.told) == ([], ["stop", "stopped"])
+        assert (own.told, sibling.told) == ([], ["stop", "stopped", "go on"])
+        with share.alone() as others:
+            assert not others
+        assert len(sibling.told) == 3, "what a session times alone is the work of all its workers"
+
+
 def test_they_go_on_where_what_is_inside_fails_or_one_cannot_be_stopped() -> None:
     def breaks() -> None:
         raise OSError("no")
