@@ -24,6 +24,12 @@ def places(machine: Machine) -> int:
     return max(1, min(MOST, int(min(machine.cores / LEAST_CORES, machine.memory_gib / HOST_GIB))))
 
 
+def places_for_new(machine: Machine) -> int:
+    """How many of those that have not been run here a machine has room for."""
+    rooms = [machine.cores / CORES, machine.memory_gib / HOST_GIB, *(gpu.memory_gib / GPU_GIB for gpu in machine.gpus)]
+    return max(1, min(MOST, int(min(rooms))))
+
+
 class Turns:
     """The pairs that are to be run, and those that are at work."""
 

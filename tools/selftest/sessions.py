@@ -24,7 +24,7 @@ from common.python.settings import Settings
 from common.python.sharing import Share, Sharing
 from common.python.statistics import compare, round_log_ratios, verdict
 from common.python.telemetry import Monitor
-from common.python.turns import places
+from common.python.turns import places_for_new
 from tools.selftest import models
 from tools.selftest.forms import Form
 from tools.selftest.tree import Laid, Lane
@@ -159,7 +159,7 @@ def side_by_side(
             say(index)
             sharing.start(partial(session, index))
             at_work += 1
-            if at_work == places(bench.machine):
+            if at_work == places_for_new(bench.machine):
                 keep(cast("models.Session", sharing.next()))
                 at_work -= 1
         for _ in range(at_work):
