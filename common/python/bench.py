@@ -22,11 +22,11 @@ from common.python.quiet_core import QuietCore
 from common.python.ranks import ALONE, Ranks
 from common.python.results import Proof, Why
 from common.python.sampling import Sampler, stay
-from common.python.usage import Usage
 from common.python.verification import Rejected
 from common.python.workload import Prepare
 
 PATIENCE_S, NO_MORE_S = 10.0, 0.05  # with what other processes have on the GPU
+CONTEXT_GIB = 1.0  # more than a process has beside what its allocator reserves, which is hundreds of MiB
 
 
 class Bench:
@@ -55,7 +55,6 @@ class Bench:
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.refused: list[str] = []
-        self.usage = Usage()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # first at a size; the control may be first
         self.seeds = random.Random(settings["seed"])
         self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
@@ -76,8 +75,7 @@ class Bench:
 
     def perform(self, command: str, arguments: dict[str, Any]) -> Any:
         """Answer one of the commands that follow."""
-        with self.usage.during(command):
-            return getattr(self, command)(**arguments)
+        return getattr(self, command)(**arguments)
 
     def describe(self) -> dict[str, Any]:
         """The device as torch sees it."""
@@ -98,9 +96,9 @@ class Bench:
                 self.await_device()
             yield
 
-    def used(self) -> dict[str, float]:
-        """What this process has taken so far."""
-        return self.usage.told()
+    def most_gib(self) -> float:
+        """Of the GPU's memory, that this process has held at most: what its allocator had reserved, and its context."""
+        return torch.cuda.max_memory_reserved() / 2**30 + CONTEXT_GIB if self.device.type == "cuda" else 0.0
 
     def await_device(self) -> bool:
         """Return when the GPU has done what other processes, which have been stopped, had enqueued; False if not soon.

@@ -132,10 +132,9 @@ class Crew:
         self.dismiss()
         return TurnCrew(self._hire, self._modules, self.left_s(), self._load, self._share)
 
-    def used(self) -> dict[str, float]:
-        """What the workers have taken together: `gib` of a GPU's memory, `cpu_s` of processors; or nothing."""
-        answers = [self._call(worker, "used") for worker, _ in self._workers]
-        return {key: sum(answer[key] for answer in answers) for key in (answers or [{}])[0]}
+    def most_gib(self) -> float | None:
+        """Of a GPU's memory, that the workers have held at most, each of them; None where nobody can tell."""
+        return sum(self._call(worker, "most_gib") for worker, _ in self._workers)
 
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
@@ -198,9 +197,9 @@ class TurnCrew(Crew):
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
 
-    def used(self) -> dict[str, float]:
+    def most_gib(self) -> float | None:
         """One of them has had the memory to itself."""
-        return {}
+        return None
 
     def start_clocks(self) -> float:
         return float(self.first("start_clock"))

@@ -1,4 +1,4 @@
-"""How long each pair was at work when it was last run, and what it took of memory and processors, for the next suite.
+"""How long each pair was at work when it was last run, and how much of a GPU's memory it held, for the next suite.
 
 That begins with the longest: at the end of a suite a long pair would have nobody beside it (longest processing time
 first: Graham, SIAM Journal on Applied Mathematics 17(2), 1969). Times in seconds, less those in which others had the
@@ -15,24 +15,17 @@ from pathlib import Path
 from common.python.journal import write
 
 NAME = "last_run.json"  # in the artifacts folder
-LEAST_S = 0.1  # beside others; of less nothing can be told
 
 
 @dataclass(frozen=True)
 class LastRun:
-    """Of one pair at one size; what nobody can tell is None. Raises ValueError for what is not finite."""
+    """Of one pair at one size; `gib` is None where nobody can tell. Raises ValueError for what is not finite."""
 
     seconds: float
-    gib: float | None = None  # of a GPU's memory, at most
-    cores: float | None = None  # that it kept busy while others were at work, in the mean
-
-    @classmethod
-    def of(cls, seconds: float, alone_s: float, gib: float | None = None, cpu_s: float | None = None) -> "LastRun":
-        """It had the machine to itself for `alone_s` of `seconds`, and took `cpu_s` of processors in the rest."""
-        return cls(seconds, gib, None if cpu_s is None else cpu_s / max(seconds - alone_s, LEAST_S))
+    gib: float | None = None
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.seconds, self.gib or 0.0, self.cores or 0.0))):
+        if not (math.isfinite(self.seconds) and math.isfinite(self.gib or 0.0)):
             raise ValueError
 
 

@@ -138,7 +138,7 @@ class Suite:
         if share.beside and lacked_memory(result):
             return pair, None
         self._keep(result, pair)
-        return pair, LastRun.of(time.monotonic() - share.lost_s - began_s, share.alone_s, **share.used)
+        return pair, LastRun(time.monotonic() - share.lost_s - began_s, share.gib)
 
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""

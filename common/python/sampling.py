@@ -67,7 +67,7 @@ class Sampler:
     stays: bool = False  # on the core that it is on
     delays: dict[str, float] = field(default_factory=dict)
     hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
-    timely: set[tuple[str, int]] = field(default_factory=set)  # of whom so many steps were once enqueued in time
+    in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # whether so many of its steps ever were
     long: dict[str, float] = field(default_factory=dict)  # steps that are, with the time that they first took
     retaken: int = 0
     walled: bool = False  # whether this round's device samples have had walls beside them
@@ -150,16 +150,20 @@ class Sampler:
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
         """One device sample; where the host can be in time, one for which it was late is taken again, RETAKES times.
 
-        Lateness is the host's, no sample is chosen by its value; but a step that waits for the GPU in some of its calls
-        alone would lose those. More steps in a sample may overfill the queue where fewer did not. A step that is proven
-        as it is timed is called just once, and ranks would each have to know of the other's delay.
+        The first one is, once, to see whether it can. Lateness is the host's, no sample is chosen by its value; but a
+        step that waits for the GPU in some of its calls alone would lose those. More steps in a sample may overfill the
+        queue where fewer did not. A step that is proven as it is timed is called just once, and ranks would each have
+        to know of the other's delay.
         """
+        key, once = (name, count), step is not None or prep.ranks.size > 1
+        again = 0 if once else 1 if key not in self.in_time else RETAKES * self.in_time[key]
         pending = self._enqueue(prep, name, count, step)
-        again = RETAKES if step is None and prep.ranks.size == 1 and (name, count) in self.timely else 0
         while pending.late and again:
             pending, again, self.retaken = self._enqueue(prep, name, count, step), again - 1, self.retaken + 1
         if not pending.late:
-            self.timely.add((name, count))
+            self.in_time[key] = True
+        elif not once:
+            self.in_time.setdefault(key, False)
         return pending
 
     def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:

@@ -148,7 +148,7 @@ class Session:
                 closing = max(closing - 1, 1)
             elif plan is None and self._enough(index + schedule.CLOSING):
                 closing = schedule.CLOSING
-        self.share.used = self._crew.used()
+        self.share.gib = self._crew.most_gib()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():

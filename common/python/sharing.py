@@ -145,7 +145,7 @@ class Share:
         self.at_work = True  # until it waits for nothing but the end of its workers
         self.beside = False  # whether another session has been at work beside this one
         self.alone_s = 0.0
-        self.used: dict[str, float] = {}  # by its workers: gib of a GPU's memory, cpu_s while others were at work
+        self.gib: float | None = None  # of a GPU's memory, that its workers held at most
 
     def __enter__(self) -> "Share":
         self._sharing.token.acquire()

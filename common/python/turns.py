@@ -12,20 +12,14 @@ from common.python.opening import compiles
 from common.python.options import Options
 from common.python.telemetry import Monitor
 
-MOST = 16  # sessions side by side, as long as each has so many cores and GiB of the host's memory
-LEAST_CORES, HOST_GIB = 1.25, 8.0
-CORES, GPU_GIB = 2.0, 10.0  # for one that has not been run here
+MOST = 8  # sessions side by side, as long as each has so many cores and GiB of the host's and each GPU's memory
+CORES, HOST_GIB, GPU_GIB = 2, 8.0, 10.0
 LARGE = 1 / 3  # of the memory
 MORE = 1.25  # times the memory that a pair held when it was last run, which is not always as much
 
 
 def places(machine: Machine) -> int:
-    """How many sessions a host has room for, if none of them takes more than the least."""
-    return max(1, min(MOST, int(min(machine.cores / LEAST_CORES, machine.memory_gib / HOST_GIB))))
-
-
-def places_for_new(machine: Machine) -> int:
-    """How many of those that have not been run here a machine has room for."""
+    """How many sessions a machine has room for."""
     rooms = [machine.cores / CORES, machine.memory_gib / HOST_GIB, *(gpu.memory_gib / GPU_GIB for gpu in machine.gpus)]
     return max(1, min(MOST, int(min(rooms))))
 
@@ -44,7 +38,6 @@ class Turns:
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         one = options.cold_start or options.profile or options.launch != ONE_HOST or not shared
         self.room = 1 if one else options.jobs or places(machine)
-        self.cores = math.inf if options.jobs else machine.cores
         self.lingers = shared and options.launch.rdzv_endpoint is None  # where the next pair's leader listens as well
         self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
         self.runs, self._size = LastRuns(options.artifacts_dir), chosen_size(options.size, bool(machine.gpus))
@@ -78,19 +71,12 @@ class Turns:
         return pair.gpus > 1 or pair.key in self._crowded
 
     def _fits(self, pair: Pair) -> bool:
-        together = [*self.at_work, pair]
-        gib, cores = sum(map(self._needs_gib, together)), sum(map(self._needs_cores, together))
-        return gib <= self.memory_gib and cores <= self.cores
+        return sum(map(self._needs_gib, [*self.at_work, pair])) <= self.memory_gib
 
     def _needs_gib(self, pair: Pair) -> float:
         """What it held, and some more; else what it says that it needs, which is meant for any machine."""
         last = self._known.get(self._key(pair))
-        return _needs_gib(pair) if last is None or last.gib is None else MORE * last.gib
-
-    def _needs_cores(self, pair: Pair) -> float:
-        """As many as it kept busy."""
-        last = self._known.get(self._key(pair))
-        return CORES if last is None or last.cores is None else max(LEAST_CORES, last.cores)
+        return MORE * last.gib if last and last.gib else _needs_gib(pair)
 
     def _large(self, pair: Pair) -> bool:
         return self._needs_gib(pair) >= LARGE * self.memory_gib

@@ -1,18 +1,15 @@
 """What a worker's bench does between rounds."""
 
-import itertools
 import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common.python import usage
-from common.python.bench import Bench
+from common.python.bench import CONTEXT_GIB, Bench
 
 PAIR = '''"""A doubling whose step holds its input in a cycle, as compiled modules do."""
 
@@ -60,15 +57,13 @@ def living() -> list[torch.Tensor]:
     return [tensor for each in made if (tensor := each()) is not None]
 
 
-def test_what_it_took_leaves_out_what_it_was_asked_while_nobody_else_was_at_work(
+def test_the_memory_that_it_held_is_what_its_allocator_reserved_at_most_and_its_context(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock_s = itertools.count(5.0)
-    monkeypatch.setattr(usage, "time", SimpleNamespace(process_time=lambda: next(clock_s)))
-    bench.perform("refusals", {})
-    assert bench.perform("used", {}) == {"gib": 0.0, "cpu_s": 8.0}
-    bench.perform("await_device", {})
-    assert bench.perform("used", {}) == {"gib": 0.0, "cpu_s": 13.0 - 1.0}
+    assert bench.most_gib() == 0.0, "of no GPU"
+    bench.device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 3 * 2**30)
+    assert bench.most_gib() == 3.0 + CONTEXT_GIB
 
 
 def test_what_a_round_held_is_given_back_before_the_next_draws(bench: Bench) -> None:

@@ -25,8 +25,8 @@ class Stub:
         command, arguments = self.heard[-1]
         if command in ("prepare", "prove", "why"):
             return {}
-        if command == "used":
-            return {"gib": 1.5, "cpu_s": 3.0}
+        if command == "most_gib":
+            return 1.5
         return {"failures": {}, "started": {}} if command == "load" else 4 + len(arguments["names"])
 
     def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def test_workers_load_side_by_side_and_warm_up_one_after_the_other_within_one_li
     assert crew.warm(list(modules), 3.0, None) == (5 if apart else 7)
     limits = [arguments["limit_s"] for stub in stubs for command, arguments in stub.heard if command == "warm"]
     assert limits == [each_s] * (3 if apart else 1)
-    assert crew.used() == {"gib": 1.5 * len(stubs), "cpu_s": 3.0 * len(stubs)}
+    assert crew.most_gib() == 1.5 * len(stubs)
 
 
 def halves(apart: bool, count: int, enough_s: float | None) -> list[list[str]]:
@@ -110,7 +110,7 @@ def test_every_turn_warms_up_as_long_as_the_first_round_does() -> None:
     for limit_s in (3.0, 0.0):
         assert crew.warm(["baseline_x"], limit_s, None) == 1
     assert crew._warm["limit_s"] == 3.0
-    assert crew.used() == {}
+    assert crew.most_gib() is None
 
 
 def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit() -> None:

@@ -12,18 +12,12 @@ def test_what_is_noted_is_kept_beside_what_others_kept_meanwhile(tmp_path: Path)
     assert one.known() == {}
     one.keep()
     assert list(tmp_path.iterdir()) == [], "nothing was noted"
-    one.note("ch01:a at bench", LastRun(3.0, 1.5, 2.5))
+    one.note("ch01:a at bench", LastRun(3.0, 1.5))
     one.note("ch01:b at bench", LastRun(1.0))
     one.keep()
     other.note("ch01:b at bench", LastRun(2.0))
     other.keep()
-    assert one.known() == {"ch01:a at bench": LastRun(3.0, 1.5, 2.5), "ch01:b at bench": LastRun(2.0, None)}
-
-
-def test_the_cores_are_those_that_were_busy_while_others_were_at_work() -> None:
-    assert LastRun.of(5.0, 3.0, gib=1.5, cpu_s=6.0) == LastRun(5.0, 1.5, 3.0)
-    assert LastRun.of(5.0, 3.0) == LastRun(5.0, None, None)
-    assert LastRun.of(5.0, 5.0, gib=0.0, cpu_s=0.2) == LastRun(5.0, 0.0, 2.0), "nobody else was"
+    assert one.known() == {"ch01:a at bench": LastRun(3.0, 1.5), "ch01:b at bench": LastRun(2.0, None)}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +26,6 @@ def test_the_cores_are_those_that_were_busy_while_others_were_at_work() -> None:
         *("", "{", "[]", "3", '{"ch01:a": 3.0}', '{"ch01:a": null}', '{"ch01:a": {}}', "\xff"),
         *(f'{{"ch01:a": {{"seconds": {s}, "gib": {g}}}}}' for s, g in (("NaN", 1), (1, "Infinity"), ('"x"', 1))),
         '{"ch01:a": {"seconds": 1, "gib": 1, "more": 1}}',
-        '{"ch01:a": {"seconds": 1, "gib": 1, "cores": NaN}}',
     ],
 )
 def test_what_is_not_sound_says_nothing_and_is_replaced(text: str, tmp_path: Path) -> None:

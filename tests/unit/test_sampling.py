@@ -424,7 +424,7 @@ def test_end_to_end_samples_carry_both_clocks_and_need_no_companions(tmp_path: P
 
 def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_path: Path) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index not in (1, 2))
-    sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 10.0})
+    sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 10.0}, in_time={("a", 1): False, ("b", 1): False})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     assert sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None).late == 3
     assert clock.delays == [10.0, 15.0, 15.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
@@ -479,10 +479,11 @@ def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself
         ((), "abba", 0),
         ((2,), "abbba", 0),  # the host was in time for b before
         ((2, 3, 4), "abbbba", 1),  # and is given two more chances
-        ((0, 3), "abba", 2),  # it has never been in time for a: its launches may overfill the queue
+        ((0,), "aabba", 0),  # nothing was known of a, and once more tells that it can be
+        ((0, 1, 4), "aabba", 2),  # or that it was not for a: its launches may overfill the queue
     ],
 )
-def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_before(
+def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_or_never_was_asked_to_be(
     late: tuple[int, ...], seen: str, kept: int, tmp_path: Path
 ) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0 + nth, late=late.__contains__)
@@ -503,9 +504,19 @@ def test_a_host_in_time_for_one_step_is_not_thought_able_to_enqueue_many(tmp_pat
     sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))
     assert not sampler._device(prep, "a", 1).late
     assert sampler._device(prep, "a", 9).late
-    assert [count for _, count in clock.script.seen] == [1, 9]
+    assert [count for _, count in clock.script.seen] == [1, 9, 9]
+    assert sampler._device(prep, "a", 9).late
+    assert [count for _, count in clock.script.seen] == [1, 9, 9, 9]
     assert sampler._device(prep, "a", 1).late
-    assert [count for _, count in clock.script.seen] == [1, 9, 1, 1, 1]
+    assert [count for _, count in clock.script.seen] == [1, 9, 9, 9, 1, 1, 1]
+
+
+def test_a_proven_sample_for_which_the_host_was_late_says_nothing_of_whether_it_can_be_in_time(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index < 2)
+    sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))
+    assert sampler._device(prep, "a", 1, prep.variants["a"].step).late
+    assert not sampler._device(prep, "a", 1).late
+    assert len(clock.delays) == 3
 
 
 def test_a_sample_that_is_proven_and_one_of_several_ranks_are_taken_once(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from common.python.ahead import Ahead
 from common.python.machine import Machine
 from common.python.results import Manifest
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
-from tools.selftest import cheats, experiments, rivals, suites
+from common.python.sharing import Crowded
+from tools.selftest import cheats, experiments, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
 from tools.selftest.forms import QUICK
 from tools.selftest.models import NAMES, Name, Others, Pass, Promise, Report, Session, Sessions
@@ -150,6 +151,25 @@ def test_an_experiment_that_takes_too_long_takes_nothing_from_the_next(
         stand_in(monkeypatch, name, late)
     selftest(bench(tmp_path, aa=-1000.0, truth=50.0), "aa", "truth").run()
     assert left[1] == pytest.approx(50, abs=5)
+
+
+def test_where_sessions_lack_memory_their_experiment_fails_in_a_line_and_the_next_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crowded(*_: Any, **__: Any) -> Any:
+        raise Crowded
+
+    monkeypatch.setattr(sessions, "record", crowded)
+
+    def some(of: Bench) -> None:
+        sessions.side_by_side(of, [SimpleNamespace()], tmp_path, lambda index: None, of.keep)  # type: ignore[list-item]
+
+    stand_in(monkeypatch, "aa", some)
+    stand_in(monkeypatch, "truth", lambda of: Sessions(sessions=[ONE]))
+    report = selftest(bench(tmp_path), "aa", "truth").run()
+    said = "no memory on the device for 1 sessions at a time: end what else holds it, such as other processes"
+    assert report.failed == {"aa": said}
+    assert len(report.promises) == 1
 
 
 def test_lines_that_are_not_yet_whole_are_left_for_later(tmp_path: Path) -> None:

@@ -21,16 +21,17 @@ from common.python.roster import Roster
 from common.python.schedule import FEWEST_ROUNDS
 from common.python.session import Session
 from common.python.settings import Settings
-from common.python.sharing import Share, Sharing
+from common.python.sharing import Crowded, Share, Sharing
 from common.python.statistics import compare, round_log_ratios, verdict
 from common.python.telemetry import Monitor
-from common.python.turns import places_for_new
+from common.python.turns import places
 from tools.selftest import models
 from tools.selftest.forms import Form
 from tools.selftest.tree import Laid, Lane
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
+CROWDED = "no memory on the device for {} sessions at a time: end what else holds it, such as other processes"
 
 
 @dataclass
@@ -143,14 +144,18 @@ def side_by_side(
 ) -> None:  # fmt: skip
     """Record a session of each, as many at a time as a suite has, in their order, until the time is up.
 
-    `say` hears the index of each that begins, `keep` what each says that has ended; at least one is recorded.
+    `say` hears the index of each that begins, `keep` what each says that has ended; at least one is recorded. Raises
+    RuntimeError where the memory is too small for so many.
     """
     sharing, at_work = Sharing(), 0
     numbers = range(bench.count + 1, bench.count + 1 + len(plan))
     bench.count += len(plan)
 
     def session(index: int, share: Share) -> models.Session:
-        return record(bench, plan[index], place, share=share, number=numbers[index], **how)[0]
+        try:
+            return record(bench, plan[index], place, share=share, number=numbers[index], **how)[0]
+        except Crowded as error:
+            raise RuntimeError(CROWDED.format(places(bench.machine))) from error
 
     try:
         for index in range(len(plan)):
@@ -159,7 +164,7 @@ def side_by_side(
             say(index)
             sharing.start(partial(session, index))
             at_work += 1
-            if at_work == places_for_new(bench.machine):
+            if at_work == places(bench.machine):
                 keep(cast("models.Session", sharing.next()))
                 at_work -= 1
         for _ in range(at_work):
