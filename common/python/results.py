@@ -83,7 +83,7 @@ class Sample(Model):
 
 
 class Block(Model):
-    """Samples in the order taken, each variant twice, mirrored, so that drift falls on all alike."""
+    """Samples in the order taken, each variant twice, mirrored, so that drift falls on all alike; or once, if long."""
 
     round: int
     steps: int = Field(description="back-to-back steps in one sample")
