@@ -37,6 +37,7 @@ class Watched:
     events: list[tuple[str, str]] = field(default_factory=list)
     workers: dict[str, list[Worker]] = field(default_factory=dict)
     alone: list[str] = field(default_factory=list)
+    siblings: list[bool] = field(default_factory=list)  # whether those of a worker that asked to be alone stood still
     on: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)  # at the first such event
     suite: Suite = field(init=False)
 
@@ -65,9 +66,10 @@ def watched(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         return worker
 
     @contextmanager
-    def note_alone(share: Share, *patience: float) -> Iterator[bool]:
-        with alone(share, *patience) as others:
+    def note_alone(share: Share, *how: Any) -> Iterator[bool]:
+        with alone(share, *how) as others:
             seen.alone.append(share.doing)
+            seen.siblings += [standing(worker) for worker in share.workers if worker not in how] if how else []
             yield others
 
     monkeypatch.setattr(Settings, "hire", note_hire)
@@ -390,6 +392,15 @@ def test_while_kernels_are_timed_to_choose_one_others_stand_still(watched: Watch
     assert [pair.status for pair in done.pairs] == ["measured"] * 2
     assert watched.alone.count("prepare") == len({block.round for block in watched.tree.result("ch01:a").blocks})
     assert set(watched.alone) == {"prepare", "warm-up", "why"}
+
+
+def test_so_do_the_other_workers_of_its_own_pair(watched: Watched) -> None:
+    watched.tree.pair("ch01:a", fields="isolated=True,", optimized=CHOOSES.format(timed="lambda: a * 2", lock=""))
+    watched.tree.pair("ch01:b")
+    done = watched.run("ch1", jobs=2)
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    rounds = len({block.round for block in watched.tree.result("ch01:a").blocks})
+    assert watched.siblings == [True] * 2 * (rounds + 2), "in each round two, and at two profiled steps"
 
 
 COUNTS = """

@@ -509,6 +509,8 @@ def test_a_host_in_time_for_one_step_is_not_thought_able_to_enqueue_many(tmp_pat
     assert [count for _, count in clock.script.seen] == [1, 9, 9, 9]
     assert sampler._device(prep, "a", 1).late
     assert [count for _, count in clock.script.seen] == [1, 9, 9, 9, 1, 1, 1]
+    assert sampler._device(prep, "a", 1).late
+    assert len(clock.script.seen) == 10, "that it was once in time is not forgotten"
 
 
 def test_a_proven_sample_for_which_the_host_was_late_says_nothing_of_whether_it_can_be_in_time(tmp_path: Path) -> None:
