@@ -110,7 +110,7 @@ class Crew:
     def block(self, order: list[str], count: int, probes: list[int], enough_s: float | None = None) -> dict[str, Any]:
         """A block over all: workers take turns wherever the order passes from one's variants to another's.
 
-        Where the samples of the first half take `enough_s` seconds, that is all.
+        Where the samples of the first half, with both of its last variant, take `enough_s` seconds, that is all.
         """
         merged: dict[str, Any] = {"samples": []}
         for owner, run in itertools.groupby(enumerate(order), key=lambda item: self._owner(item[1])):

@@ -31,9 +31,7 @@ ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
-PACE_PART = (
-    0.5  # of the host's deviation, by which ratios of sides that are the host's alone deviate from round to round
-)
+PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
