@@ -691,7 +691,10 @@ class Seeking:
 
 
 @pytest.mark.usefixtures("childless")
-def test_a_core_is_sought_before_each_sample_of_a_session_on_the_hosts_clock(tmp_path: Path) -> None:
+def test_a_core_is_sought_before_each_sample_of_a_session_on_the_hosts_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "others_ns", lambda: 0)  # pytest's own threads may do more than a tenth of 130 us
     seeking = Seeking(tmp_path)
     assert seeking.warm() == [0, 1]
     assert seeking.block() == [2, 3, 4, 5]
