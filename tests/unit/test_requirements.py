@@ -10,7 +10,15 @@ import pytest
 from common.python import requirements
 from common.python.listing import needs_text
 from common.python.machine import Gpu, Machine
-from common.python.requirements import Requirements, cuda_targets, gives_huge_pages, needs, reads_directly, unmet
+from common.python.requirements import (
+    Requirements,
+    cuda_targets,
+    gives_huge_pages,
+    imported,
+    needs,
+    reads_directly,
+    unmet,
+)
 
 
 def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
@@ -207,3 +215,22 @@ def test_memory_that_takes_the_flag_is_no_disk(
 def test_a_need_of_yes_or_no_takes_nothing_else(need: str) -> None:
     with pytest.raises(TypeError, match=f"needs\\({need}=1\\) must be True or False"):
         needs(**{need: 1})  # type: ignore[arg-type]
+
+
+def test_a_module_is_imported_without_what_it_only_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import sys\nsys.slow = True")
+    lines = ["try:", "    import slow_to_import", "    found = True", "except ImportError:", "    found = False"]
+    for name in ("asks", "asks_again"):
+        (tmp_path / f"{name}.py").write_text("\n".join(lines))
+    (tmp_path / "breaks.py").write_text("import slow_to_import")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not imported("asks", without="slow_to_import").found
+    with pytest.raises(ImportError):
+        imported("breaks", without="slow_to_import")
+    assert "slow_to_import" not in sys.modules, "whoever does need it still finds it"
+    import slow_to_import  # type: ignore[import-not-found]
+
+    assert imported("asks_again", without="slow_to_import").found
+    assert sys.modules["slow_to_import"] is slow_to_import, "it was there already, and stays"
+    for name in ("asks", "asks_again", "slow_to_import"):
+        del sys.modules[name]
