@@ -15,7 +15,6 @@ from common.python.telemetry import Monitor
 MOST = 8  # sessions side by side, as long as each has so many cores and GiB of the host's and each GPU's memory
 CORES, HOST_GIB, GPU_GIB = 2, 8.0, 10.0
 LARGE = 1 / 3  # of the memory
-MORE = 1.25  # times the memory that a pair held when it was last run, which is not always as much
 
 
 def places(machine: Machine) -> int:
@@ -74,9 +73,9 @@ class Turns:
         return sum(map(self._needs_gib, [*self.at_work, pair])) <= self.memory_gib
 
     def _needs_gib(self, pair: Pair) -> float:
-        """What it held, and some more; else what it says that it needs, which is meant for any machine."""
+        """The most that it held; else what it says that it needs, which is meant for any machine."""
         last = self._known.get(self._key(pair))
-        return MORE * last.gib if last and last.gib else _needs_gib(pair)
+        return last.gib if last and last.gib else _needs_gib(pair)
 
     def _large(self, pair: Pair) -> bool:
         return self._needs_gib(pair) >= LARGE * self.memory_gib

@@ -104,7 +104,6 @@ CONSTANTS = (  # module, name, what it decides
     ("turns", "HOST_GIB", "GiB of the host's memory, likewise"),
     ("turns", "GPU_GIB", "GiB of a GPU's memory, likewise, where it does not say that it needs more"),
     ("turns", "LARGE", "share of it with which a pair begins before all others"),
-    ("turns", "MORE", "times what a pair held of it when it was last run at this size, where that is known"),
     ("sharing", "PATIENCE_S", "seconds for which others stand still while a worker times kernels to choose one"),
     (
         "clock",
