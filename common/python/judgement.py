@@ -275,7 +275,9 @@ def _notes(result: PairResult) -> list[str]:
         notes.append(f"in {late} of {samples} device samples the host was late: its time is in them")
     retaken = sum(block.retaken for block in result.blocks)
     if retaken > LATE_SHARE * samples:
-        notes.append(f"{retaken} device samples for which the host was late were taken again, beside {samples} kept")
+        notes.append(
+            f"{retaken} device samples for which the host was late were taken again or left out, beside {samples} kept"
+        )
     beyond = [row for row in result.variants if (row.percent_of_limit or 0.0) > BEYOND and row.verdict != "invalid"]
     if beyond and result.limit:
         told = " and ".join(f"{row.name} {row.percent_of_limit:.0f}%" for row in beyond)

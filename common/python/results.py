@@ -83,7 +83,10 @@ class Sample(Model):
 
 
 class Block(Model):
-    """Samples in the order taken, each variant twice, mirrored, so that drift falls on all alike; or once, if long."""
+    """Samples in the order taken, each variant twice, mirrored, so that drift falls on all alike.
+
+    Or once, where it is long, or the host was late for the other.
+    """
 
     round: int
     steps: int = Field(description="back-to-back steps in one sample")
@@ -94,7 +97,7 @@ class Block(Model):
     telemetry: Telemetry | None = Field(default=None, description="of several GPUs, the worst of each reading")
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
-    retaken: int = Field(default=0, description="more of those, taken again and left out")
+    retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
 

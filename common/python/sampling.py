@@ -49,7 +49,7 @@ class BlockTaken:
     samples: list[Sample]
     walls: list[Sample]
     late: int  # device samples that began before the host had enqueued them whole
-    retaken: int  # others that did, and were taken again
+    retaken: int  # others that did, and were taken again or left out
     proofs: dict[str, list[Proof]]
     proof_s: float  # spent on proving, which is no sampling time
 
@@ -228,8 +228,10 @@ class Sampler:
             proofs[name] = [trial.of(name, call)]
             proof_s += time.perf_counter() - started
         blame(meanwhile, proofs)
-        readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in taken]
-        late = sum(isinstance(item, Pending) and item.late for _, item in taken)
+        kept = taken if prep.ranks.size > 1 else _in_time(taken)
+        self.retaken += len(taken) - len(kept)
+        readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in kept]
+        late = sum(isinstance(item, Pending) and item.late for _, item in kept)
         alone, self.walled = dict.fromkeys(order) if self.on_device() and not self.walled else [], True
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
         samples = [_sample(name, reading, count) for name, reading in readings]
@@ -245,6 +247,12 @@ class Sampler:
             assert isinstance(self.clock, GpuClock)
             return statistics.median(self.clock.device(empty, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+
+
+def _in_time(taken: list[tuple[str, Pending | Reading]]) -> list[tuple[str, Pending | Reading]]:
+    """Without the device samples for which the host was late, where the variant has another for which it was not."""
+    good = {name for name, item in taken if isinstance(item, Pending) and not item.late}
+    return [(name, item) for name, item in taken if not (isinstance(item, Pending) and item.late and name in good)]
 
 
 def _walls_us(taken: list[tuple[str, Pending | Reading]]) -> float:

@@ -424,7 +424,7 @@ def test_more_than_a_twentieth_of_late_samples_is_noted(late: int, noted: bool) 
 def test_more_than_a_twentieth_of_samples_taken_again_is_noted(retaken: int, noted: bool) -> None:
     result = pair({BASE: 100.0, OPT: 50.0})
     result.blocks[5].retaken = retaken
-    text = "3 device samples for which the host was late were taken again, beside 48 kept"
+    text = "3 device samples for which the host was late were taken again or left out, beside 48 kept"
     assert judge(result, PEAKS).notes == ([text] if noted else [])
 
 

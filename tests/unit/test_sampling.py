@@ -474,29 +474,54 @@ def test_the_delay_of_a_step_that_waits_for_the_device_does_not_grow_with_itself
 
 
 @pytest.mark.parametrize(
-    ("late", "seen", "kept"),
+    ("late", "seen", "kept", "b_us"),
     [
-        ((), "abba", 0),
-        ((2,), "abbba", 0),  # the host was in time for b before
-        ((2, 3, 4), "abbbba", 1),  # and is given two more chances
-        ((0,), "aabba", 0),  # nothing was known of a, and once more tells that it can be
-        ((0, 1, 4), "aabba", 2),  # or that it was not for a: its launches may overfill the queue
+        ((), "abba", 0, [10.0, 11.0]),
+        ((2,), "abbba", 0, [10.0, 12.0]),  # the host was in time for b before
+        ((2, 3, 4), "abbbba", 0, [10.0]),  # and is given two more chances
+        ((0,), "aabba", 0, [10.0, 11.0]),  # nothing was known of a, and once more tells that it can be
+        ((0, 1, 4), "aabba", 2, [10.0, 11.0]),  # or that it was not for a: its launches may overfill the queue
     ],
 )
 def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_or_never_was_asked_to_be(
-    late: tuple[int, ...], seen: str, kept: int, tmp_path: Path
+    late: tuple[int, ...], seen: str, kept: int, b_us: list[float], tmp_path: Path
 ) -> None:
     clock = ScriptedGpu(lambda name, nth: 10.0 + nth, late=late.__contains__)
     sampler = Sampler(clock, "device", delays={"a": 100.0, "b": 100.0})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     taken = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
     assert "".join(name for name, _ in clock.script.seen[:-2]) == seen
-    assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba", kept)
-    assert taken.retaken == len(seen) - 4
-    assert [s.device_us for s in taken.samples if s.variant == "b"] == [10.0, 10.0 + seen.count("b") - 1]
+    assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba" if b_us[1:] else "aba", kept)
+    assert taken.retaken == len(seen) - len(taken.samples)
+    assert [s.device_us for s in taken.samples if s.variant == "b"] == b_us
     clock.late = lambda index: False
     again = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
     assert (again.late, again.retaken) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("late", "samples", "kept", "left"),
+    [
+        ((0, 1, 2, 3), [("b", 32), ("a", 12)], 0, 4),  # a hiccup: both first ones, and what was taken in their place
+        ((0, 1, 2, 3, 4, 5, 6, 7), [("a", 11), ("b", 31), ("b", 32), ("a", 12)], 4, 2),  # the host is never in time
+    ],
+)
+def test_what_is_late_though_it_was_taken_again_is_left_out_beside_one_that_is_not(
+    late: tuple[int, ...], samples: list[tuple[str, float]], kept: int, left: int, tmp_path: Path
+) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": 10.0, "b": 30.0}[name] + nth, late=late.__contains__)
+    sampler = Sampler(clock, "device", delays={"a": 100.0, "b": 100.0})
+    prep = prepare(tmp_path, **named(clock.script, "a", "b"))
+    taken = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
+    assert ([(s.variant, s.device_us) for s in taken.samples], taken.late, taken.retaken) == (samples, kept, left)
+
+
+def test_every_rank_keeps_all_of_its_samples(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index == 0)
+    sampler, prep = Sampler(clock, "device", delays={"a": 100.0}), prepare(tmp_path, **named(clock.script, "a"))
+    prep.ranks = SimpleNamespace(size=2)  # type: ignore[assignment]
+    taken = sampler.block(prep, list("aa"), 1, [], lambda who, what: None)
+    assert (len(taken.samples), taken.late, taken.retaken) == (2, 1, 0)
 
 
 def test_a_host_in_time_for_one_step_is_not_thought_able_to_enqueue_many(tmp_path: Path) -> None:
