@@ -82,11 +82,10 @@ class Worker:
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
-        self._channel, self._pid, self._at_work = Channel(ours), 0, False
+        self._channel, self._pid, self._at_work, self._stopped_at, self._stopped_s = Channel(ours), 0, False, 0.0, 0.0
         settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self.share: Share | ByItself = BY_ITSELF
-        self._stopped_at, self._stopped_s = 0.0, 0.0
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
             self._process.start()
@@ -184,13 +183,15 @@ class Worker:
         self._process.terminate()
 
     def stop(self) -> None:
-        """Have it stand still until `go_on`; one that does not say soon which process it is has hardly begun."""
+        """Have it stand still until `go_on`."""
         self._stopped_at = time.monotonic()
-        while not self.pid and self._process.is_alive() and time.monotonic() < self._stopped_at + SAY_S:
-            time.sleep(0.002)
         stop(self.pid)
 
     def stopped(self) -> None:
+        """See it do so; one that does not say soon which process it is has hardly begun."""
+        while not self.pid and self._process.is_alive() and time.monotonic() < self._stopped_at + SAY_S:
+            time.sleep(0.002)
+        stop(self.pid)  # who had not said so before
         await_stop(self.pid)
 
     def go_on(self) -> None:
@@ -232,9 +233,8 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     import gc
     import importlib
 
-    if settings["fresh"]:  # import what the forkserver has imported for the others
-        for module in PRELOAD[1:]:
-            importlib.import_module(module)
+    for module in PRELOAD[1:] if settings["fresh"] else ():  # which the forkserver has imported for the others
+        importlib.import_module(module)
     from common.python.bench import Bench
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time

@@ -500,6 +500,30 @@ def test_a_worker_knows_how_long_it_was_stopped(tree: Tree) -> None:
         worker.kill()
 
 
+def test_those_that_have_hardly_begun_are_waited_for_together(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh interpreter needs 0.3 s to say which process it is, and more beside others that import torch."""
+    settings = {"seed": 0, "reproducible": False}
+    folders = [tree.root / name for name in "abc"]
+    workers = [Worker(tree.root, folder / "scratch", folder / "log", settings, fresh=True) for folder in folders]
+    try:
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.stopped()
+        assert all(worker.pid and standing(worker) for worker in workers)
+        monkeypatch.setattr(Worker, "pid", property(lambda worker: 0))
+        monkeypatch.setattr("common.python.worker.SAY_S", 0.3)
+        began = time.monotonic()
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.stopped()
+        assert 0.3 <= time.monotonic() - began < 0.6
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
 def full(*what: Any) -> int:
     raise OSError(errno.ENOSPC, "no space left on device")
 
