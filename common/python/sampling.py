@@ -1,9 +1,9 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio; on the host's clock once, where that takes long. Device samples follow each other without a gap and are read once
-at the end of the block. Behind a round's first block each variant is timed once by the host's clock too, which waits
-for the device each time.
+ratio; once, on the host's clock where that takes long, on the device's where the host was late for the other. Device
+samples follow each other without a gap and are read once at the end of the block. Behind a round's first block each
+variant is timed once by the host's clock too, which waits for the device each time.
 """
 
 import math
