@@ -73,6 +73,20 @@ def test_selftests_are_merged_and_the_later_one_wins(root: Path) -> None:
     assert page.current(text, root) == text
 
 
+def test_the_first_table_counts_what_each_gpu_keeps(root: Path) -> None:
+    """Nothing that failed, was not kept or was not measured may look as if all were well."""
+    page.publish([written(root / "a", report("aa", "truth", commit="1" * 40))], root)
+    broken_one = report("truth", "drift", "others", hits=150, device="NVIDIA H100 80GB HBM3", commit="2" * 40)
+    broken_one.failed, broken_one.at_work = {"drift": "no heat"}, "others"
+    page.publish([written(root / "b", broken_one)], root)
+    table = (root / page.PAGE).read_text().split("## 1.")[0]
+    assert "| Promises kept | NVIDIA H100 80GB HBM3 | NVIDIA H200 |" in table
+    assert "| 1. A variant against itself | not measured | all 1 (1111111) |" in table
+    assert "| 2. Known truth | **0 of 1** (2222222) | all 1 (1111111) |" in table
+    assert "| 3. Drift | failed (2222222) | not measured |" in table
+    assert "| 4. Against what people use today | cut off (2222222) | not measured |" in table
+
+
 def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the tree on another machine may hold what is none of its sources, and is then called changed."""
     ran = report("aa", commit="1" * 40)
@@ -180,7 +194,7 @@ def test_an_experiment_that_failed_says_so_on_the_page(root: Path) -> None:
 
 def test_an_experiment_that_was_cut_off_says_so_on_the_page(root: Path) -> None:
     page.publish([written(root / "a", report("aa", "truth").model_copy(update={"at_work": "truth"}))], root)
-    aa, truth = (root / page.PAGE).read_text().split("## 3.")[0].split("## 2.")
+    _, aa, truth, *_ = (root / page.PAGE).read_text().split("## ")
     assert "9 s. It was cut off: this is what it had found by then." in truth
     assert "cut off" not in aa
 

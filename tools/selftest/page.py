@@ -167,7 +167,27 @@ def parts_of(report: Report) -> list[dict[Name, Part]]:
 def current(text: str, root: Path) -> str:
     """The page with its sections made from what is stored. Raises ValueError without its markers."""
     stored = {path.parent.name: read_model(path, Evidence) for path in sorted((root / RESULTS).glob(f"*/{REPORT}"))}
-    return replace_between_markers(text, "\n\n".join(_section(name, stored) for name in NAMES))
+    parts = [_overview(stored)] if stored else []
+    return replace_between_markers(text, "\n\n".join([*parts, *(_section(name, stored) for name in NAMES)]))
+
+
+def _overview(stored: Mapping[str, Evidence]) -> str:
+    """How many promises of each experiment each GPU keeps, and as of which commit."""
+    rows = [["Promises kept", *(escaped(evidence.gpu) for evidence in stored.values())], ["---"] * (len(stored) + 1)]
+    for name in NAMES:
+        rows.append([TITLES[name], *(_kept(evidence.parts.get(name)) for evidence in stored.values())])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _kept(part: Part | None) -> str:
+    if part is None:
+        return "not measured"
+    of, kept = len(part.promises), sum(promise.standing == "kept" for promise in part.promises)
+    if part.failed or part.cut_off:
+        told = "failed" if part.failed else "cut off"
+    else:
+        told = f"all {of}" if kept == of else f"**{kept} of {of}**"
+    return f"{told} ({part.commit[:7] if part.commit else 'commit unknown'})"
 
 
 def _section(name: Name, stored: Mapping[str, Evidence]) -> str:
