@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -128,6 +129,8 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--size", "huge"], "bench, cpu or test"),
         (["--bogus"], "`benchmark_cli.py run --help`"),
         (["--resume", "nowhere"], "name the folder of an earlier run"),
+        (["--resume", ""], "names no folder"),
+        (["--artifacts-dir", ""], "names no folder"),
     ],
 )
 def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -> None:
@@ -146,11 +149,56 @@ def test_an_artifacts_folder_that_cannot_be_written(small: Tree, tmp_path: Path)
     assert_usage(done, str(tmp_path / "taken"), "Not a directory")
 
 
+@pytest.mark.parametrize("command", ["build", "peak", "selftest"])
+def test_no_command_takes_an_empty_name_for_the_folder_that_the_user_is_in(command: str, tmp_path: Path) -> None:
+    assert_usage(cli(command, "--artifacts-dir", "", cwd=tmp_path), "names no folder")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"pair": "ch01:doubles", "folder": "ch01_doubles"}\n')
     assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), str(tmp_path))
     (tmp_path / "journal.jsonl").write_text("not JSON\n")
     assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), "resume")
+    assert_usage(run(small, "--resume", tmp_path), "resume", str(tmp_path))
+
+
+def test_a_run_that_is_resumed_has_its_own_targets_where_none_is_named(small: Tree, tmp_path: Path) -> None:
+    options = ("--root", small.root, "--artifacts-dir", tmp_path, *QUICK)
+    assert cli("run", "ch01:doubles", "ch02:transpose", *options).returncode in (0, 1)  # 1: on a busy machine
+    [folder] = tmp_path.glob("*Z")
+    first, *_ = (folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_text(first)
+    (folder / "summary.json").unlink()
+    assert cli("run", "--resume", folder, *options).returncode in (0, 1)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [pair["name"] for pair in summary["pairs"]] == ["doubles", "transpose"]
+    (folder / "manifest.json").write_text("{")
+    assert_usage(cli("run", "--resume", folder, *options), "cannot read the run to resume", "manifest.json is damaged")
+
+
+@pytest.mark.parametrize("words", [["list"], ["--help"], ["show", "ch01:doubles"], ["run", "ch01:doubles", *QUICK]])
+def test_output_that_cannot_be_written_is_one_line(small: Tree, words: list[str], tmp_path: Path) -> None:
+    places = [] if words == ["--help"] else ["--root", str(small.root)]
+    places += ["--artifacts-dir", str(tmp_path)] if words[0] == "run" else []
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*CLI, *words, *places], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "output cannot be written: No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_like_one_to_nowhere(small: Tree, closed: str, tmp_path: Path) -> None:
+    words = ["run", "ch01:doubles", "--root", str(small.root), "--artifacts-dir", str(tmp_path), *QUICK]
+    for command in (["list", "--root", str(small.root)], words):
+        line = shlex.join([*CLI, *command])
+        done = subprocess.run(["sh", "-c", f"{line} {closed}"], capture_output=True, text=True, check=False)
+        assert done.returncode in ((0,) if command[0] == "list" else (0, 1)), done.stderr
+        assert "Traceback" not in done.stderr
+        assert (done.stdout == "") == (closed != "2>&-")
+    [summary] = tmp_path.glob("*Z/summary.json")
+    assert json.loads(summary.read_text())["complete"]
 
 
 def test_a_quick_look_samples_for_a_fifth_of_the_budget(small: Tree, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def build(
     words: o.Words = None,
     targets: o.Targets = None,
     arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and four more, to sm_121a.")] = None,
-    artifacts_dir: Annotated[Path, typer.Option(help="build.json goes to a new folder in here.")] = Path("artifacts"),
+    artifacts_dir: o.BuiltOption = Path("artifacts"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -216,7 +216,7 @@ def build(
 
 @app.command()
 def peak(
-    artifacts_dir: Annotated[Path, typer.Option(help="They go to peaks/<UUID>.json in here.")] = Path("artifacts"),
+    artifacts_dir: o.PeaksOption = Path("artifacts"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
     publish: o.PublishedPeaks = None,
     wait: o.WaitOption = True,
@@ -283,9 +283,11 @@ def selftest(
 
 def main(words: list[str] | None = None) -> None:
     """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
+    from tools.cli.measuring import written
+
     step_over_colon()
     try:
-        code = app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli")
+        code = written(lambda: app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli"))
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "benchmark_cli"
         code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code

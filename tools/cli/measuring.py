@@ -1,9 +1,13 @@
 """What `run` and `report` do: a suite before the user's eyes, then its report. Imports are inside: --help is quick."""
 
+import errno
 import math
 import os
+import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from common.python.runner import Suite
 
 DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
+LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what was written has no place to go to
 
 
 def usage(message: str) -> typer.Exit:
@@ -36,6 +41,37 @@ def unusable(error: OSError, place: Path) -> typer.Exit:
 def told(line: str) -> None:
     """Say it beside the results. Unbuffered, since a signal handler says things too, in the middle of anything."""
     os.write(2, f"benchmark_cli: {line}\n".encode())
+
+
+def written(command: Callable[[], int]) -> int:
+    """The exit code of a command, whose output has been written; else one line says that it is lost.
+
+    Raises what is another error.
+    """
+    _open_streams()
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except OSError as error:
+        if error.filename is not None or error.errno not in LOST:
+            raise
+        told(f"the output cannot be written: {error.strerror}")
+        _hush()
+        return FAILED
+
+
+def _open_streams() -> None:
+    """Where a standard stream is closed (`>&-`), the next file that is opened would get its number, and its text."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
+def _hush() -> None:
+    """Nothing more goes to the output: what its buffer still holds could not be written at the end either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim":
@@ -70,10 +106,11 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
 
     if options.size not in (None, "bench", "cpu", "test"):
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
-    if not options.targets:
-        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+    options = replace(options, targets=options.targets or _earlier(options.resume))
+    if not options.targets:
+        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     make_room(junit)
     try:
         check(options.lock_clocks)
@@ -90,6 +127,17 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
                 return _run(suite, display, junit, interrupts)
         except KeyboardInterrupt:  # before the suite, where peaks are measured, or the second one
             return INTERRUPTED
+
+
+def _earlier(folder: Path | None) -> list[str]:
+    """The targets of the run that is resumed, if one is. Raises the exit for one that cannot be read."""
+    from common.python.artifacts import read_model
+    from common.python.results import Manifest
+
+    try:
+        return read_model(folder / "manifest.json", Manifest).targets if folder else []
+    except ValueError as error:
+        raise _unreadable(error) from error
 
 
 def make_room(file: Path | None) -> None:
@@ -125,13 +173,17 @@ def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | 
     except OSError as error:
         raise unusable(error, options.artifacts_dir) from error
     except ValueError as error:
-        raise usage(f"cannot read the run to resume: {str(error).splitlines()[0]}") from error
+        raise _unreadable(error) from error
     except SuiteTimeUp as error:
         typer.echo(f"benchmark_cli: {error}", err=True)
         return FAILED
     except (RuntimeError, Busy) as error:
         typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
         return NOTHING
+
+
+def _unreadable(error: ValueError) -> typer.Exit:
+    return usage(f"cannot read the run to resume: {str(error).splitlines()[0]}")
 
 
 def _age_s() -> float:
@@ -160,7 +212,9 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
     except OSError as error:
         done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
         kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
-        told(f"stopped, since {error.filename or suite.folder} cannot be written: {error.strerror or error}; {kept}")
+        lost = error.filename or f"{suite.folder} or the output"
+        told(f"stopped, since {lost} cannot be written: {error.strerror or error}; {kept}")
+        _hush()
         return FAILED
     except (ValueError, ArithmeticError) as error:
         raise usage(str(error)) from error

@@ -25,6 +25,13 @@ def number(value: float | None) -> float | None:
     return value
 
 
+def folder(value: str) -> Path:
+    """One that is named, since `''` would be the one that the user is in. Raises typer.BadParameter."""
+    if not value:
+        raise typer.BadParameter("'' names no folder")
+    return Path(value)
+
+
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
 Words = Annotated[
     list[str] | None,
@@ -35,7 +42,9 @@ Targets = Annotated[
     typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
-ArtifactsOption = Annotated[Path, typer.Option(help="Results go to a new folder in here.")]
+ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
+BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
+PeaksOption = Annotated[Path, typer.Option(parser=folder, help="They go to peaks/<UUID>.json in here.")]
 PublishedPeaks = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
 ]
@@ -76,7 +85,10 @@ ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process,
 ProfileOption = Annotated[
     bool, typer.Option(help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys.")
 ]
-ResumeOption = Annotated[Path | None, typer.Option(help="Go on with the run in this folder of results.")]
+ResumeOption = Annotated[
+    Path | None,
+    typer.Option(parser=folder, help="Go on with the run in this folder, with its targets if none is named."),
+]
 FailFastOption = Annotated[bool, typer.Option(help="Begin no further pair once one failed or is invalid.")]
 JobsOption = Annotated[
     int | None,
