@@ -43,7 +43,7 @@ QUESTIONS: dict[Name, str] = {
     "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, and all of the "
     "pairs whose cost is measured below.",
     "cost": "Seconds a pair, by phase.",
-    "repeat": "The same pairs several times over, in quick runs; peers take part in the first one only.",
+    "repeat": "The same pairs several times over, in quick runs; peers take part only in those of the fifth and sixth.",
 }
 
 
