@@ -177,8 +177,12 @@ def test_a_run_that_is_resumed_has_its_own_targets_where_none_is_named(small: Tr
     assert_usage(cli("run", "--resume", folder, *options), "cannot read the run to resume", "manifest.json is damaged")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["list"], ["--help"], ["show", "ch01:doubles"], ["run", "ch01:doubles", *QUICK]])
-def test_output_that_cannot_be_written_is_one_line(small: Tree, words: list[str], tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_one_line(
+    small: Tree, words: list[str], unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     places = [] if words == ["--help"] else ["--root", str(small.root)]
     places += ["--artifacts-dir", str(tmp_path)] if words[0] == "run" else []
     with open("/dev/full", "w") as full:
@@ -186,6 +190,13 @@ def test_output_that_cannot_be_written_is_one_line(small: Tree, words: list[str]
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert "output cannot be written: No space left on device" in done.stderr
+
+
+def test_what_was_printed_before_a_folder_had_no_room_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    code = "from tools.cli.measuring import _hush; print('kept'); _hush(); print('not kept')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "kept\n", "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

@@ -76,8 +76,9 @@ def test_selftests_are_merged_and_the_later_one_wins(root: Path) -> None:
 def test_the_first_table_counts_what_each_gpu_keeps(root: Path) -> None:
     """Nothing that failed, was not kept or was not measured may look as if all were well."""
     page.publish([written(root / "a", report("aa", "truth", commit="1" * 40))], root)
-    broken_one = report("truth", "drift", "others", hits=150, device="NVIDIA H100 80GB HBM3", commit="2" * 40)
+    broken_one = report("truth", "drift", "others", "cheats", hits=150, device="NVIDIA H100 80GB HBM3", commit="2" * 40)
     broken_one.failed, broken_one.at_work = {"drift": "no heat"}, "others"
+    broken_one.promises = [promise for promise in broken_one.promises if promise.experiment != "cheats"]
     page.publish([written(root / "b", broken_one)], root)
     table = (root / page.PAGE).read_text().split("## 1.")[0]
     assert "| Promises kept | NVIDIA H100 80GB HBM3 | NVIDIA H200 |" in table
@@ -85,6 +86,7 @@ def test_the_first_table_counts_what_each_gpu_keeps(root: Path) -> None:
     assert "| 2. Known truth | **0 of 1** (2222222) | all 1 (1111111) |" in table
     assert "| 3. Drift | failed (2222222) | not measured |" in table
     assert "| 4. Against what people use today | cut off (2222222) | not measured |" in table
+    assert "| 5. Cheats | **0 of 0** (2222222) | not measured |" in table
 
 
 def test_a_selftest_is_of_the_commit_whose_sources_it_ran(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

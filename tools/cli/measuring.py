@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from common.python.runner import Suite
 
 DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
-LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what was written has no place to go to
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
 
 def usage(message: str) -> typer.Exit:
@@ -54,7 +54,7 @@ def written(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except OSError as error:
-        if error.filename is not None or error.errno not in LOST:
+        if error.filename is not None or error.errno not in NO_ROOM:
             raise
         told(f"the output cannot be written: {error.strerror}")
         _hush()
@@ -70,7 +70,9 @@ def _open_streams() -> None:
 
 
 def _hush() -> None:
-    """Nothing more goes to the output: what its buffer still holds could not be written at the end either."""
+    """Nothing more goes to the output: what cannot be written now of its buffer could not be at the end either."""
+    with suppress(OSError):
+        sys.stdout.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -186,7 +186,7 @@ def _kept(part: Part | None) -> str:
     if part.failed or part.cut_off:
         told = "failed" if part.failed else "cut off"
     else:
-        told = f"all {of}" if kept == of else f"**{kept} of {of}**"
+        told = f"all {of}" if 0 < of == kept else f"**{kept} of {of}**"
     return f"{told} ({part.commit[:7] if part.commit else 'commit unknown'})"
 
 
