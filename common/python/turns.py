@@ -1,5 +1,6 @@
 """Which pairs of a suite are at work side by side, and whose turn is next."""
 
+import heapq
 import math
 from collections.abc import Sequence
 
@@ -30,9 +31,9 @@ class Turns:
         """The longest are first: at the end of a suite one would have nobody beside it.
 
         So would one that takes a third of the memory or more, for which there may be no room before: it begins before
-        all others. Behind such are those that have not been run here, as long as they may be: first what is large, then
-        what the host's clock times, then what compiles or has own interpreters. Whoever is to be by itself begins when
-        nobody else is left.
+        all others, unless two such leave no room for a longer one, so that the suite would last longer. Behind such are
+        those that have not been run here, as long as they may be: first what is large, then what the host's clock
+        times, then what compiles or has own interpreters. Whoever is to be by itself begins when nobody else is left.
         """
         shared = all(monitor.shared() for gpu in machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         one = options.cold_start or options.profile or options.launch != ONE_HOST or not shared
@@ -41,10 +42,11 @@ class Turns:
         self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
         self.runs, self._size = LastRuns(options.artifacts_dir), chosen_size(options.size, bool(machine.gpus))
         self._known, self.waiting = self.runs.known(), list(pairs)
-        if self.room > 1:
-            self.waiting.sort(key=lambda pair: (not self._large(pair), -self._took_s(pair), *_rank(pair)))
         self.at_work: list[Pair] = []
         self._crowded: set[str] = set()
+        if self.room > 1:
+            longest = sorted(pairs, key=lambda pair: (-self._took_s(pair), *_rank(pair)))
+            self.waiting = min(sorted(longest, key=lambda pair: not self._large(pair)), longest, key=self._lasts_s)
 
     def next(self) -> Pair | None:
         """Have the next one begin; None where there is no room for it beside those at work."""
@@ -83,6 +85,23 @@ class Turns:
     def _took_s(self, pair: Pair) -> float:
         last = self._known.get(self._key(pair))
         return last.seconds if last else math.inf
+
+    def _lasts_s(self, order: Sequence[Pair]) -> float:
+        """How long those that share would take in this order, if each took and held what it did when last run."""
+        waiting = [pair for pair in order if not self._by_itself(pair)]
+        at_work, now_s, left_gib = list[tuple[float, float]](), 0.0, self.memory_gib  # until when, and how many GiB
+        while waiting:
+            room = len(at_work) < self.room
+            pair = next((one for one in waiting if room and self._needs_gib(one) <= left_gib), None)
+            if pair is None and at_work:
+                now_s, gib = heapq.heappop(at_work)
+                left_gib += gib
+            else:
+                pair = pair or waiting[0]
+                waiting.remove(pair)
+                heapq.heappush(at_work, (now_s + self._took_s(pair), self._needs_gib(pair)))
+                left_gib -= self._needs_gib(pair)
+        return max((until_s for until_s, _ in at_work), default=now_s)
 
     def _key(self, pair: Pair) -> str:
         return f"{pair.key} at {self._size}"

@@ -96,6 +96,19 @@ def test_what_takes_a_third_of_the_memory_begins_before_others_have_it(
     assert order([pairs[name] for name in "abf"], artifacts_dir=tmp_path)[0] == first
 
 
+@pytest.mark.parametrize(("seconds", "first"), [(22.0, "fcdba"), (10.0, "cgdba")])
+def test_two_that_are_large_do_not_begin_together_where_a_longer_one_would_have_to_wait(
+    seconds: float, first: str, pairs: dict[str, Pair], tmp_path: Path
+) -> None:
+    """On 80 GiB one of 43 and one of 33 left no room for one of 10, which took 22 s and began when the first ended."""
+    noted = LastRuns(tmp_path)
+    held = {"f": (seconds, 20.0), "c": (15.0, 75.0), "g": (12.0, 58.0), "d": (9.0, 1.0), "b": (8.0, 1.0)}
+    for name, run in {**held, "a": (7.0, 1.0)}.items():
+        noted.note(f"ch01:{name} at bench", LastRun(*run))
+    noted.keep()
+    assert order([pairs[name] for name in "abcdfg"], end=False, artifacts_dir=tmp_path) == list(first)
+
+
 def test_what_has_been_run_takes_the_memory_that_it_held(pairs: dict[str, Pair], tmp_path: Path) -> None:
     """g and f say that they need 100 and 60 GiB."""
     noted = LastRuns(tmp_path)
