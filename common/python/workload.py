@@ -27,7 +27,7 @@ class Metered:
     """A step that has more to tell than its time: latencies of the requests in it, what rounding cost, pages in use.
 
     `metrics` gives finite numbers by name and unit ("first token p50 ms"), of the step that was called last. It is
-    asked once, after an untimed call; what it needs must not make the timed ones slower.
+    asked once, after an untimed call, while no other pair is at work; what it needs must not make timed ones slower.
     """
 
     step: Step

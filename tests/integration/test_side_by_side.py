@@ -403,6 +403,43 @@ def test_so_do_the_other_workers_of_its_own_pair(watched: Watched) -> None:
     assert watched.siblings == [True] * 2 * (rounds + 2), "in each round two, and at two profiled steps"
 
 
+TELLS = """
+    import pathlib, time
+    from common.python.workload import Metered
+
+    note, told = pathlib.Path({note!r}), pathlib.Path({told!r})
+
+    def prepare(a):
+        until = time.monotonic() + 60
+        while not note.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+
+        def metrics():
+            before = note.read_text()
+            time.sleep(0.3)
+            moved = note.read_text() != before
+            told.touch()
+            return {{"others moved": float(moved)}}
+
+        return Metered(lambda: a * 2, metrics)
+"""
+
+
+@pytest.mark.parametrize("fields", ["", "isolated=True,"], ids=["forked", "with interpreters of their own"])
+def test_what_a_step_has_to_tell_is_asked_while_others_stand_still(
+    watched: Watched, tmp_path: Path, fields: str
+) -> None:
+    """Beside others on an H100 a variant said 626 ms of what took 14, and another 2,083 tokens/s for 8,914."""
+    note, told = str(tmp_path / "note"), str(tmp_path / "told")
+    watched.tree.pair("ch01:a", fields=fields, optimized=TELLS.format(note=note, told=told))
+    watched.tree.pair("ch01:b", optimized=COUNTS.format(note=note, moved=told))
+    done = watched.run("ch1", jobs=2)
+    assert [pair.status for pair in done.pairs] == ["measured"] * 2
+    [row] = [row for row in done.pairs[0].variants if row.name == "optimized_a"]
+    assert row.why is not None
+    assert row.why.metrics["others moved"] == 0.0
+
+
 COUNTS = """
     import pathlib, time
 
