@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from multiprocessing.util import Finalize
 
@@ -11,6 +12,9 @@ from common.python.machine import machine
 
 MOST = 4
 LAST = -200  # multiprocessing removes its own folder in here at -100
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # where a script starts tests with `&`; what they start heeds it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # or the threads of several processes would wait for each other in loops
