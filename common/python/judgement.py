@@ -7,6 +7,7 @@ from typing import Any
 
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
+from common.python.remembered import remembered
 from common.python.results import Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
 from common.python.roster import CONTROL
 from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
@@ -216,10 +217,12 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
 
 
 def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> str | None:
-    """Why these times cannot be those of the work: a rate beyond physics, or work that escaped the clock."""
+    """Why these times cannot be those of the work: a rate beyond physics, work that escaped the clock or was spared."""
     main = _main(row, result)
     if main is None:
         return None
+    if reason := remembered(result.blocks, row.name, result.clock or "device"):
+        return reason
     if result.cost and (reason := impossible(result.cost, main.median, peaks)):
         return reason
     if result.clock != "device" or row.device is None:

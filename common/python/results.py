@@ -80,6 +80,7 @@ class Sample(Model):
     device_us: float | None
     wall_us: float | None
     host_us: float = Field(description="until the call returned, the device perhaps still at work")
+    fresh: bool = Field(default=False, description="proven, and on inputs that no call had seen before")
 
 
 class Block(Model):

@@ -29,6 +29,7 @@ SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
 LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock, in later rounds
 MOST_STEPS = 64
+Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
 MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
@@ -193,7 +194,7 @@ class Sampler:
 
         On the host's clock, where the samples of the first half take `enough_s` seconds, that is all.
         """
-        taken: list[tuple[str, Pending | Reading]] = []
+        taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         proof_s, meanwhile, self.retaken = 0.0, None, 0
         trial: Trial | None = None
@@ -206,7 +207,7 @@ class Sampler:
             at(name, "timing")
             timed = self._device if self.on_device() else self._wall
             if index not in probes:
-                taken.append((name, timed(prep, name, count)))
+                taken.append((name, timed(prep, name, count), False))
                 continue
             self.clock.settle()
 
@@ -218,7 +219,7 @@ class Sampler:
                     outputs.append(step())
                     return outputs[0]
 
-                taken.append((name, timed(prep, name, count, spied)))
+                taken.append((name, timed(prep, name, count, spied), True))
                 return outputs[0]
 
             started = time.perf_counter()
@@ -230,11 +231,11 @@ class Sampler:
         blame(meanwhile, proofs)
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
-        readings = [(name, item.read() if isinstance(item, Pending) else item) for name, item in kept]
-        late = sum(isinstance(item, Pending) and item.late for _, item in kept)
+        readings = [(name, item.read() if isinstance(item, Pending) else item, fresh) for name, item, fresh in kept]
+        late = sum(isinstance(item, Pending) and item.late for _, item, _ in kept)
         alone, self.walled = dict.fromkeys(order) if self.on_device() and not self.walled else [], True
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
-        samples = [_sample(name, reading, count) for name, reading in readings]
+        samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         return BlockTaken(samples, walls, late, self.retaken, proofs, proof_s)
 
     def floor_us(self) -> float:
@@ -249,14 +250,14 @@ class Sampler:
         return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
 
 
-def _in_time(taken: list[tuple[str, Pending | Reading]]) -> list[tuple[str, Pending | Reading]]:
+def _in_time(taken: list[Taken]) -> list[Taken]:
     """Without the device samples for which the host was late, where the variant has another for which it was not."""
-    good = {name for name, item in taken if isinstance(item, Pending) and not item.late}
-    return [(name, item) for name, item in taken if not (isinstance(item, Pending) and item.late and name in good)]
+    good = {name for name, item, _ in taken if isinstance(item, Pending) and not item.late}
+    return [one for one in taken if not (isinstance(one[1], Pending) and one[1].late and one[0] in good)]
 
 
-def _walls_us(taken: list[tuple[str, Pending | Reading]]) -> float:
-    return sum(item.wall_us or 0.0 for _, item in taken if isinstance(item, Reading))
+def _walls_us(taken: list[Taken]) -> float:
+    return sum(item.wall_us or 0.0 for _, item, _ in taken if isinstance(item, Reading))
 
 
 def settled(earlier: list[float], later: list[float]) -> bool:
@@ -266,9 +267,10 @@ def settled(earlier: list[float], later: list[float]) -> bool:
     return agree or FALLING < trend([*earlier, *later]) < RISING
 
 
-def _sample(name: str, reading: Reading, count: int) -> Sample:
+def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:
     return Sample(
         variant=name,
+        fresh=fresh,
         device_us=None if reading.device_us is None else reading.device_us / count,
         wall_us=None if reading.wall_us is None else reading.wall_us / count,
         host_us=reading.host_us / count,

@@ -24,7 +24,7 @@ FIRST_WARM = 0.15  # budgets of warming up before the first round; before the ot
 ENOUGH_S = 0.25  # of proving at the size that is timed, after which none is begun: each round will prove it again
 COMPANY = 3.0  # times as long, at most, beside others: of twelve pairs, six at a time on an H200, proofs took 2.3
 NOT_ALONE = "another process had work on the GPU while this pair was timed"
-PROBES = 2  # blocks in which a sample of each variant is proven while it is timed
+PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
 
 @dataclass
@@ -134,7 +134,7 @@ class Session:
             return
         plan = self.plan
         rounds = len(plan) if plan else schedule.FEWEST_ROUNDS
-        self.probes = [(self.rng.randrange(rounds), self.rng.random()) for _ in range(PROBES)]
+        self.probes = [(r % rounds, self.rng.random()) for r in self.rng.sample(range(max(rounds, PROBES)), PROBES)]
         self.dtypes, index, closing = [], 0, 0
         while index < (len(plan) if plan else schedule.MOST_ROUNDS):
             everybody = plan is not None or closing > 0 or not self.slow

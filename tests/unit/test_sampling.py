@@ -572,6 +572,7 @@ def test_probed_samples_are_proven_and_stay_in_their_place(headline: Any, tmp_pa
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     samples, _, _, proofs = block(clock, prep, "abba", count=3, probes=(1, 3), headline=headline)
     assert [(sample.variant, sample.device_us) for sample in samples] == list(zip("abba", (10.0, 20.0, 20.0, 10.0)))
+    assert [sample.fresh for sample in samples] == [False, True, False, True]
     assert clock.script.seen[:4] == [(name, 3) for name in "abba"]
     assert {name: [(p.when, p.size, p.reason) for p in found] for name, found in proofs.items()} == {
         "b": [("while timing", "bench", None)],

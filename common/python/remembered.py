@@ -1,0 +1,27 @@
+"""Whether a variant took far longer on inputs that it had not seen: then it remembers answers, which is no work.
+
+All other samples of a round are on the inputs that its preparation drew, and whoever keeps answers by the content of
+the inputs gives right ones to every proof. A few samples are proven as they are timed, on inputs that are new.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from common.python.results import Block, ClockName
+
+# Times as long as the others' median, at least, and how many must be. Honest variants of 240 suite and 200 A/A sessions
+# on two H100s (a9ce348, cfc0895) reached 1.15 by the device in 840 cases. By their hosts, which others use, one sample
+# reached 6.4 in 540 cases, and the shorter of two 1.9 in 120.
+LONGER: dict[ClockName, tuple[float, int]] = {"device": (1.5, 1), "end_to_end": (5.0, 2)}
+
+
+def remembered(blocks: Sequence[Block], variant: str, clock: ClockName) -> str | None:
+    """The reason why its times do not count, if it did; by the shortest of such samples."""
+    samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == variant]
+    timed = [(s.fresh, us) for s in samples if (us := s.device_us if clock == "device" else s.wall_us)]
+    new, seen = ([us for fresh, us in timed if fresh == asked] for asked in (True, False))
+    longer, fewest = LONGER[clock]
+    if len(new) < fewest or not seen or min(new) < longer * median(seen):
+        return None
+    times = min(new) / median(seen)
+    return f"it takes {times:.1f} times as long on inputs that it has not seen: it remembers answers"

@@ -1,0 +1,40 @@
+"""Times that are far longer on inputs that are new are those of a variant that remembers answers."""
+
+import pytest
+
+from common.python.remembered import remembered
+from common.python.results import Block, ClockName, Sample
+
+
+def block(*samples: tuple[float, bool], discarded: str | None = None) -> Block:
+    taken = [Sample(variant="a", device_us=us, wall_us=2 * us, host_us=1.0, fresh=fresh) for us, fresh in samples]
+    other = Sample(variant="b", device_us=100.0, wall_us=200.0, host_us=1.0, fresh=True)
+    return Block(round=0, steps=1, samples=[*taken, other], walls=[], discarded=discarded)
+
+
+@pytest.mark.parametrize(
+    ("clock", "new", "told"),
+    [
+        ("device", [1.4], False),
+        ("device", [1.6], True),
+        ("device", [9.0, 1.4], False),
+        ("device", [9.0, 1.6], True),
+        ("device", [], False),
+        ("end_to_end", [9.0], False),
+        ("end_to_end", [9.0, 4.9], False),
+        ("end_to_end", [9.0, 5.1], True),
+    ],
+)
+def test_far_longer_on_new_inputs(clock: ClockName, new: list[float], told: bool) -> None:
+    """By the shortest of such samples, of which the host's clock, which others disturb, needs two."""
+    blocks = [block(*[(us, True) for us in new], (1.0, False), (0.9, False), (1.1, False))]
+    found = remembered(blocks, "a", clock)
+    assert (found is not None) == told
+    if told:
+        assert found == f"it takes {min(new):.1f} times as long on inputs that it has not seen: it remembers answers"
+
+
+def test_samples_of_discarded_blocks_and_of_others_tell_nothing() -> None:
+    blocks = [block((9.0, True), (9.0, True), discarded="the host was slow"), block((1.0, False))]
+    assert remembered(blocks, "a", "device") is None
+    assert remembered(blocks, "b", "device") is None, "it has no other samples"
