@@ -18,6 +18,7 @@ HINTS = (
     ("exited with code", "a step returns: it must not end its process"),
     ("ModuleNotFoundError", "declare what is not always there: requires = needs(modules=[...])"),
     ("Too many open files", "close in a step what it opens"),
+    ("on inputs that it has not seen", "only what depends on Workload.frozen may be worked out once and kept"),
     ("NaN or infinity", "outputs are filled with NaN before each proof: one that is not written keeps it"),
 )
 

@@ -19,6 +19,7 @@ from common.python.hints import HINTS, hint
         ("the worker exited with code 0 during prepare", "must not end"),
         ("ModuleNotFoundError at x.py:3: No module named 'y'", "needs(modules"),
         ("OSError at x.py:3: [Errno 24] Too many open files: 'y'", "close"),
+        ("it takes 6.0 times as long on inputs that it has not seen: it remembers answers", "Workload.frozen"),
         ("NaN or infinity where the reference is finite", "is not written"),
     ],
 )
