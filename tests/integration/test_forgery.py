@@ -159,8 +159,8 @@ SLOW_CLOCK = """
     import common.python.sampling as sampling
     told = sampling._sample
 
-    def slower(name, reading, count):
-        sample = told(name, reading, count)
+    def slower(name, *how):
+        sample = told(name, *how)
         return sample.model_copy(update={"wall_us": sample.wall_us + 1e6 * ("baseline" in name)})
 
     sampling._sample = slower
