@@ -109,6 +109,29 @@ def test_two_that_are_large_do_not_begin_together_where_a_longer_one_would_have_
     assert order([pairs[name] for name in "abcdfg"], end=False, artifacts_dir=tmp_path) == list(first)
 
 
+@pytest.mark.parametrize(
+    ("names", "jobs", "seconds"),
+    [
+        ("abd", 2, 7.0),  # d begins when b has ended, at 3
+        ("abd", 3, 4.0),
+        ("afcg", 8, 20.0),  # f, c and g one after the other, 5, 2 and 3, beside a
+        ("fgc", 8, 10.0),
+        ("be", 8, 3.0),  # e is by itself, whatever the order
+        ("e", 8, 0.0),
+    ],
+)
+def test_an_order_lasts_as_long_as_what_there_is_room_for_side_by_side(
+    names: str, jobs: int, seconds: float, pairs: dict[str, Pair], tmp_path: Path
+) -> None:
+    runs = {"a": (20.0 if "f" in names else 4.0, 1.0), "b": (3.0, 1.0), "d": (4.0, 1.0), "e": (50.0, 1.0)}
+    noted = LastRuns(tmp_path)
+    for name, run in {**runs, "f": (5.0, 100.0), "c": (2.0, 100.0), "g": (3.0, 100.0)}.items():
+        noted.note(f"ch01:{name} at bench", LastRun(*run))
+    noted.keep()
+    found = Turns(list(pairs.values()), Options([], tmp_path, tmp_path, jobs=jobs), machine())
+    assert found._lasts_s([pairs[name] for name in names]) == seconds
+
+
 def test_what_has_been_run_takes_the_memory_that_it_held(pairs: dict[str, Pair], tmp_path: Path) -> None:
     """g and f say that they need 100 and 60 GiB."""
     noted = LastRuns(tmp_path)
