@@ -1,5 +1,6 @@
 """Which pairs of a suite are at work side by side, and whose turn is next."""
 
+import copy
 import heapq
 import math
 from collections.abc import Sequence
@@ -88,20 +89,15 @@ class Turns:
 
     def _lasts_s(self, order: Sequence[Pair]) -> float:
         """How long those that share would take in this order, if each took and held what it did when last run."""
-        waiting = [pair for pair in order if not self._by_itself(pair)]
-        at_work, now_s, left_gib = list[tuple[float, float]](), 0.0, self.memory_gib  # until when, and how many GiB
-        while waiting:
-            room = len(at_work) < self.room
-            pair = next((one for one in waiting if room and self._needs_gib(one) <= left_gib), None)
-            if pair is None and at_work:
-                now_s, gib = heapq.heappop(at_work)
-                left_gib += gib
-            else:
-                pair = pair or waiting[0]
-                waiting.remove(pair)
-                heapq.heappush(at_work, (now_s + self._took_s(pair), self._needs_gib(pair)))
-                left_gib -= self._needs_gib(pair)
-        return max((until_s for until_s, _ in at_work), default=now_s)
+        trial = copy.copy(self)
+        trial.waiting, trial.at_work = [pair for pair in order if not self._by_itself(pair)], []
+        ends, now_s = list[tuple[float, int, Pair]](), 0.0
+        while trial.waiting or ends:
+            while pair := trial.next():
+                heapq.heappush(ends, (now_s + self._took_s(pair), len(trial.waiting), pair))
+            now_s, _, pair = heapq.heappop(ends)
+            trial.at_work.remove(pair)
+        return now_s
 
     def _key(self, pair: Pair) -> str:
         return f"{pair.key} at {self._size}"

@@ -429,7 +429,7 @@ TELLS = """
 def test_what_a_step_has_to_tell_is_asked_while_others_stand_still(
     watched: Watched, tmp_path: Path, fields: str
 ) -> None:
-    """Beside others on an H100 a variant said 626 ms of what took 14, and another 2,083 tokens/s for 8,914."""
+    """Beside others on an H100 a peer told 626 ms of what took 14, and a variant 2,083 tokens/s for 8,914."""
     note, told = str(tmp_path / "note"), str(tmp_path / "told")
     watched.tree.pair("ch01:a", fields=fields, optimized=TELLS.format(note=note, told=told))
     watched.tree.pair("ch01:b", optimized=COUNTS.format(note=note, moved=told))

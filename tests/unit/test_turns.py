@@ -129,7 +129,9 @@ def test_an_order_lasts_as_long_as_what_there_is_room_for_side_by_side(
         noted.note(f"ch01:{name} at bench", LastRun(*run))
     noted.keep()
     found = Turns(list(pairs.values()), Options([], tmp_path, tmp_path, jobs=jobs), machine())
+    before = list(found.waiting)
     assert found._lasts_s([pairs[name] for name in names]) == seconds
+    assert found.waiting == before, "it has only been asked"
 
 
 def test_what_has_been_run_takes_the_memory_that_it_held(pairs: dict[str, Pair], tmp_path: Path) -> None:
