@@ -99,7 +99,7 @@ def start_workers(clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callabl
 
     def metrics() -> dict[str, float]:
         # All lone ones first: for a while after its work, a worker's threads still spin.
-        alone, together = median_ms(one_alone), median_ms(step)
+        alone, together = median_ms(one_alone, times=3), median_ms(step, times=3)
         return {"one worker alone ms": alone, "of its rate, among eight %": 100 * alone / together}
 
     return Metered(step, metrics)

@@ -90,7 +90,7 @@ def plain_step(
     weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape
 ) -> tuple[Tensor, ...]:
     """The loss, then weights and moments after AdamW's update number `count`, through the network of `references`, one
-    sequence at a time, since its attention keeps every score. What is given is overwritten."""
+    sequence at a time, since its attention keeps every score. All that is float64 is overwritten."""
     leaves, m, v = (tree_leaves(tree) for tree in (weights, means, squares))
     p = [leaf.requires_grad_() for leaf in leaves]
     total, gradients = torch.zeros_like(p[0][0, 0]), [torch.zeros_like(leaf) for leaf in p]
@@ -101,8 +101,8 @@ def plain_step(
         total = total + loss.detach()
     rate, unbias1, unbias2 = adamw_options(shape)["lr"], 1 - BETA1 ** int(count), 1 - BETA2 ** int(count)
     with torch.no_grad():
-        for of_p, of_m, of_v, g in zip(p, m, v, gradients):
-            of_m.mul_(BETA1).add_(g, alpha=1 - BETA1)
-            of_v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-            of_p.mul_(1 - rate * DECAY).sub_(of_m / unbias1 / ((of_v / unbias2).sqrt() + ADAM_EPSILON), alpha=rate)
+        for i, g in enumerate(gradients):
+            m[i] = m[i].double().mul_(BETA1).add_(g, alpha=1 - BETA1)
+            v[i] = v[i].double().mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
+            p[i].mul_(1 - rate * DECAY).sub_(m[i] / unbias1 / ((v[i] / unbias2).sqrt() + ADAM_EPSILON), alpha=rate)
     return total, *(leaf.detach() for leaf in p), *m, *v

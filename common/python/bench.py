@@ -1,6 +1,5 @@
 """The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
 
-import math
 import random
 import sys
 import warnings
@@ -15,12 +14,13 @@ from common.python.clock import CpuClock, GpuClock, await_others, pace_us, resto
 from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
 from common.python.loading import cost_of, prepare_of, workload_of
 from common.python.memory_history import write_snapshot
-from common.python.preparation import Preparation, Prepared, VariantError, settle
-from common.python.profiling import why
+from common.python.preparation import Preparation, VariantError, free, settle
+from common.python.profiling import metrics_of, why
 from common.python.proof import prove, toothless
 from common.python.quiet_core import QuietCore
 from common.python.ranks import ALONE, Ranks
-from common.python.results import Proof, Why
+from common.python.results import AFTER, Proof, Why
+from common.python.round_proof import RoundProof, pose, worth_it
 from common.python.sampling import Sampler, stay
 from common.python.verification import Rejected
 from common.python.workload import Prepare
@@ -54,6 +54,8 @@ class Bench:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
+        self.asks = False  # whether all samples of a round are proven
+        self.asked: RoundProof | None = None  # what those of this one are asked
         self.refused: list[str] = []
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # first at a size; the control may be first
         self.seeds = random.Random(settings["seed"])
@@ -157,13 +159,16 @@ class Bench:
 
     def teeth(self) -> list[str]:
         """Corruptions of a right answer that the tolerance accepts."""
-        assert self.prep is not None
-        return toothless(self.prep) if self.prep.dtypes else []
+        return toothless(self._prepared) if self._prepared.dtypes else []
 
     def dtypes(self) -> list[str]:
         """What the baseline returned, and so every variant must."""
+        return [str(dtype).removeprefix("torch.") for dtype in self._prepared.dtypes]
+
+    @property
+    def _prepared(self) -> Preparation:
         assert self.prep is not None
-        return [str(dtype).removeprefix("torch.") for dtype in self.prep.dtypes]
+        return self.prep
 
     def _expect(self, dtypes: list[str]) -> None:
         if self.prep is not None and dtypes:
@@ -171,10 +176,11 @@ class Bench:
 
     def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
-        self.prep = None
+        self.prep = self.asked = None
         shape = dict(self.workload.sizes[size])
         place = (self.device, self.scratch, self.seeds, self.ranks)
-        prep = Preparation(self.workload, shape, size, *place, stopped_s=self.stopped_s)
+        prep = Preparation(self.workload, shape, size, *place, stopped_s=self.stopped_s, drawn=self._ask)
+        started = prep.now_s()
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         self.prep = prep
         self._expect(dtypes)
@@ -186,7 +192,20 @@ class Bench:
             "out_of_memory": any(error.out_of_memory for error in failures.values()),
             "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
+            "took_s": prep.now_s() - started,
+            "asked_s": self.asked.took_s if self.asked else 0.0,
         }
+
+    def _ask(self, prep: Preparation) -> None:
+        if self.asks:
+            self.asked = pose(prep)
+            free()  # so that variants prepare in a memory like that of other rounds
+
+    def pose(self, names: list[str]) -> dict[str, Any]:
+        """From this round on prove all samples, if that is worth it; else, and until then, a few are."""
+        self.asks = self.workload.clock == "end_to_end" and worth_it(self._prepared, names)
+        self.asked = pose(self._prepared) if self.asks else None
+        return {}
 
     def fill_caches(self, baseline: str, name: str, module: str, size: str, chooses: bool) -> bool:
         """Compile what the variant compiles at `test` size and at this one, for other processes to find on disk.
@@ -214,8 +233,7 @@ class Bench:
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
         """Warm up until steady, or `passes` times; the number of steps that one sample must hold."""
-        assert self.prep is not None
-        return self.sampler.warm(self.prep, names, limit_s, self.at, passes)
+        return self.sampler.warm(self._prepared, names, limit_s, self.at, passes)
 
     def block(
         self, order: list[str], count: int, probes: list[int], waken: bool, enough_s: float | None = None
@@ -224,13 +242,12 @@ class Bench:
 
         `waken` runs one step untimed first, for a process that has slept while others had their turn.
         """
-        assert self.prep is not None
         if waken:
-            self.prep.variants[order[0]].step()
+            self._prepared.variants[order[0]].step()
             settle(self.device)
         self.sampler.find_core()
         before = pace_us()
-        taken = self.sampler.block(self.prep, order, count, probes, self.at, enough_s)
+        taken = self.sampler.block(self._prepared, order, count, probes, self.at, enough_s, self.asked)
         return {
             "paces": [before, pace_us()],
             "samples": [sample.model_dump() for sample in taken.samples],
@@ -244,48 +261,33 @@ class Bench:
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
     ) -> dict[str, Any]:
-        """Prove the prepared closures, the very ones that are timed, `trials` times or for `enough_s` seconds."""
-        assert self.prep is not None
+        """Prove the prepared closures, the very ones that are timed; after a round its samples may be the proof."""
         self._expect(dtypes)
-        proofs = prove(self.prep, names, when, trials, at=self.at, enough_s=enough_s)
+        if self.asked and when == AFTER:
+            proofs, self.asked = self.asked.finish(names), None
+        else:
+            proofs = prove(self._prepared, names, when, trials, at=self.at, enough_s=enough_s)
         if replaced := restore():
             raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
         return _dump(proofs)
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
-        assert self.prep is not None
-        prepared = [self.prep.variants[name] for name in names]
+        prepared = [self._prepared.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # a trace of its own for whoever asked for it
         found: dict[str, Why] = {}
         for group in groups:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
             with self.alone() if any(one.metrics for one in group) else nullcontext():  # they may be times
-                told = {one.name: self._metrics(one) for one in group}
+                told = {one.name: metrics_of(one, self.device, self.at) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated, self.alone)
             for name, metrics in told.items():
-                found[name].metrics = metrics
+                found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
         return {name: seen.model_dump() for name, seen in found.items()}
-
-    def _metrics(self, one: Prepared) -> dict[str, float]:
-        assert self.prep is not None
-        compiled = self.compiled.get((self.prepares[one.name], self.prep.size_name), {})
-        if one.metrics is None:
-            return compiled
-        self.at(one.name, "metrics")
-        try:
-            one.step()
-            settle(self.device)
-            told = {str(name): float(value) for name, value in one.metrics().items()}
-            if wrong := sorted(name for name, value in told.items() if not math.isfinite(value)):
-                raise Rejected(f"metrics gave what is no finite number for {', '.join(wrong)}")
-        except Exception as error:
-            raise VariantError(one.name, error) from error
-        return compiled | told
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

@@ -90,6 +90,14 @@ class Crew:
             merged = _merge(merged, answer)
         return merged
 
+    def pose(self, names: list[str]) -> None:
+        """Have all samples of each round proven, of this one first, if steps are long and one worker holds them all.
+
+        Where each has its own, the control's could not tell, and would be the only one that nobody looks at.
+        """
+        if len(self._workers) == 1:
+            self.each("pose", names)
+
     def await_device(self) -> bool:
         """Return when the GPU has done what others had enqueued; False if it had not soon."""
         return not self._workers or bool(self.first("await_device"))
@@ -196,6 +204,9 @@ class TurnCrew(Crew):
                 self._call(worker, "prepare", names=[name], **self._prepared)
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
+
+    def pose(self, names: list[str]) -> None:
+        """Each turn ends with a proof of its own."""
 
     def most_gib(self) -> float | None:
         """One of them has had the memory to itself."""

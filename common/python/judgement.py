@@ -103,7 +103,8 @@ def failed(result: PairResult) -> bool:
 
 def lacked_memory(result: PairResult) -> bool:
     """Whether a fault of it may be that others had the memory, of the device or its host."""
-    return failed(result) and any(SHORT.search(row.reason or "") for row in result.variants)
+    told = [result.reason, *(row.reason for row in result.variants)]
+    return failed(result) and any(why and SHORT.search(why) for why in told)
 
 
 def beyond_wall(block: Block, wall_s: float) -> str | None:

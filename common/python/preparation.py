@@ -73,6 +73,7 @@ class Preparation:
     seeds: random.Random
     ranks: Ranks = ALONE
     stopped_s: Callable[[], float] = lambda: 0.0  # for which this process has stood still, and nothing took time
+    drawn: Callable[["Preparation"], None] = lambda prep: None  # hears when inputs are there, and no variant yet
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
@@ -91,11 +92,11 @@ class Preparation:
         self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
         self.before = settings()
         at("workload", "inputs")
-        self.everyone = self._draw()
+        self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
-        order = list(prepares)
-        self.seeds.shuffle(order)
+        self.drawn(self)
+        order = self.seeds.sample(list(prepares), len(prepares))
         failures = {}
         for name in order:
             at(name, "prepare")
@@ -116,7 +117,7 @@ class Preparation:
         """A clock that stands still while this process is stopped."""
         return now_ns() / 1e9 - self.stopped_s()
 
-    def _draw(self) -> list[Inputs]:
+    def draw(self) -> list[Inputs]:
         """Inputs of every rank, drawn here from one seed, since the reference of one rank depends on all of them."""
         seed, size = self.seeds.getrandbits(48), self.ranks.size
         try:
@@ -137,8 +138,7 @@ class Preparation:
 
     def _prepare(self, name: str, prepare: Prepare) -> Prepared:
         clear_workspaces()
-        own = {key: clone(self.inputs[key]) for key in self.workload.mutates}
-        given = {**self.inputs, **own}
+        given = self.inputs | {key: clone(self.inputs[key]) for key in self.workload.mutates}
         before = allocated_bytes()
         try:
             compiled: dict[str, float] = {}
@@ -191,7 +191,7 @@ class Preparation:
 
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""
-        for inputs, fresh in zip(self.everyone, self._draw()):
+        for inputs, fresh in zip(self.everyone, self.draw()):
             for key, value in inputs.items():
                 if key not in self.workload.frozen:
                     overwrite(value, fresh[key], key)

@@ -5,6 +5,7 @@ All variants share one profile, since starting and reading one takes a fifth of 
 
 import gc
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,9 +15,10 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile, record_function
 
-from common.python.preparation import Prepared, settle
+from common.python.preparation import Prepared, VariantError, settle
 from common.python.ranks import ALONE, Ranks
 from common.python.results import Why
+from common.python.verification import Rejected
 
 TOP = 3
 STEP, DONE = "step of ", "step and its work of "
@@ -64,6 +66,25 @@ def why(
     for name, told in seen.items():
         told.peak_bytes, told.busy_us = peaks.get(name), ranks.least(told.busy_us)
     return seen
+
+
+def metrics_of(variant: Prepared, device: torch.device, at: At) -> dict[str, float]:
+    """What a step tells of itself, after an untimed call; nothing, where it has nothing to tell.
+
+    Raises VariantError where it cannot, or tells what is no finite number.
+    """
+    if variant.metrics is None:
+        return {}
+    at(variant.name, "metrics")
+    try:
+        variant.step()
+        settle(device)
+        told = {str(name): float(value) for name, value in variant.metrics().items()}
+        if wrong := sorted(name for name, value in told.items() if not math.isfinite(value)):
+            raise Rejected(f"metrics gave what is no finite number for {', '.join(wrong)}")
+    except Exception as error:
+        raise VariantError(variant.name, error) from error
+    return told
 
 
 @contextmanager

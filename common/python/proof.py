@@ -44,7 +44,7 @@ class Trial:
         prep = self.prep
         error, reason = _try(prep, prep.variants[name], self, call, linger)
         reason = reason or prep.left_changed("the step")
-        reason = prep.ranks.agree(_changed(prep, self.pristine) or reason)
+        reason = prep.ranks.agree(changed(prep, self.pristine) or reason)
         error = error if error is not None and math.isfinite(error) else None
         proof = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
         return Proof.model_validate(proof)
@@ -149,7 +149,7 @@ def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tenso
         first = _seen(prep, variant, call(variant.step))
     except Rejected as rejected:
         return [], str(rejected)
-    return first, _aliased(prep, variant.output)
+    return first, aliased(prep, variant.output)
 
 
 def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
@@ -185,7 +185,8 @@ def _again(prep: Preparation, variant: Prepared) -> list[Tensor]:
     return second
 
 
-def _aliased(prep: Preparation, output: list[Tensor]) -> str | None:
+def aliased(prep: Preparation, output: list[Tensor]) -> str | None:
+    """Why this output cannot be one, if it shares memory with an input."""
     for key, value in prep.inputs.items():
         storages = {leaf.untyped_storage().data_ptr() for leaf in tensors(value) if leaf.numel()}
         if any(leaf.untyped_storage().data_ptr() in storages for leaf in output):
@@ -193,13 +194,13 @@ def _aliased(prep: Preparation, output: list[Tensor]) -> str | None:
     return None
 
 
-def _changed(prep: Preparation, pristine: Inputs) -> str | None:
+def changed(prep: Preparation, pristine: Inputs) -> str | None:
     """Which shared inputs a step overwrote; they are restored, so that the other variants see what was drawn."""
-    changed = differing(prep.inputs, {key: pristine[key] for key in pristine if key not in prep.workload.mutates})
-    for key in changed:
+    overwritten = differing(prep.inputs, {key: pristine[key] for key in pristine if key not in prep.workload.mutates})
+    for key in overwritten:
         overwrite(prep.inputs[key], pristine[key], key)
-    names = " and ".join(map(repr, changed))
-    return f"the step overwrote the input {names}, which is not in mutates" if changed else None
+    names = " and ".join(map(repr, overwritten))
+    return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
 
 
 def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:

@@ -1,5 +1,6 @@
 """Who takes part in a session, who is out and why. A proof that failed, an exception, a crash: each is a reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,11 @@ class Roster:
     def exclude(self, name: str, reason: str) -> None:
         self.faults.append((name, reason))
         self._fail(self.row(name), reason)
+
+    def exclude_each(self, reasons: Mapping[str, str]) -> None:
+        """Of the variants that are named, for the reason of each."""
+        for name, reason in reasons.items():
+            self.exclude(name, reason)
 
     def exclude_all(self, reason: str) -> None:
         """The workload itself is at fault, so no result of it can stand."""

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from common.python.clock import Clock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation
@@ -19,6 +20,7 @@ from common.python.proof import Trial, begin, blame, spoilt
 from common.python.quiet_core import others_ns
 from common.python.reaper import children
 from common.python.results import WHILE, ClockName, Proof, Sample
+from common.python.round_proof import RoundProof
 from common.python.statistics import trend
 from common.python.workload import Output, Step
 
@@ -30,6 +32,7 @@ LONG_US = 10_000.0  # a longer one is not warmed up where it has been called jus
 LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock, in later rounds
 MOST_STEPS = 64
 Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
+Before = Callable[[], None] | None  # called before a sample, outside of it, where files need not leave the page cache
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
 MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
@@ -71,6 +74,7 @@ class Sampler:
     in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # whether so many of its steps ever were
     long: dict[str, float] = field(default_factory=dict)  # steps that are, with the time that they first took
     retaken: int = 0
+    proof_s: float = 0.0  # spent on proving in this block
     walled: bool = False  # whether this round's device samples have had walls beside them
 
     def on_device(self) -> bool:
@@ -139,10 +143,12 @@ class Sampler:
             return reading.device_us or 0.0
         return self._wall(prep, name, 1).wall_us or 0.0
 
-    def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
+    def _wall(
+        self, prep: Preparation, name: str, count: int, step: Step | None = None, before: Before = None
+    ) -> Reading:
         self.find_core()
         others = others_ns()
-        reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
+        reading = self.clock.wall(step or prep.variants[name].step, count, before or prep.evict_files)
         self.stays = self.stays or others_ns() - others > OTHERS * 1e3 * (reading.wall_us or 0.0)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
@@ -188,66 +194,83 @@ class Sampler:
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
     def block(
-        self, prep: Preparation, order: list[str], count: int, probes: list[int], at: At, enough_s: float | None = None
+        self,
+        prep: Preparation,
+        order: list[str],
+        count: int,
+        probes: list[int],
+        at: At,
+        enough_s: float | None = None,
+        asked: RoundProof | None = None,
     ) -> BlockTaken:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too.
 
-        On the host's clock, where the samples of the first half take `enough_s` seconds, that is all.
+        Or all, where it is `asked`. On the host's clock, where those of the first half take `enough_s`, that is all.
         """
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
-        proof_s, meanwhile, self.retaken = 0.0, None, 0
         trial: Trial | None = None
-        if self.on_device():
-            assert isinstance(self.clock, GpuClock)
+        meanwhile, self.retaken, self.proof_s = None, 0, 0.0
+        if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
+        if asked:
+            asked.give()
         for index, name in enumerate(order):
             if enough_s and 2 * index == len(order) and _walls_us(taken) > enough_s * 1e6:
                 break
             at(name, "timing")
-            timed = self._device if self.on_device() else self._wall
-            if index not in probes:
-                taken.append((name, timed(prep, name, count), False))
-                continue
-            self.clock.settle()
-
-            def call(step: Step, name: str = name, timed: Callable[..., Pending | Reading] = timed) -> Output:
-                outputs: list[Output] = []
-
-                def spied() -> Output:
-                    outputs.clear()  # given back before the next step, as where nobody looks at the output
-                    outputs.append(step())
-                    return outputs[0]
-
-                taken.append((name, timed(prep, name, count, spied), True))
-                return outputs[0]
-
-            started = time.perf_counter()
-            if trial is None:  # of all: until its turn, none of them is called
-                meanwhile = spoilt(prep)
-                trial = begin(prep, [order[probe] for probe in probes], WHILE)
-            proofs[name] = [trial.of(name, call)]
-            proof_s += time.perf_counter() - started
+            if asked:
+                taken.append(self._asked(prep, name, count, asked))
+            elif index not in probes:
+                taken.append((name, self._timed(prep, name, count), False))
+            else:
+                self.clock.settle()
+                started = time.perf_counter()
+                if trial is None:  # of all: until its turn, none of them is called
+                    meanwhile = spoilt(prep)
+                    trial = begin(prep, [order[probe] for probe in probes], WHILE)
+                proofs[name] = [trial.of(name, partial(self._spied, prep, name, count, taken))]
+                self.proof_s += time.perf_counter() - started
         blame(meanwhile, proofs)
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
         readings = [(name, item.read() if isinstance(item, Pending) else item, fresh) for name, item, fresh in kept]
+        samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         late = sum(isinstance(item, Pending) and item.late for _, item, _ in kept)
         alone, self.walled = dict.fromkeys(order) if self.on_device() and not self.walled else [], True
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
-        samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
-        return BlockTaken(samples, walls, late, self.retaken, proofs, proof_s)
+        return BlockTaken(samples, walls, late, self.retaken, proofs, self.proof_s)
+
+    def _asked(self, prep: Preparation, name: str, count: int, asked: RoundProof) -> Taken:
+        """A sample on the host's clock, with its proof behind it."""
+        reading = self._wall(prep, name, count, asked.seen(name), partial(asked.ready, name))
+        started = time.perf_counter()
+        first = asked.look(name)
+        self.proof_s += time.perf_counter() - started
+        return name, reading, first
+
+    def _spied(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
+        """Time this step of the variant, for the first time on its inputs, and give what it returned."""
+        outputs: list[Output] = []
+
+        def spied() -> Output:
+            outputs.clear()  # given back before the next step, as where nobody looks at the output
+            outputs.append(step())
+            return outputs[0]
+
+        taken.append((name, self._timed(prep, name, count, spied), True))
+        return outputs[0]
+
+    def _timed(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending | Reading:
+        """A sample on the clock that counts."""
+        return (self._device if self.on_device() else self._wall)(prep, name, count, step)
 
     def floor_us(self) -> float:
-        """What an empty step reads on the headline clock."""
-
-        def empty() -> Output:  # never looked at
-            return ()
-
+        """What an empty step, whose output is never looked at, reads on the headline clock."""
         if self.on_device():
             assert isinstance(self.clock, GpuClock)
-            return statistics.median(self.clock.device(empty, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
-        return statistics.median(self.clock.wall(empty, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+            return statistics.median(self.clock.device(tuple, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
+        return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
 
 
 def _in_time(taken: list[Taken]) -> list[Taken]:

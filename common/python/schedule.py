@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 TRIALS = 3  # proofs before timing
+ENOUGH = 0.25  # budgets of proving at the size that is timed, after which none is begun: each round proves it again
+COMPANY = 3.0  # times as long, at most, beside others: of twelve pairs, six at a time on an H200, proofs took 2.3
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
@@ -26,6 +28,11 @@ def fixed_plan(iterations: int | None) -> list[int] | None:
 def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
     """Each round's share of the warm-up steps that were asked for, rounded up."""
     return None if plan is None else math.ceil((warmup or 0) / len(plan))
+
+
+def enough_of_proofs(budget_s: float, company: float) -> float:
+    """Seconds of proving at the size that is timed, beside this many sessions, after which no further time is begun."""
+    return ENOUGH * budget_s * min(company, COMPANY)
 
 
 def blocks_in_round(budget_s: float, first_s: float, later_s: float) -> int:

@@ -21,8 +21,6 @@ from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
-ENOUGH_S = 0.25  # of proving at the size that is timed, after which none is begun: each round will prove it again
-COMPANY = 3.0  # times as long, at most, beside others: of twelve pairs, six at a time on an H200, proofs took 2.3
 NOT_ALONE = "another process had work on the GPU while this pair was timed"
 PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
@@ -85,7 +83,7 @@ class Session:
         limit_s = self.settings.time_limit_s
         self.crew = Crew(self._hire, self.roster.modules(), apart, limit_s, load, self.share)
         self.facts = self.crew.facts
-        self._drop(self.facts["failures"])
+        self.roster.exclude_each(self.facts["failures"])
         result, facts = self.result, self.facts
         result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
         if self.settings.device == "cpu":
@@ -161,11 +159,14 @@ class Session:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            most_s = ENOUGH_S * min(self.share.company(), COMPANY)
+            most_s = schedule.enough_of_proofs(self.settings.budget_s, self.share.company())
             enough_s = None if self.settings.reproducible else most_s  # with it what is drawn may vary
             for share in self._crew.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, schedule.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self._crew.first("dtypes")
+            if not self.settings.reproducible:
+                with self._phase("proof"):
+                    self._crew.pose(self.roster.active())
         if self.roster.nothing_left():
             return False
         with ExitStack() as alone:
@@ -251,9 +252,12 @@ class Session:
 
     def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
         """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""
+        before_s = self.result.seconds.get("prepare", 0.0)
         with self._phase("prepare"):
             answer = self._prepared(names, size)
-        self._drop(answer["failures"])
+        asked = (self.result.seconds["prepare"] - before_s) * answer["asked_s"] / answer["took_s"]
+        self._move_seconds(asked, "prepare", "proof")
+        self.roster.exclude_each(answer["failures"])
         spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
         if index == 1 and not self.settings.iterations:
             timed = {name for name in spent if self.roster.row(name).role != "baseline"}
@@ -271,10 +275,6 @@ class Session:
             self.crew = self._crew.in_turn()
             answer = self.crew.each("prepare", names, size=size, dtypes=self.dtypes)
         return answer
-
-    def _drop(self, failures: dict[str, str]) -> None:
-        for name, reason in failures.items():
-            self.roster.exclude(name, reason)
 
     @property
     def _crew(self) -> Crew:

@@ -42,6 +42,7 @@ class Turns:
         self.lingers = shared and options.launch.rdzv_endpoint is None  # where the next pair's leader listens as well
         self.memory_gib = min((gpu.memory_gib for gpu in machine.gpus), default=math.inf)
         self.runs, self._size = LastRuns(options.artifacts_dir), chosen_size(options.size, bool(machine.gpus))
+        self._budget_s = options.budget_s
         self._known, self.waiting = self.runs.known(), list(pairs)
         self.at_work: list[Pair] = []
         self._crowded: set[str] = set()
@@ -64,7 +65,8 @@ class Turns:
         """It is at work no more. One that has no run, since others crowded it, is to be run again by itself."""
         self.at_work.remove(pair)
         if run is not None:
-            self.runs.note(self._key(pair), run)
+            for key in self._keys(pair):
+                self.runs.note(key, run)
         else:
             self._crowded.add(pair.key)
             self.waiting.append(pair)
@@ -77,14 +79,14 @@ class Turns:
 
     def _needs_gib(self, pair: Pair) -> float:
         """The most that it held; else what it says that it needs, which is meant for any machine."""
-        last = self._known.get(self._key(pair))
+        last = self._last(pair)
         return last.gib if last and last.gib else _needs_gib(pair)
 
     def _large(self, pair: Pair) -> bool:
         return self._needs_gib(pair) >= LARGE * self.memory_gib
 
     def _took_s(self, pair: Pair) -> float:
-        last = self._known.get(self._key(pair))
+        last = self._last(pair)
         return last.seconds if last else math.inf
 
     def _lasts_s(self, order: Sequence[Pair]) -> float:
@@ -99,8 +101,13 @@ class Turns:
             trial.at_work.remove(pair)
         return now_s
 
-    def _key(self, pair: Pair) -> str:
-        return f"{pair.key} at {self._size}"
+    def _last(self, pair: Pair) -> LastRun | None:
+        return next((self._known[key] for key in self._keys(pair) if key in self._known), None)
+
+    def _keys(self, pair: Pair) -> tuple[str, str]:
+        """Of the last run like this one, and of the last run of the pair at all."""
+        at_all = f"{pair.key} at {self._size}"
+        return f"{at_all}, {len(pair.variants)} variants for {self._budget_s:g} s", at_all
 
 
 def _needs_gib(pair: Pair) -> float:

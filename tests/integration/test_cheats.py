@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python import session
+from common.python import schedule
 from common.python.discovery import Pair, find_pairs
 from common.python.options import Options
 from common.python.results import PairResult, VariantResult
@@ -48,7 +48,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
 @pytest.fixture(autouse=True)
 def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One before timing, as pairs have that take long to prove at the size that is timed."""
-    monkeypatch.setattr(session, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(schedule, "ENOUGH", 0.0)
 
 
 def test_every_cheat_is_expected_and_has_an_honest_twin() -> None:

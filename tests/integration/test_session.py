@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python import session
+from common.python import schedule, session
 from common.python.crew import Crew
 from common.python.cuda import find_nvcc
 from common.python.results import PairResult
@@ -537,7 +537,7 @@ def test_without_reproducible_every_run_draws_other_inputs(tree: Tree) -> None:
 def test_what_is_long_to_prove_is_proven_less_often_before_timing_but_where_runs_must_draw_the_same(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, reproducible: bool, trials: int
 ) -> None:
-    monkeypatch.setattr(session, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(schedule, "ENOUGH", 0.0)
     tree.pair("ch01:a")
     assert tree.run("ch01:a", reproducible=reproducible).pairs[0].status == "measured"
     for variant in tree.result("ch01:a").variants:

@@ -173,6 +173,8 @@ def test_what_may_be_for_lack_of_memory_is_known(reason: str, short: bool) -> No
     result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, status="failed", reason=reason)
     assert lacked_memory(result) is short
     assert not lacked_memory(with_row(result, OPT, status="unsupported"))
+    blamed = pair({BASE: 100.0, OPT: 50.0}).model_copy(update={"status": "failed", "reason": f"workload: {reason}"})
+    assert lacked_memory(blamed) is short, "nobody was at work when inputs were drawn again"
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:

@@ -21,7 +21,7 @@ LAYERS = {
     "mechanism": "discovery readings worker channel crew bench preparation compile_facts compile_caches compilers "
     "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
     "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
-    "compilation triton_targets memory_history profiled_step sharing leaving quiet_core loading",
+    "compilation triton_targets memory_history profiled_step sharing leaving quiet_core loading round_proof",
     "story": "runner session settings assignment ahead resume schedule roster judgement remembered expectations "
     "benchmark_comparison report markdown display listing overview sources markup report_html report_plots plot_labels "
     "report_sources junit publish checks verify_report link_plots verify doctor peak_display build_report "
@@ -35,7 +35,7 @@ WORKERS = {
     *("workload", "clock", "bench", "preparation", "compile_facts", "compile_caches", "compilers", "process_settings"),
     *("proof", "verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history"),
     *("profiled_step", "peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks"),
-    *("triton_targets", "quiet_core", "loading"),
+    *("triton_targets", "quiet_core", "loading", "round_proof"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
 MODEL_LINES = 700  # of all of common/models together
