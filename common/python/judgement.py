@@ -103,8 +103,7 @@ def failed(result: PairResult) -> bool:
 
 def lacked_memory(result: PairResult) -> bool:
     """Whether a fault of it may be that others had the memory, of the device or its host."""
-    told = [result.reason, *(row.reason for row in result.variants)]
-    return failed(result) and any(why and SHORT.search(why) for why in told)
+    return failed(result) and bool(SHORT.search(f"{result.reason} {[row.reason for row in result.variants]}"))
 
 
 def beyond_wall(block: Block, wall_s: float) -> str | None:
