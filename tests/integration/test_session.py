@@ -645,3 +645,60 @@ def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_p
         whens = [proof.when for proof in variant.proofs if proof.size == "cpu"]
         assert (whens.count("before timing"), whens.count("after timing")) == (before, after)
         assert 1 <= whens.count("while timing") <= during
+
+
+SLOW = """
+    import time
+
+    def prepare(a):
+        def step():
+            time.sleep(0.02)
+            return a * 2
+
+        return step
+"""
+
+
+def test_long_steps_are_proven_by_their_samples_and_called_for_nothing_else(tree: Tree, tmp_path: Path) -> None:
+    """A call in each preparation, three before timing, each with a second one, one sample of each round's block."""
+    notes = {name: tmp_path / name for name in ("baseline", "optimized")}
+    bodies = {
+        name: SLOW.replace("time.sleep", f"open({str(file)!r}, 'a').write('.'); time.sleep")
+        for name, file in notes.items()
+    }
+    tree.pair("ch01:a", baseline=bodies["baseline"], fields="clock='end_to_end',", optimized=bodies["optimized"])
+    tree.run("ch01:a", iterations=None, budget_s=0.05)
+    result = tree.result("ch01:a")
+    assert result.status == "measured"
+    rounds = 1 + max(block.round for block in result.blocks)
+    for variant in result.variants:
+        whens = [proof.when for proof in variant.proofs if proof.size == "cpu"]
+        assert "after timing" not in whens
+        assert whens.count("while timing") == rounds
+        fresh = [s.fresh for block in result.blocks for s in block.samples if s.variant == variant.name]
+        assert fresh.count(True) == rounds
+    samples = [s for block in result.blocks for s in block.samples if s.variant == "optimized_a"]
+    before = len([p for p in result.variants[1].proofs if p.when == "before timing"])
+    prepared_and_explained = 1 + rounds + 1  # at test size, in each round, and for its profile
+    assert len(notes["optimized"].read_text()) == prepared_and_explained + 2 * before + len(samples)
+
+
+def test_a_long_step_that_goes_lame_while_it_is_timed_is_refused(tree: Tree) -> None:
+    lame = """
+    import time
+    CALLS = []
+
+    def prepare(a):
+        mine = []
+
+        def step():
+            mine.append(1)
+            CALLS.append(1)
+            time.sleep(0.02)
+            return a * 2 if len(CALLS) < 12 or len(mine) < 2 else a * 0
+
+        return step
+    """
+    tree.pair("ch01:a", baseline=SLOW, fields="clock='end_to_end',", optimized=lame)
+    tree.run("ch01:a", iterations=None, budget_s=0.05)
+    assert_refused(tree.result("ch01:a"), "optimized_a", "cpu size, while timing: ", "relative error 1.00e+00")
