@@ -276,7 +276,7 @@ def test_a_fault_while_running_is_one_line_where_it_is_to_be_looked_for(
 
 NOT_A_NUMBER = "wrong at test size, before timing: the reference itself holds NaN"
 WORKLOADS = [
-    ("tolerance", "0.5", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
+    ("tolerance", "0.8", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
     ("reference", "lambda a: a[9999]", 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
     ("fields", "mutates=['c'],", 5, "frozen, mutates or as_drawn names ['c'], the inputs are ['a']"),
     ("inputs", '{"b": draw.normal(n)}', 14, "TypeError: prepare() got an unexpected keyword argument 'b'"),

@@ -62,11 +62,18 @@ def test_what_a_rounds_first_block_holds_beside_the_others_is_not_expected_of_th
     assert blocks_in_round(budget_s=4.0, first_s=0.6, later_s=0.1) == 1
 
 
-@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 6), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
+@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
 def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_twentieth_of_a_second(
     block_s: float, blocks: int
 ) -> None:
     assert blocks_in_round(budget_s=0.05, first_s=block_s, later_s=block_s) == blocks
+
+
+@pytest.mark.parametrize(("budget_s", "blocks", "rounds"), [(0.2, 16, 3), (0.5, 25, 4), (1.0, 25, 8), (4.0, 32, 8)])
+def test_a_smaller_budget_has_fewer_rounds_of_which_three_use_it_up(budget_s: float, blocks: int, rounds: int) -> None:
+    """Each round prepares, warms up and proves anew."""
+    assert blocks_in_round(budget_s, first_s=0.005, later_s=0.005) == blocks
+    assert rounds == 8 or rounds * blocks * 0.005 >= budget_s
 
 
 def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_next_that_there_is() -> None:
