@@ -98,6 +98,15 @@ def test_the_inputs_stay_until_the_first_sample_and_are_new_then(prepared: Prepa
     assert not prep.inputs["x"].any(), "a second block of the round goes on with what is there"
 
 
+def test_what_a_proof_has_left_is_poisoned_and_given_back(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest)
+    left = torch.ones(9, 9)
+    prep.variants["a"].output = [left]
+    pose(prep).give()
+    assert left.isnan().all()
+    assert prep.variants["a"].output == []
+
+
 def early(x: Tensor, w: Tensor) -> Step:
     out = x @ w
     return lambda: out.clone()
@@ -151,12 +160,18 @@ def test_whoever_does_less_is_refused_and_others_are_not(prepared: Prepares, che
     assert found["b"][0].reason is None
 
 
-def test_the_first_fault_is_told_and_the_largest_error(prepared: Prepares) -> None:
+def test_the_largest_error_is_told(prepared: Prepares) -> None:
     noise = iter([0.0, 1e-7, 3e-6, 1e-7])
     prep = prepared(workload(), a=lambda x, w: lambda: (x @ w) * (1 + next(noise)))
     [proof] = sampled(prep, times=3)[0].finish(["a"])["a"]
     assert proof.reason is None
     assert proof.error == pytest.approx(3e-6, rel=0.2)
+
+
+def test_of_several_faults_the_first_is_told(prepared: Prepares) -> None:
+    outputs = [torch.zeros(9, 9), torch.zeros(9, 9), torch.zeros(9), torch.zeros(9, 9)]
+    prep = prepared(workload(), a=lambda x, w: lambda: outputs.pop())
+    assert reason(prep, times=3) == "shape (9,), should be (9, 9)"
 
 
 def test_state_that_a_step_returns_is_restored_before_each_sample(prepared: Prepares) -> None:
