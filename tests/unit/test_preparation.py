@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,41 +20,14 @@ from common.python.preparation import Preparation, Prepared, VariantError, _doub
 from common.python.proof import prove
 from common.python.results import BEFORE
 from common.python.verification import Rejected
-from common.python.workload import Cost, Metered, Prepare, Step, Workload
+from common.python.workload import Metered, Step, Workload
 
 CPU = torch.device("cpu")
 
 
-def workload(**changes: Any) -> Workload:
-    """out = x @ w, where w may be digested ahead and x may not."""
-    arguments: dict[str, Any] = {
-        "inputs": lambda draw, n: {"x": draw.normal(n, n), "w": draw.normal(n, n)},
-        "reference": lambda x, w: x @ w,
-        "cost": lambda n: Cost(),
-        "sizes": {"bench": {"n": 9}, "test": {"n": 9}},
-        "tolerance": 1e-5,
-        "frozen": ["w"],
-    }
-    return Workload(**{**arguments, **changes})
-
-
-def honest(x: Tensor, w: Tensor) -> Step:
-    return lambda: x @ w
-
-
 @pytest.fixture
-def prepared(tmp_path: Path) -> Callable[..., Preparation]:
-    """Prepare the variants named in the call, on one workload at one size; none of them may fail."""
-
-    def prepare(problem: Workload, **prepares: Prepare) -> Preparation:
-        prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
-        assert prep.prepare_all(prepares, lambda who, what: None) == {}
-        return prep
-
-    return prepare
-
-
-Prepares = Callable[..., Preparation]
+def prepared(tmp_path: Path) -> Prepares:
+    return preparer(tmp_path)
 
 
 def output_of(prep: Preparation, name: str) -> Tensor:

@@ -2,39 +2,21 @@
 
 import itertools
 import math
-import random
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
 from common.python import preparation, proof
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove, toothless
 from common.python.results import AFTER, BEFORE, WHILE
-from common.python.workload import Cost, Output, Prepare, Step, Workload
-
-
-def workload(**changes: Any) -> Workload:
-    """out = x @ w, where w may be digested ahead and x may not."""
-    stated: dict[str, Any] = {
-        "inputs": lambda draw, n: {"x": draw.normal(n, n), "w": draw.normal(n, n)},
-        "reference": lambda x, w: x @ w,
-        "cost": lambda n: Cost(),
-        "sizes": {"bench": {"n": 9}, "test": {"n": 9}},
-        "tolerance": 1e-5,
-        "frozen": ["w"],
-    }
-    return Workload(**{**stated, **changes})
-
-
-def honest(x: Tensor, w: Tensor) -> Step:
-    return lambda: x @ w
+from common.python.workload import Output, Prepare, Step
 
 
 def fail(error: Exception) -> Any:
@@ -42,18 +24,8 @@ def fail(error: Exception) -> Any:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Callable[..., Preparation]:
-    """Prepare the variants named in the call, on one workload at one size; none of them may fail."""
-
-    def prepare(problem: Workload, **prepares: Prepare) -> Preparation:
-        prep = Preparation(problem, {"n": 9}, "test", torch.device("cpu"), tmp_path, random.Random(5))
-        assert prep.prepare_all(prepares, lambda who, what: None) == {}
-        return prep
-
-    return prepare
-
-
-Prepares = Callable[..., Preparation]
+def prepared(tmp_path: Path) -> Prepares:
+    return preparer(tmp_path)
 
 
 def reasons(prep: Preparation, names: list[str] | None = None, trials: int = 1) -> dict[str, str | None]:

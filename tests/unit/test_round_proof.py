@@ -1,50 +1,25 @@
 """Where all samples of a round are proven, nobody gets by with less, and nobody is called for a proof alone."""
 
 import math
-import random
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
 from common.python.preparation import Preparation, VariantError
 from common.python.results import WHILE
 from common.python.round_proof import RoundProof, pose, worth_it
-from common.python.workload import Cost, Prepare, Step, Workload
-
-Prepares = Callable[..., Preparation]
-
-
-def workload(**changes: Any) -> Workload:
-    stated: dict[str, Any] = {
-        "inputs": lambda draw, n: {"x": draw.normal(n, n), "w": draw.normal(n, n)},
-        "reference": lambda x, w: x @ w,
-        "cost": lambda n: Cost(),
-        "sizes": {"bench": {"n": 9}, "test": {"n": 9}},
-        "tolerance": 1e-5,
-        "frozen": ["w"],
-    }
-    return Workload(**{**stated, **changes})
+from common.python.workload import Prepare, Step
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepares:
-    def prepare(problem: Workload, **prepares: Prepare) -> Preparation:
-        prep = Preparation(problem, {"n": 9}, "bench", torch.device("cpu"), tmp_path, random.Random(5))
-        assert prep.prepare_all(prepares, lambda who, what: None) == {}
-        return prep
-
-    return prepare
-
-
-def honest(x: Tensor, w: Tensor) -> Step:
-    return lambda: x @ w
+    return preparer(tmp_path)
 
 
 def sampled(prep: Preparation, times: int = 2) -> tuple[RoundProof, list[bool]]:
@@ -80,7 +55,7 @@ def test_samples_are_the_proof_and_nothing_else_is_called(prepared: Prepares) ->
     assert not torch.equal(calls[0], before)
     assert torch.equal(calls[0], calls[2])
     for [proof] in found.values():
-        assert (proof.size, proof.when, proof.reason) == ("bench", WHILE, None)
+        assert (proof.size, proof.when, proof.reason) == ("test", WHILE, None)
         assert 0 < (proof.error or 0) < 1e-6
 
 
