@@ -1,7 +1,7 @@
 """Whether a variant took far longer on inputs that it had not seen: then it remembers answers, which is no work.
 
-All other samples of a round are on the inputs that its preparation drew, and whoever keeps answers by the content of
-the inputs gives right ones to every proof. A few samples are proven as they are timed, on inputs that are new.
+Whoever keeps answers by the content of the inputs gives right ones to every proof. Some samples, proven as they are
+timed, are on inputs that are new; all others of a round are on the same, or on those that its preparation drew.
 """
 
 from collections.abc import Sequence

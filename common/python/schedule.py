@@ -38,9 +38,10 @@ def enough_of_proofs(budget_s: float, company: float) -> float:
 def blocks_in_round(budget_s: float, first_s: float, later_s: float) -> int:
     """As many as fit into a round's share of the sampling budget, at least one; the first also has control and walls.
 
-    A budget of a second has ROUNDS of them, a smaller one fewer, of which three use it up: each prepares, warms up and
-    proves anew. A few blocks there are also where the share is small, as long as they take no longer than FEW_S: one in
-    a round that prepared and warmed up for ten would spend the time on everything but samples.
+    A budget of a second is spent in ROUNDS of them, half of one in half as many, and less in FEWEST_ROUNDS, whose
+    share is a bit more than a third, so that they use it up: each has to prepare, to warm up and to prove. A few
+    blocks there are also where the share is small, as long as they take no longer than FEW_S: one in a round that
+    prepared and warmed up for ten would spend the time on everything but samples.
     """
     rounds = min(max(ROUNDS * budget_s, FEWEST_ROUNDS - 0.5), ROUNDS)
     share_s = max(budget_s / rounds, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))

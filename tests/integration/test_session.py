@@ -683,6 +683,39 @@ def test_long_steps_are_proven_by_their_samples_and_called_for_nothing_else(tree
     assert len(notes["optimized"].read_text()) == prepared_and_explained + 2 * before + len(samples)
 
 
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ("isolated=True, clock='end_to_end',", {}),
+        ("clock='end_to_end',", {"reproducible": True}),
+        ("clock='device',", {}),
+    ],
+    ids=["a process each", "runs that draw the same", "the device's clock"],
+)
+def test_some_long_steps_are_proven_as_others_are(tree: Tree, fields: str, options: dict[str, bool]) -> None:
+    tree.pair("ch01:a", baseline=SLOW, fields=fields, optimized=SLOW)
+    tree.run("ch01:a", iterations=None, budget_s=0.05, **options)
+    result = tree.result("ch01:a")
+    rounds = 1 + max(block.round for block in result.blocks)
+    for variant in result.variants:
+        whens = [proof.when for proof in variant.proofs]
+        assert (whens.count("after timing"), whens.count("while timing")) == (rounds, 2)
+
+
+def test_the_answer_to_a_rounds_question_is_counted_as_proof_though_it_is_computed_in_preparing(
+    tree: Tree, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    slow = f"lambda a: (open({str(asked)!r}, 'a').write('.'), __import__('time').sleep(0.5), a * 2)[2]"
+    tree.pair("ch01:a", baseline=SLOW, fields="clock='end_to_end',", optimized=SLOW, reference=slow)
+    tree.run("ch01:a", iterations=None, budget_s=0.05)
+    result = tree.result("ch01:a")
+    rounds, references = 1 + max(block.round for block in result.blocks), len(asked.read_text())
+    assert references > rounds > 2
+    assert result.seconds["proof"] > 0.5 * references
+    assert result.seconds["prepare"] > 0
+
+
 def test_a_long_step_that_goes_lame_while_it_is_timed_is_refused(tree: Tree) -> None:
     lame = """
     import time

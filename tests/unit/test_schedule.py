@@ -6,6 +6,7 @@ from common.python.schedule import (
     blocks_in_round,
     due,
     enough_of_a_pass,
+    enough_of_proofs,
     fixed_plan,
     has_control,
     out_of_time,
@@ -74,6 +75,15 @@ def test_a_smaller_budget_has_fewer_rounds_of_which_three_use_it_up(budget_s: fl
     """Each round prepares, warms up and proves anew."""
     assert blocks_in_round(budget_s, first_s=0.005, later_s=0.005) == blocks
     assert rounds == 8 or rounds * blocks * 0.005 >= budget_s
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "company", "enough_s"), [(1.0, 1, 0.25), (0.2, 1, 0.05), (1.0, 2, 0.5), (0.2, 9, 0.15)]
+)
+def test_proofs_before_timing_have_a_quarter_of_the_budget_and_more_beside_others(
+    budget_s: float, company: int, enough_s: float
+) -> None:
+    assert enough_of_proofs(budget_s, company) == pytest.approx(enough_s)
 
 
 def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_next_that_there_is() -> None:

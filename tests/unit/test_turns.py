@@ -150,8 +150,9 @@ def test_what_has_been_run_takes_the_memory_that_it_held(pairs: dict[str, Pair],
 def test_a_run_of_the_same_kind_tells_more_than_the_last_one(pairs: dict[str, Pair], tmp_path: Path) -> None:
     """A quick run after a default one began with what takes longest there (cfc0895)."""
 
-    def run(budget_s: float, seconds: dict[str, float]) -> list[str]:
-        found = Turns([pairs[name] for name in seconds], Options([], tmp_path, tmp_path, budget_s=budget_s), machine())
+    def run(budget_s: float, seconds: dict[str, float], variants: int = 9) -> list[str]:
+        some = [pairs[name].only({one.name for one in pairs[name].variants[:variants]}) for name in seconds]
+        found = Turns(some, Options([], tmp_path, tmp_path, budget_s=budget_s), machine())
         began = [pair for _ in seconds if (pair := found.next())]
         for pair in began:
             found.ended(pair, LastRun(seconds[pair.name], 1.0))
@@ -163,6 +164,8 @@ def test_a_run_of_the_same_kind_tells_more_than_the_last_one(pairs: dict[str, Pa
     assert run(0.2, {"a": 1.0, "b": 9.0}) == ["b", "a"]
     assert run(1.0, {"a": 8.0, "b": 3.0}) == ["a", "b"]
     assert run(0.5, {"a": 8.0, "b": 3.0}) == ["a", "b"], "the last one of any kind"
+    run(0.5, {"a": 1.0, "b": 2.0}, variants=1)
+    assert run(0.5, {"a": 8.0, "b": 3.0}) == ["a", "b"], "one without a rung or a peer is of another kind"
 
 
 def test_no_more_are_at_work_than_have_room(pairs: dict[str, Pair]) -> None:
