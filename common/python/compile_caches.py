@@ -82,10 +82,42 @@ class _Awaited(MetaPathFinder):
 
 
 def _choose_within(alone: Alone, module: ModuleType) -> None:
+    if hasattr(module, "check_autotune_cache"):
+        _recall_descents(module)
     own = [found for found in vars(module).values() if isinstance(found, type) and found.__module__ == module.__name__]
     for owner in own:
         for name in [name for name in vars(owner) if name.startswith(CHOOSERS[module.__name__])]:
             _within(alone, owner, name)
+
+
+def _recall_descents(heuristics: ModuleType) -> None:
+    """From now on a graph that is found on disk has the forms in which its kernels ended when they were last tuned.
+
+    torch 2.11 finds such a form, but forgets that a descent through its neighbours led there, or does not look if only
+    one form was compiled at first: each process then descends anew, may compile for a minute, and ends elsewhere. (2.13
+    remembers.)
+    """
+    owner: Any = heuristics.CachingAutotuner
+    recheck = getattr(owner.recheck_autotune_cache, OWN, owner.recheck_autotune_cache)
+
+    @functools.wraps(recheck)
+    def recalled(self: Any, reload_kernel_from_src: Callable[[], Any]) -> None:
+        forms = [compiled.config for compiled in self.compile_results]
+        recheck(self, reload_kernel_from_src)
+        (kept, *more), *_ = heuristics.check_autotune_cache(forms, self.filename, self.inductor_meta)
+        if more or not getattr(kept, "found_by_coordesc", False):
+            return
+        name = heuristics.triton_config_to_hashable
+        ready = [compiled for compiled in self.compile_results if name(compiled.config) == name(kept)]
+        if not ready:
+            if self.fn.fn is None:
+                self.fn = reload_kernel_from_src().fn
+            ready = [self._precompile_config(kept)]
+        ready[0].config.found_by_coordesc = True
+        self.compile_results = ready[:1]
+
+    setattr(recalled, OWN, recheck)
+    owner.recheck_autotune_cache = recalled
 
 
 def _within(alone: Alone, owner: type, name: str) -> None:

@@ -1,15 +1,19 @@
 """One place for kernels whoever compiles first, and no choice that was timed beside other work is left for anybody."""
 
+import inspect
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from torch._inductor import config
+from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 from torch._inductor.runtime.benchmarking import Benchmarker, TritonBenchmarker
 from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
@@ -110,6 +114,104 @@ def test_kernels_are_timed_against_each_other_alone(monkeypatch: pytest.MonkeyPa
         getattr(owner, name)(None)
     assert seen == [(name, 1) for _, name in functions]
     assert alone == []
+
+
+class Form:
+    """Of a kernel, in the place of Triton's Config."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+
+
+class Compiled:
+    def __init__(self, config: Form) -> None:
+        self.config = config
+
+
+class Forgets:
+    """As torch 2.11 has it: the kept form is looked for among several that were compiled, and not marked."""
+
+    def __init__(self, *blocks: int) -> None:
+        self.compile_results = [Compiled(Form(block)) for block in blocks]
+        self.filename, self.inductor_meta = "kernel.py", dict[str, object]()
+        self.fn, self.compiled = SimpleNamespace(fn=None), list[int]()
+
+    def recheck_autotune_cache(self, reload_kernel_from_src: Callable[[], "Forgets"]) -> None:
+        kept = KEPT.check_autotune_cache([one.config for one in self.compile_results], "kernel.py", {})[0]
+        if len(kept) == 1 and len(self.compile_results) > 1:
+            self.compile_results = [one for one in self.compile_results if one.config.block == kept[0].block]
+
+    def _precompile_config(self, form: Form) -> Compiled:
+        assert self.fn.fn is not None, "what is found on disk has no source to compile"
+        self.compiled.append(form.block)
+        return Compiled(Form(form.block))
+
+
+class Kept(ModuleType):
+    """The module, and what it keeps on disk of this kernel: the block and whether a descent led to it."""
+
+    CachingAutotuner = Forgets
+    block: int | None = None
+    descended = True
+
+    def check_autotune_cache(self, forms: list[Form], *_: object) -> tuple[list[Form], None, dict[str, object]]:
+        if self.block is None:
+            return forms, None, {}
+        found = next((form for form in forms if form.block == self.block), None) if not self.descended else None
+        found = found or Form(self.block)
+        if self.descended:
+            setattr(found, "found_by_coordesc", True)  # noqa: B010  (mypy minds an assignment)
+        return [found], None, {}
+
+    def triton_config_to_hashable(self, form: Form) -> int:
+        return form.block
+
+
+KEPT = Kept("torch._inductor.runtime.triton_heuristics")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "kept", "descended", "forms", "anew", "done"),
+    [
+        ((32, 64), 64, True, [64], [], True),  # where the descent ended where it began
+        ((32,), 32, True, [32], [], True),
+        ((32,), 128, True, [128], [128], True),
+        ((32, 64), 64, False, [64], [], False),  # chosen among all, before any descent
+        ((32, 64), None, True, [32, 64], [], False),
+        ((32,), None, True, [32], [], False),
+    ],
+)
+def test_a_form_that_a_descent_led_to_is_not_looked_for_again_by_another_process(
+    compiled: tuple[int, ...],
+    kept: int | None,
+    descended: bool,
+    forms: list[int],
+    anew: list[int],
+    done: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With torch 2.11 each run of two pairs did: a default run of one compiled 50 s for it, on an H200."""
+    monkeypatch.setattr(Forgets, "recheck_autotune_cache", Forgets.recheck_autotune_cache)  # put back afterwards
+    monkeypatch.setattr(KEPT, "block", kept, raising=False)
+    monkeypatch.setattr(KEPT, "descended", descended, raising=False)
+    monkeypatch.setitem(sys.modules, KEPT.__name__, KEPT)
+    for _ in range(2):  # a process may have several benches, one after the other
+        choose_alone(nullcontext)
+    found = Forgets(*compiled)
+    source: Any = SimpleNamespace(fn=SimpleNamespace(fn="source"))
+    found.recheck_autotune_cache(reload_kernel_from_src=lambda: source)
+    assert [one.config.block for one in found.compile_results] == forms
+    assert found.compiled == anew
+    assert getattr(found.compile_results[0].config, "found_by_coordesc", False) is done
+
+
+def test_what_is_told_of_a_kept_form_is_what_torch_has() -> None:
+    """Should a later torch call these otherwise, its own memory is to be relied on."""
+    for name in ("check_autotune_cache", "triton_config_to_hashable"):
+        assert callable(getattr(triton_heuristics, name))
+    assert callable(CachingAutotuner._precompile_config)
+    parameters = inspect.signature(CachingAutotuner.recheck_autotune_cache).parameters
+    assert list(parameters) == ["self", "reload_kernel_from_src"], "torch names it when it calls"
 
 
 LATER = """
