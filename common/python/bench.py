@@ -54,6 +54,7 @@ class Bench:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
+        self.long: dict[str, float] = {}  # steps that need no warming up, as its sampler has seen
         self.asks = False  # whether all samples of a round are proven
         self.asked: RoundProof | None = None  # what those of this one are asked
         self.refused: list[str] = []
@@ -143,6 +144,7 @@ class Bench:
                 self.prepares[name] = prepare_of(module, workload)
             except Exception as error:
                 failures[name] = str(VariantError(name, error))
+        settle(self.device)  # which makes the context here, and not where the first variant is prepared
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
         return {
             "failures": failures,
@@ -228,7 +230,7 @@ class Bench:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
         clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
-        self.sampler = Sampler(clock, self.workload.clock, self.seek)
+        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
@@ -240,9 +242,9 @@ class Bench:
     ) -> dict[str, Any]:
         """Take samples in this order; those at `probes` are proven as well; half of it, where that takes `enough_s`.
 
-        `waken` runs one step untimed first, for a process that has slept while others had their turn.
+        `waken` runs one step untimed first, for a process that has slept while others had their turn; no long one.
         """
-        if waken:
+        if waken and order[0] not in self.long:
             self._prepared.variants[order[0]].step()
             settle(self.device)
         self.sampler.find_core()
@@ -280,7 +282,7 @@ class Bench:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
             with self.alone() if any(one.metrics for one in group) else nullcontext():  # they may be times
-                told = {one.name: metrics_of(one, self.device, self.at) for one in group}
+                told = {one.name: metrics_of(one, self.device, self.at, one.name in self.long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated, self.alone)
             for name, metrics in told.items():
                 found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | metrics

@@ -75,12 +75,12 @@ class Crew:
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
         """Have every worker run it for its share of `names`; what they answer is merged.
 
-        They do so side by side where they prove, and where they prepare if other sessions have been at work as well.
+        They do so side by side where they prove or explain, and where they prepare if other sessions have been at work.
         """
         merged: dict[str, Any] = {}
         shares = [(worker, [name for name in names if name in held]) for worker, held in self._workers]
         busy = [(worker, share) for worker, share in shares if share]
-        if command == "prove" or (command == "prepare" and self._share.beside):
+        if command in ("prove", "why") or (command == "prepare" and self._share.beside):
             for worker, share in busy:
                 worker.ask(command, names=share, **arguments)
             answers = [worker.answer(self.left_s()) for worker, _ in busy]
@@ -100,7 +100,9 @@ class Crew:
 
     def await_device(self) -> bool:
         """Return when the GPU has done what others had enqueued; False if it had not soon."""
-        return not self._workers or bool(self.first("await_device"))
+        done = not self._workers or bool(self.first("await_device"))
+        self._share.drained()
+        return done
 
     def start_clocks(self) -> float:
         """The floor of the headline clock, in microseconds."""

@@ -1,10 +1,17 @@
-"""How workers end: by themselves if they do so soon, and in any case. A CUDA context takes 0.2 s to be given back."""
+"""What workers have to do with others' sessions, and how they end: by themselves if they do so soon, and in any case.
 
+A CUDA context takes 0.2 s to be given back.
+"""
+
+import math
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
 
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
+
+T = TypeVar("T")
 
 
 class Member(Protocol):
@@ -21,6 +28,22 @@ class Member(Protocol):
     def kill(self) -> None: ...
     def pids(self) -> set[int]: ...
     def state(self) -> tuple[str, str]: ...
+
+
+class ByItself:
+    """The share of a worker that belongs to no session."""
+
+    lost_s = 0.0
+
+    def hear(self, listen: Callable[[float], T], timeout_s: float) -> T:
+        return listen(timeout_s)
+
+    @contextmanager
+    def alone(self, patience_s: float = math.inf, worker: Member | None = None) -> Iterator[bool]:
+        yield False
+
+
+BY_ITSELF = ByItself()
 
 
 def part_from(workers: Sequence[Member], tell: bool = True) -> None:

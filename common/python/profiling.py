@@ -68,8 +68,8 @@ def why(
     return seen
 
 
-def metrics_of(variant: Prepared, device: torch.device, at: At) -> dict[str, float]:
-    """What a step tells of itself, after an untimed call; nothing, where it has nothing to tell.
+def metrics_of(variant: Prepared, device: torch.device, at: At, warm: bool = False) -> dict[str, float]:
+    """What a step tells of itself, after an untimed call unless it is `warm`; nothing, where it has nothing to tell.
 
     Raises VariantError where it cannot, or tells what is no finite number.
     """
@@ -77,8 +77,9 @@ def metrics_of(variant: Prepared, device: torch.device, at: At) -> dict[str, flo
         return {}
     at(variant.name, "metrics")
     try:
-        variant.step()
-        settle(device)
+        if not warm:
+            variant.step()
+            settle(device)
         told = {str(name): float(value) for name, value in variant.metrics().items()}
         if wrong := sorted(name for name, value in told.items() if not math.isfinite(value)):
             raise Rejected(f"metrics gave what is no finite number for {', '.join(wrong)}")

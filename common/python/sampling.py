@@ -102,7 +102,7 @@ class Sampler:
             self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
         if not self.on_device():  # whose delays are known by the first call
             called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
-            self.long = {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
+            self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
         known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
         first = {name: [known[name]] for name in names if name in known}
         for name in [name for name in names if name not in known]:

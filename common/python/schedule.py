@@ -11,7 +11,7 @@ QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
 CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
-OVERHEAD = 1.5  # budgets of sampling: what may be spent beside it after the first round
+OVERHEAD = 0.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
 FEW_S = 0.05  # that a few, or a pass over the variants, may take, however small the budget
 
@@ -77,7 +77,7 @@ def beside_s(seconds: Mapping[str, float]) -> float:
 
 
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:
-    """Whether sampling has used up its budget, or what goes beside it in every round one and a half times as much.
+    """Whether sampling has used up its budget, or what goes beside it in every round half as much.
 
     What was spent there until the first round had ended, `opened_s`, does not count: variants compile in it, are
     proven at two sizes and warm up, and no further round is quicker for having fewer of them.

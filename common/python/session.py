@@ -107,13 +107,13 @@ class Session:
 
     def _prove_at(self, size: str) -> None:
         """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
-        names = self.roster.everybody
-        self.dtypes = []  # a size may have its own
+        names, self.dtypes = self.roster.everybody, []  # a size may have its own
+        if not self.roster.nothing_left():
+            self._prepare(self._living(names), size)
         for share in (names[:1], names[1:]):
             share = self._living(share)
             if share and not self.roster.nothing_left():
-                self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, schedule.TRIALS)
+                self._prove(share, BEFORE, schedule.TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":
@@ -252,11 +252,11 @@ class Session:
 
     def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
         """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""
-        before_s = self.result.seconds.get("prepare", 0.0)
-        with self._phase("prepare"):
+        phase, spent_s = "proof" if index is None else "prepare", self.result.seconds
+        before_s = spent_s.get(phase, 0.0)
+        with self._phase(phase):
             answer = self._prepared(names, size)
-        asked = (self.result.seconds["prepare"] - before_s) * answer["asked_s"] / answer["took_s"]
-        self._move_seconds(asked, "prepare", "proof")
+        self._move_seconds((spent_s[phase] - before_s) * answer["asked_s"] / answer["took_s"], phase, "proof")
         self.roster.exclude_each(answer["failures"])
         spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
         if index == 1 and not self.settings.iterations:

@@ -36,22 +36,6 @@ class Crowded(Exception):
     """There was no memory for what the pair needs beside others': it is to be run by itself."""
 
 
-class ByItself:
-    """The share of a worker that belongs to no session."""
-
-    lost_s = 0.0
-
-    def hear(self, listen: Callable[[float], T], timeout_s: float) -> T:
-        return listen(timeout_s)
-
-    @contextmanager
-    def alone(self, patience_s: float = math.inf, worker: Member | None = None) -> Iterator[bool]:
-        yield False
-
-
-BY_ITSELF = ByItself()
-
-
 class Sharing:
     """The sessions that are at work."""
 
@@ -112,11 +96,14 @@ class Sharing:
                 share.give_up()
             time.sleep(LOOK_S)
 
-    def account(self) -> None:
-        """Share out the time since this was last called: to whoever is alone, else in equal parts to who is at work."""
+    def account(self, drained: bool = False) -> None:
+        """Share out the time since this was last called: to whoever is alone, else in equal parts to who is at work.
+
+        Where others' kernels `drained` meanwhile, all were.
+        """
         now = time.monotonic()
         spent_s, self._since = now - self._since, now
-        at_work = [share for share in ([self.alone] if self.alone else self.shares) if share.doing]
+        at_work = [share for share in ([self.alone] if self.alone and not drained else self.shares) if share.doing]
         for share in at_work:
             share.seconds[share.doing] = share.seconds.get(share.doing, 0.0) + spent_s / len(at_work)
         if self.alone:
@@ -247,6 +234,10 @@ class Share:
             go_on(stopped)
             self._sharing.account()
             self._sharing.alone = None
+
+    def drained(self) -> None:
+        """What others had enqueued has been awaited since this one began to have the machine to itself."""
+        self._sharing.account(drained=True)
 
     def see_off(self) -> None:
         """Tell its workers to end; they are waited for when the session has ended."""

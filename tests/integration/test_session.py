@@ -451,6 +451,23 @@ def test_a_metric_that_is_no_number_fails_its_variant(tree: Tree, value: str) ->
     assert "longest ms" in (found.reason or "") or "many" in (found.reason or "")
 
 
+SLOW_AT_TEST_SIZE = """
+    import time
+
+    def prepare(a):
+        time.sleep(0.3 if a.numel() < 1000 else 0.0)
+        return lambda: a * 2
+"""
+
+
+def test_to_prepare_at_test_size_is_a_part_of_the_proof_there(tree: Tree) -> None:
+    tree.pair("ch01:told", optimized=SLOW_AT_TEST_SIZE)
+    tree.run("ch01")
+    seconds = tree.result("ch01:told").seconds
+    assert seconds["proof"] > 0.3
+    assert 0 < seconds["prepare"] < 0.3
+
+
 SLOW_FIRST = """
     import time
     prepared = []
@@ -473,7 +490,7 @@ def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
 ) -> None:
     monkeypatch.setattr("common.python.session.SLOW_PREPARE_S", 0.2)
     tree.pair("ch01:slow", other=SLOW_FIRST.format(again=again))
-    tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
+    tree.open("ch01", iterations=None, warmup=None, budget_s=1.2).run()
     result = tree.result("ch01:slow")
     rounds = {b.round for b in result.blocks}
     timed = {b.round for b in result.blocks if any(s.variant == "optimized_slow__other" for s in b.samples)}

@@ -1,6 +1,7 @@
 """What a worker's bench does between rounds."""
 
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,3 +106,49 @@ def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
     for count in (0, 1):
         with bench.alone():
             assert len(waits) == count
+
+
+@pytest.fixture
+def called(bench: Bench, request: pytest.FixtureRequest) -> list[int]:
+    """An item for each call of the variant's step, which takes as many seconds as the test says; it is timed once."""
+    assert bench.prepare(["a"], "cpu", [])["failures"] == {}
+    assert bench.prep is not None
+    variant, made = bench.prep.variants["a"], list[int]()
+    step = variant.step
+
+    def counted() -> object:
+        made.append(1)
+        time.sleep(request.param)
+        return step()
+
+    variant.step, variant.metrics = counted, lambda: {"calls": float(len(made))}
+    bench.start_clock()
+    bench.warm(["a"], 0.0, None)
+    bench.block(["a", "a"], 1, [], waken=False)
+    made.clear()
+    return made
+
+
+@pytest.mark.parametrize(("called", "calls"), [(0.0, 1), (0.02, 0)], indirect=["called"])
+def test_what_a_step_tells_follows_an_untimed_call_unless_it_is_long_and_was_just_timed(
+    bench: Bench, called: list[int], calls: int
+) -> None:
+    """In the selftest's twenty pairs such calls take 0.7 s, on an H200, in which all others stand still."""
+    assert bench.why(["a"], None)["a"]["metrics"] == {"calls": calls}
+
+
+@pytest.mark.parametrize(("called", "calls"), [(0.0, 3), (0.02, 2)], indirect=["called"])
+def test_a_process_that_has_slept_wakes_by_an_untimed_step_unless_it_is_long(
+    bench: Bench, called: list[int], calls: int
+) -> None:
+    bench.block(["a", "a"], 1, [], waken=True)
+    assert len(called) == calls
+
+
+def test_a_cuda_context_is_made_when_the_pair_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no part of preparing a variant, and takes 0.2 s or, beside others that make one, a second."""
+    settled = list[torch.device]()
+    monkeypatch.setattr("common.python.bench.settle", settled.append)
+    bench.device = torch.device("cuda")
+    bench.load("doubling.baseline_doubling", {"a": "doubling.baseline_doubling"}, "cpu")
+    assert settled == [torch.device("cuda")]

@@ -95,7 +95,7 @@ def test_variants_with_a_worker_each_prepare_side_by_side_where_other_sessions_a
     share.beside = beside
     modules = dict.fromkeys("abc", "ch07.baseline_x")
     crew = Crew(hire, modules, True, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
-    for command, together in (("prepare", beside), ("prove", True), ("why", False)):
+    for command, together in (("prepare", beside), ("prove", True), ("why", True)):
         log.clear()
         crew.each(command, [*"abc"])
         assert log == (["asked"] * 3 + ["answered"] * 3 if together else ["asked", "answered"] * 3), command
@@ -130,3 +130,23 @@ def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit()
     share.lost += 100.0
     assert crew.left_s() == pytest.approx(160.0, abs=5.0)
     assert crew.in_turn().left_s() == pytest.approx(160.0, abs=5.0)
+
+
+def test_while_others_kernels_are_awaited_it_is_not_one_session_alone_that_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share, log = Share(), list[str]()
+    monkeypatch.setattr(share, "drained", lambda: log.append("drained"))
+
+    class Awaits(Stub):
+        def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+            self.log.append(command)
+            return False
+
+    def hire(index: int, fresh: bool) -> Worker:
+        return Awaits(log)  # type: ignore[return-value]
+
+    crew = Crew(hire, {"a": "ch07.baseline_x"}, False, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
+    log.clear()
+    assert not crew.await_device()
+    assert log == ["await_device", "drained"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.python.sharing import BY_ITSELF, Crowded, Ended, Share, Sharing
+from common.python.leaving import BY_ITSELF
+from common.python.sharing import Crowded, Ended, Share, Sharing
 
 SOON = 10.0
 
@@ -219,6 +220,22 @@ def test_seconds_are_parts_of_the_time_that_all_take() -> None:
     assert sum(share.seconds.values()) + sum(other.seconds.values()) == pytest.approx(took, abs=0.1)
     assert other.lost_s == pytest.approx(0.2, abs=0.05)
     assert share.lost_s == pytest.approx(0.0, abs=0.05)
+    done.set()
+    sharing.next()
+    sharing.close()
+
+
+def test_while_what_others_had_enqueued_is_awaited_all_are_at_work_though_they_have_lost_the_time() -> None:
+    sharing, done = Sharing(), threading.Event()
+    at_work(sharing, Fake(), done)
+    other = sharing.shares[0]
+    with Share(sharing) as share, share.phase("warm-up"), share.alone():
+        time.sleep(0.2)
+        share.drained()
+        time.sleep(0.1)
+    assert share.seconds["warm-up"] == pytest.approx(0.2, abs=0.05), "half of the first part, and the second"
+    assert sum(other.seconds.values()) == pytest.approx(0.1, abs=0.05)
+    assert other.lost_s == pytest.approx(0.3, abs=0.05)
     done.set()
     sharing.next()
     sharing.close()
