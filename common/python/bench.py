@@ -54,7 +54,7 @@ class Bench:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
-        self.long: dict[str, float] = {}  # steps that need no warming up, as its sampler has seen
+        self.long: dict[str, float] = {}  # steps that need no warming up, which its sampler finds
         self.asks = False  # whether all samples of a round are proven
         self.asked: RoundProof | None = None  # what those of this one are asked
         self.refused: list[str] = []
@@ -186,8 +186,7 @@ class Bench:
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         self.prep = prep
         self._expect(dtypes)
-        ready = [name for name in names if name in prep.variants]
-        for name in ready:
+        for name in (ready := [name for name in names if name in prep.variants]):
             self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)
         return {
             "failures": {name: str(error) for name, error in failures.items()},
@@ -230,7 +229,8 @@ class Bench:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
         clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
-        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
+        self.sampler = Sampler(clock, self.workload.clock, self.seek)
+        self.long = self.sampler.long
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:

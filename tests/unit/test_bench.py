@@ -145,6 +145,17 @@ def test_a_process_that_has_slept_wakes_by_an_untimed_step_unless_it_is_long(
     assert len(called) == calls
 
 
+@pytest.mark.parametrize("called", [0.02], indirect=True)
+def test_a_clock_that_is_started_anew_knows_no_step(bench: Bench, called: list[int]) -> None:
+    """What is long for one sampler has no delay in the next. In the selftest sessions of a pair share a bench."""
+    assert list(bench.long) == ["a"]
+    bench.start_clock()
+    assert bench.long == {}
+    bench.warm(["a"], 0.0, None)
+    assert list(bench.long) == ["a"]
+    assert len(called) == 1
+
+
 def test_a_cuda_context_is_made_when_the_pair_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no part of preparing a variant, and takes 0.2 s or, beside others that make one, a second."""
     settled = list[torch.device]()
