@@ -242,9 +242,9 @@ class Bench:
     ) -> dict[str, Any]:
         """Take samples in this order; those at `probes` are proven as well; half of it, where that takes `enough_s`.
 
-        `waken` runs one step untimed first, for a process that has slept while others had their turn; no long one.
+        `waken` runs one step untimed first, for a process that has slept while others had their turn.
         """
-        if waken and order[0] not in self.long:
+        if waken:
             self._prepared.variants[order[0]].step()
             settle(self.device)
         self.sampler.find_core()

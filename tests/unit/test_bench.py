@@ -137,12 +137,11 @@ def test_what_a_step_tells_follows_an_untimed_call_unless_it_is_long_and_was_jus
     assert bench.why(["a"], None)["a"]["metrics"] == {"calls": calls}
 
 
-@pytest.mark.parametrize(("called", "calls"), [(0.0, 3), (0.02, 2)], indirect=["called"])
-def test_a_process_that_has_slept_wakes_by_an_untimed_step_unless_it_is_long(
-    bench: Bench, called: list[int], calls: int
-) -> None:
+@pytest.mark.parametrize("called", [0.0, 0.02], indirect=True)
+def test_a_process_that_has_slept_wakes_by_an_untimed_step_however_long(bench: Bench, called: list[int]) -> None:
+    """Without it three quick runs of five left `malloc_page_faults` inconclusive, on an H200 (ece8690)."""
     bench.block(["a", "a"], 1, [], waken=True)
-    assert len(called) == calls
+    assert len(called) == 3
 
 
 @pytest.mark.parametrize("called", [0.02], indirect=True)
