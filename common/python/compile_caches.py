@@ -104,8 +104,8 @@ def _recall_descents(heuristics: ModuleType) -> None:
     def recalled(self: Any, reload_kernel_from_src: Callable[[], Any]) -> None:
         forms = [compiled.config for compiled in self.compile_results]
         recheck(self, reload_kernel_from_src)
-        (kept, *more), *_ = heuristics.check_autotune_cache(forms, self.filename, self.inductor_meta)
-        if more or not getattr(kept, "found_by_coordesc", False):
+        kept = heuristics.check_autotune_cache(forms, self.filename, self.inductor_meta)[0][0]
+        if not getattr(kept, "found_by_coordesc", False):
             return
         name = heuristics.triton_config_to_hashable
         ready = [compiled for compiled in self.compile_results if name(compiled.config) == name(kept)]

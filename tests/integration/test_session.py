@@ -451,6 +451,16 @@ def test_a_metric_that_is_no_number_fails_its_variant(tree: Tree, value: str) ->
     assert "longest ms" in (found.reason or "") or "many" in (found.reason or "")
 
 
+def test_where_nobody_has_a_prepare_nobody_is_prepared(tree: Tree) -> None:
+    tree.pair("ch01:nobody", optimized="x = 1")
+    baseline = tree.root / "ch01" / "baseline_nobody.py"
+    baseline.write_text(baseline.read_text().replace("def prepare(", "def prepares("))
+    tree.run("ch01")
+    result = tree.result("ch01:nobody")
+    assert result.status == "failed"
+    assert all("prepare" in (found.reason or "") for found in result.variants)
+
+
 SLOW_AT_TEST_SIZE = """
     import time
 

@@ -20,7 +20,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner, Config
 from triton.runtime.autotuner import Autotuner
 
-from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
+from common.python.compile_caches import OWN, choose_alone, keep_no_choices, share_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -195,8 +195,10 @@ def test_a_form_that_a_descent_led_to_is_not_looked_for_again_by_another_process
     monkeypatch.setattr(KEPT, "block", kept, raising=False)
     monkeypatch.setattr(KEPT, "descended", descended, raising=False)
     monkeypatch.setitem(sys.modules, KEPT.__name__, KEPT)
+    own = Forgets.recheck_autotune_cache
     for _ in range(2):  # a process may have several benches, one after the other
         choose_alone(nullcontext)
+        assert getattr(Forgets.recheck_autotune_cache, OWN) is own
     found = Forgets(*compiled)
     source: Any = SimpleNamespace(fn=SimpleNamespace(fn="source"))
     found.recheck_autotune_cache(reload_kernel_from_src=lambda: source)
