@@ -144,7 +144,8 @@ class Bench:
                 self.prepares[name] = prepare_of(module, workload)
             except Exception as error:
                 failures[name] = str(VariantError(name, error))
-        settle(self.device)  # which makes the context here, and not where the first variant is prepared
+        self.at("workload", "CUDA context")  # which is made here, and not where the first variant is prepared
+        settle(self.device)
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
         return {
             "failures": failures,
@@ -179,9 +180,8 @@ class Bench:
     def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = self.asked = None
-        shape = dict(self.workload.sizes[size])
-        place = (self.device, self.scratch, self.seeds, self.ranks)
-        prep = Preparation(self.workload, shape, size, *place, stopped_s=self.stopped_s, drawn=self._ask)
+        place = (dict(self.workload.sizes[size]), size, self.device, self.scratch, self.seeds, self.ranks)
+        prep = Preparation(self.workload, *place, stopped_s=self.stopped_s, drawn=self._ask)
         started = prep.now_s()
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         self.prep = prep

@@ -106,14 +106,14 @@ class Session:
         return self.settings.hire(self.pair, index, fresh)
 
     def _prove_at(self, size: str) -> None:
-        """The baseline first: its dtypes are everybody's, and its answer, at test size, tests the tolerance."""
-        names, self.dtypes = self.roster.everybody, []  # a size may have its own
-        if not self.roster.nothing_left():
-            self._prepare(self._living(names), size)
+        """The baseline first: its dtypes are everybody's, its answer tests the tolerance, no rung is at work yet."""
+        names = self.roster.everybody
+        self.dtypes = []  # a size may have its own
         for share in (names[:1], names[1:]):
             share = self._living(share)
             if share and not self.roster.nothing_left():
-                self._prove(share, BEFORE, schedule.TRIALS)
+                self._prepare(share, size)
+                self._prove(self._living(share), BEFORE, schedule.TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":

@@ -149,7 +149,7 @@ class Worker:
         time.sleep(DUMP_S)
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError("hung", who, f"no answer within {timeout_s:.0f} s during {where}{told}")
+        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}{told}")
 
     def _forged(self) -> WorkerError:
         who, what = self.state()

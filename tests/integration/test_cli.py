@@ -155,6 +155,11 @@ def test_no_command_takes_an_empty_name_for_the_folder_that_the_user_is_in(comma
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words", [("report", ""), ("compare", "", "."), ("compare", ".", "")])
+def test_no_command_reads_the_folder_that_the_user_is_in_for_an_empty_name(words: list[str], tmp_path: Path) -> None:
+    assert_usage(cli(*words, cwd=tmp_path), "names no folder")
+
+
 def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"pair": "ch01:doubles", "folder": "ch01_doubles"}\n')
     assert_usage(run(small, "ch01:doubles", "--resume", tmp_path), str(tmp_path))

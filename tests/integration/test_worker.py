@@ -159,6 +159,12 @@ def test_a_hung_worker_cannot_have_another_process_signalled(hire: Hire, tree: T
     other.wait()
 
 
+def test_a_worker_whose_time_was_used_up_before_it_was_asked_is_not_told_of_less_than_none(hire: Hire) -> None:
+    worker = hire(doing("import time; time.sleep(600)"))
+    with pytest.raises(WorkerError, match="no answer within 0 s"):
+        prepare(worker, limit_s=-1.0)
+
+
 def test_a_worker_whose_state_is_cut_off_harms_nobody_else(hire: Hire, tree: Tree) -> None:
     """The parent reads it too, and a mapping of what is no longer there would be its death."""
     state = str(tree.root / "scratch.state")

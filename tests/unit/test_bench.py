@@ -157,8 +157,9 @@ def test_a_clock_that_is_started_anew_knows_no_step(bench: Bench, called: list[i
 
 def test_a_cuda_context_is_made_when_the_pair_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no part of preparing a variant, and takes 0.2 s or, beside others that make one, a second."""
-    settled = list[torch.device]()
+    settled, said = list[torch.device](), list[str]()
     monkeypatch.setattr("common.python.bench.settle", settled.append)
-    bench.device = torch.device("cuda")
+    bench.device, bench.at = torch.device("cuda"), lambda who, what: said.append(who)
     bench.load("doubling.baseline_doubling", {"a": "doubling.baseline_doubling"}, "cpu")
     assert settled == [torch.device("cuda")]
+    assert said[-2:] == ["a", "workload"], "where there is no memory for it, no variant is at fault"

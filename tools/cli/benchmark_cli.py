@@ -115,7 +115,7 @@ def run(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")],
+    folder: o.RunFolder,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -128,8 +128,8 @@ def report(
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    run_b: Annotated[Path, typer.Argument(help="The folder of a later one.")],
+    run_a: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a run.")],
+    run_b: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a later one.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
 ) -> None:
     """Compare two runs, pair by pair.

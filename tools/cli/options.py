@@ -42,6 +42,9 @@ Targets = Annotated[
     typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+RunFolder = Annotated[
+    Path, typer.Argument(parser=folder, metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")
+]
 ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
 BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
 PeaksOption = Annotated[Path, typer.Option(parser=folder, help="They go to peaks/<UUID>.json in here.")]
