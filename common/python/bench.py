@@ -144,8 +144,8 @@ class Bench:
                 self.prepares[name] = prepare_of(module, workload)
             except Exception as error:
                 failures[name] = str(VariantError(name, error))
-        self.at("workload", "CUDA context")  # which is made here, and not where the first variant is prepared
-        settle(self.device)
+        self.at("workload", "load")
+        settle(self.device)  # which makes the CUDA context here, and not where the first variant is prepared
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
         return {
             "failures": failures,
