@@ -53,13 +53,15 @@ def keep_no_choices(apart: Path | None) -> None:
 def choose_alone(alone: Alone) -> None:
     """From now on Inductor and Triton's autotune time kernels against each other inside `alone`.
 
+    And Inductor recalls what it has chosen so before, as far as it is on disk.
+
     Inductor takes as long to import as torch itself, so that is left to whoever compiles: a module that is not loaded
     yet is seen to when it is.
     """
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Awaited)]
     sys.meta_path.insert(0, _Awaited(alone))
     for name in CHOOSERS.keys() & sys.modules.keys():
-        _choose_within(alone, sys.modules[name])
+        _see_to(alone, sys.modules[name])
 
 
 class _Awaited(MetaPathFinder):
@@ -75,14 +77,14 @@ class _Awaited(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                _choose_within(self.alone, module)
+                _see_to(self.alone, module)
 
             setattr(spec.loader, "exec_module", exec_module)  # noqa: B010  (mypy minds an assignment)
         return spec
 
 
-def _choose_within(alone: Alone, module: ModuleType) -> None:
-    if hasattr(module, "check_autotune_cache"):
+def _see_to(alone: Alone, module: ModuleType) -> None:
+    if hasattr(getattr(module, "CachingAutotuner", None), "recheck_autotune_cache"):
         _recall_descents(module)
     own = [found for found in vars(module).values() if isinstance(found, type) and found.__module__ == module.__name__]
     for owner in own:
@@ -94,7 +96,7 @@ def _recall_descents(heuristics: ModuleType) -> None:
     """From now on a graph that is found on disk has the forms in which its kernels ended when they were last tuned.
 
     torch 2.11 finds such a form, but forgets that a descent through its neighbours led there, or does not look if only
-    one form was compiled at first: each process then descends anew, may compile for a minute, and ends elsewhere. (2.13
+    one form was compiled at first: each process then descends anew, and may compile for 50 s and end elsewhere. (2.13
     remembers.)
     """
     owner: Any = heuristics.CachingAutotuner

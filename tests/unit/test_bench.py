@@ -133,7 +133,7 @@ def called(bench: Bench, request: pytest.FixtureRequest) -> list[int]:
 def test_what_a_step_tells_follows_an_untimed_call_unless_it_is_long_and_was_just_timed(
     bench: Bench, called: list[int], calls: int
 ) -> None:
-    """In the selftest's twenty pairs such calls take 0.7 s, on an H200, in which all others stand still."""
+    """All others stand still meanwhile."""
     assert bench.why(["a"], None)["a"]["metrics"] == {"calls": calls}
 
 
@@ -156,7 +156,7 @@ def test_a_clock_that_is_started_anew_knows_no_step(bench: Bench, called: list[i
 
 
 def test_a_cuda_context_is_made_when_the_pair_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no part of preparing a variant, and takes 0.2 s or, beside others that make one, a second."""
+    """It is no part of preparing a variant, and takes 0.1 s or, beside others that make one, a second (an H200)."""
     settled, said = list[torch.device](), list[str]()
     monkeypatch.setattr("common.python.bench.settle", settled.append)
     bench.device, bench.at = torch.device("cuda"), lambda who, what: said.append(who)

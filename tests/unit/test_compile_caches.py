@@ -207,6 +207,16 @@ def test_a_form_that_a_descent_led_to_is_not_looked_for_again_by_another_process
     assert getattr(found.compile_results[0].config, "found_by_coordesc", False) is done
 
 
+def test_a_torch_that_looks_for_no_kept_form_again_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not have would else be missed wherever something is compiled."""
+    other = ModuleType(KEPT.__name__)
+    monkeypatch.setitem(sys.modules, KEPT.__name__, other)
+    for owner in (type("CachingAutotuner", (), {}), None):
+        monkeypatch.setattr(other, "CachingAutotuner", owner, raising=False)
+        choose_alone(nullcontext)
+        assert other.__dict__["CachingAutotuner"] is owner
+
+
 def test_what_is_told_of_a_kept_form_is_what_torch_has() -> None:
     """Should a later torch call these otherwise, its own memory is to be relied on."""
     for name in ("check_autotune_cache", "triton_config_to_hashable"):
