@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from common.python.machine import Machine
 from common.python.results import Manifest
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
 from common.python.sharing import Crowded
-from tools.selftest import cheats, experiments, rivals, sessions, suites
+from tools.selftest import cheats, experiments, models, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
 from tools.selftest.forms import QUICK
 from tools.selftest.models import NAMES, Name, Others, Pass, Promise, Report, Session, Sessions
@@ -262,9 +263,48 @@ def test_what_a_method_takes_beyond_what_it_is_asked_for_is_taken_off_the_next_t
     assert given == [pytest.approx(seconds, abs=0.03) for seconds in asked for _ in range(2)]
 
 
+def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is first finds memory as another pair has left it; and all have as many seconds as this harness has taken."""
+    from tools.selftest import rival_process  # which imports torch
+
+    def timing(key: str, method: str, repeat: int, seconds: float) -> Any:
+        row = {"pair": key, "method": method, "repeat": repeat, "a_us": 1.0, "b_us": 1.0, "ratio": 1.0}
+        return models.Timing(**row, seconds=seconds)
+
+    def ours(spec: Any, bench: Any, of: Any, repeat: int, monitor: Any) -> Any:
+        assert loaded[-1] == of.variants[0].module
+        return timing(of.key, "ours", repeat, 1.0 + repeat)
+
+    def theirs(bench: Any, of: Any, size: str, rival: Any, repeat: int, seconds: float) -> Any:
+        assert loaded[-1] == of.variants[0].module
+        return timing(of.key, rival.name, repeat, seconds)
+
+    loaded, written = list[str](), list[dict[str, Any]]()
+    pairs = [pair("ch01:a", "baseline", "optimized"), pair("ch01:b", "baseline", "optimized")]
+    monkeypatch.setattr(rival_process, "find_pairs", lambda root: pairs)
+    monkeypatch.setattr(rival_process, "rivals", lambda: {"x": None, "y": None})
+    monkeypatch.setattr(rival_process, "by_harness", ours)
+    monkeypatch.setattr(rival_process, "by_rival", theirs)
+    worker: Any = SimpleNamespace(load=lambda baseline, modules, size: loaded.append(baseline))
+    spec = {"seed": 3, "root": tmp_path, "pairs": [one.key for one in pairs], "uuid": None, "size": "bench"}
+    rival_process.compare_methods(spec | {"seconds": 60.0, "repeats": 20}, worker, written.append)
+    rows = [written[3 * turn : 3 * turn + 3] for turn in range(40)]
+    assert all({row["method"] for row in turn} == {"ours", "x", "y"} for turn in rows)
+    assert all(len({(row["pair"], row["repeat"]) for row in turn}) == 1 for turn in rows)
+    assert [turn[0]["method"] for turn in rows[:2]] == ["ours", "ours"], "who says how long it takes"
+    first = Counter(turn[0]["method"] for turn in rows[2:])
+    assert min(first[method] for method in ("ours", "x", "y")) >= 6, first
+    for turn in rows:
+        before = [row["method"] for row in turn].index("ours")
+        means = [(1.0 + (row["repeat"] if place > before else row["repeat"] - 1) / 2) for place, row in enumerate(turn)]
+        assert all(row["seconds"] == said for row, said in zip(turn, means) if row["method"] != "ours")
+
+
 def pair(key: str, *roles: str) -> SimpleNamespace:
     chapter, name = key.split(":")
-    variants = [SimpleNamespace(name=f"{role}_{name}", role=role) for role in roles]
+    variants = [SimpleNamespace(name=f"{role}_{name}", role=role, module=f"{key}.{role}") for role in roles]
     return SimpleNamespace(key=key, chapter=chapter, name=name, variants=variants)
 
 
