@@ -3,14 +3,14 @@
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
 ratio; once, on the host's clock where that takes long, on the device's where the host was late for the other. Device
 samples follow each other without a gap and are read once at the end of the block. Behind a round's first block each
-variant is timed once by the host's clock too, which waits for the device each time.
+variant is timed once by the host's clock too, which waits for the device each time; a long one in the first rounds.
 """
 
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,15 +21,14 @@ from common.python.quiet_core import others_ns
 from common.python.reaper import children
 from common.python.results import WHILE, ClockName, Proof, Sample
 from common.python.round_proof import RoundProof
-from common.python.statistics import trend
+from common.python.statistics import settled
 from common.python.workload import Output, Step
 
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
-STEADY = 0.01
-FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that say so: a cold start falls
 SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
 LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock, in later rounds
+WALLED = 3  # rounds in which a step that long is timed by the host's clock too: enough for a median
 MOST_STEPS = 64
 Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
 Before = Callable[[], None] | None  # called before a sample, outside of it, where files need not leave the page cache
@@ -75,7 +74,8 @@ class Sampler:
     long: dict[str, float] = field(default_factory=dict)  # steps that are, with the time that they first took
     retaken: int = 0
     proof_s: float = 0.0  # spent on proving in this block
-    walled: bool = False  # whether this round's device samples have had walls beside them
+    rounds: int = 0  # begun
+    to_wall: Collection[str] = ()  # variants whose device samples are still to have walls beside them in this round
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -97,13 +97,15 @@ class Sampler:
         was seen to be long when it was proven, or in an earlier round: its first sample would hardly tell. `passes`,
         where it is given, fixes how often each runs instead.
         """
-        started, self.walled = time.perf_counter(), False
+        started, self.rounds = time.perf_counter(), self.rounds + 1
         if not self.hosts:  # the first time; later rounds have what this one has
             self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
         if not self.on_device():  # whose delays are known by the first call
             called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
             self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
         known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
+        spared = known if self.rounds > WALLED else {}
+        self.to_wall = {name for name in names if self.on_device() and name not in spared}
         first = {name: [known[name]] for name in names if name in known}
         for name in [name for name in names if name not in known]:
             at(name, "warm-up")
@@ -237,7 +239,7 @@ class Sampler:
         readings = [(name, item.read() if isinstance(item, Pending) else item, fresh) for name, item, fresh in kept]
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         late = sum(isinstance(item, Pending) and item.late for _, item, _ in kept)
-        alone, self.walled = dict.fromkeys(order) if self.on_device() and not self.walled else [], True
+        alone, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
         return BlockTaken(samples, walls, late, self.retaken, proofs, self.proof_s)
 
@@ -281,13 +283,6 @@ def _in_time(taken: list[Taken]) -> list[Taken]:
 
 def _walls_us(taken: list[Taken]) -> float:
     return sum(item.wall_us or 0.0 for _, item, _ in taken if isinstance(item, Reading))
-
-
-def settled(earlier: list[float], later: list[float]) -> bool:
-    """Whether the medians of two windows agree within 1%, or no trend over both stands out from their noise."""
-    before = statistics.median(earlier)
-    agree = abs(statistics.median(later) - before) <= STEADY * before
-    return agree or FALLING < trend([*earlier, *later]) < RISING
 
 
 def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:

@@ -35,17 +35,33 @@ def enough_of_proofs(budget_s: float, company: float) -> float:
     return ENOUGH * budget_s * min(company, COMPANY)
 
 
-def blocks_in_round(budget_s: float, first_s: float, later_s: float) -> int:
+def worth(noise: float, placed: float, round_s: float, block_s: float) -> float:
+    """Blocks of a round, beyond which time is better spent on a further round, which places its buffers anew.
+
+    `noise` is the deviation of a block's log ratio within a round, and `placed` that of a round's by where its buffers
+    are. A block takes `block_s`, and a round so much beside them. Then the mean of a session's rounds is known best
+    for its time with sqrt(round_s / block_s) * noise / placed blocks (Cochran, Sampling Techniques, 3rd ed., 10.6).
+    """
+    return math.sqrt(round_s / max(block_s, 1e-6)) * noise / placed if placed else math.inf
+
+
+def blocks_in_round(
+    budget_s: float, first_s: float, later_s: float, beside_s: float = 0.0, most: float = math.inf
+) -> int:
     """As many as fit into a round's share of the sampling budget, at least one; the first also has control and walls.
 
     A budget of a second is spent in ROUNDS of them, half of one in half as many, and less in FEWEST_ROUNDS, whose
-    share is a bit more than a third, so that they use it up: each has to prepare, to warm up and to prove. A few
-    blocks there are also where the share is small, as long as they take no longer than FEW_S: one in a round that
-    prepared and warmed up for ten would spend the time on everything but samples.
+    share is a bit more than a third, so that they use it up: each has to prepare, to warm up and to prove. Where that
+    takes `beside_s`, so that there will be fewer rounds, these share it. A few blocks there are also where the share
+    is small, as long as they take no longer than FEW_S: one in a round that prepared and warmed up for ten would spend
+    the time on everything but samples. No more than `most` are worth their time.
     """
-    rounds = min(max(ROUNDS * budget_s, FEWEST_ROUNDS - 0.5), ROUNDS)
+    fewest = FEWEST_ROUNDS - 0.5
+    afforded = 1 + OVERHEAD * budget_s / max(beside_s, 1e-6)
+    rounds = max(min(ROUNDS * budget_s, ROUNDS, afforded), fewest)
     share_s = max(budget_s / rounds, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))
-    return max(1, min(MOST_BLOCKS, 1 + int((share_s - first_s) / max(later_s, 1e-6))))
+    fit = 1 + int((share_s - first_s) / max(later_s, 1e-6))
+    return max(1, min(MOST_BLOCKS, math.ceil(min(most, MOST_BLOCKS)), fit))
 
 
 def enough_of_a_pass(budget_s: float, clock: str | None, plan: list[int] | None) -> float | None:

@@ -14,13 +14,14 @@ from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
 from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
 from common.python.roster import CONTROL, Roster
+from common.python.round_blocks import blocks_by
 from common.python.settings import Settings
 from common.python.sharing import Share
 from common.python.telemetry import harmful, pace_deviation, usual_pace_us, worst
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
-FIRST_WARM = 0.15  # budgets of warming up before the first round; before the others each variant runs once
+FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
 NOT_ALONE = "another process had work on the GPU while this pair was timed"
 PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
@@ -183,7 +184,7 @@ class Session:
                 self.result.notes = list(dict.fromkeys([*self.result.notes, NOT_ALONE]))
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()
-            limit_s = FIRST_WARM * self.settings.budget_s if index == 0 else 0.0
+            limit_s = FIRST_WARM_S if index == 0 else 0.0
             count = self._crew.warm(names, limit_s, schedule.warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
         with self._phase("samples"):
@@ -192,13 +193,9 @@ class Session:
                 took = self._block(index, names, done, total)
                 done += 1
                 if blocks is None and done == 1:
-                    total = self.usual = schedule.blocks_in_round(self.settings.budget_s, took, self._later_s(took))
-
-    def _later_s(self, took: float) -> float:
-        """What each later block of a round will take, by its first, which has walls and may be alone with a control."""
-        first = self.result.blocks[-1]
-        again = [s for s in first.samples if s.variant != CONTROL or schedule.has_control(1, self.result.clock)]
-        return took * len(again) / (len(first.samples) + len(first.walls) or 1)
+                    beside_s = (schedule.beside_s(self.result.seconds) - self.opened_s) / index if index else 0.0
+                    common = (f"baseline_{self.pair.name}", self.result.clock or "device", self.settings.budget_s)
+                    total = self.usual = blocks_by(self.result.blocks, *common, took, beside_s)
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
         controlled = schedule.has_control(done, self.result.clock)

@@ -16,7 +16,10 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
+STANDS_OUT = 2.0  # deviations of noise, up to which a difference says nothing of where buffers are
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
+STEADY = 0.01  # difference of two windows of warming up that is none
+FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that are none: a cold start falls
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),
@@ -59,6 +62,38 @@ def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
     if times and min(times) <= 0:
         raise ValueError(f"{variant} in round {block.round} took {min(times)} us: a time must be above zero")
     return [math.log(time) for time in times]
+
+
+def noise(blocks: Sequence[Block], clock: ClockName) -> float:
+    """The deviation of a sample's log time within a round, pooled over variants and rounds: also that of a block's log
+    ratio, of two samples of each side. 0 where no variant was timed twice in a round."""
+    cells = _cells(blocks, clock).values()
+    squares = sum(float(np.var(cell)) * len(cell) for cell in cells)
+    return math.sqrt(squares / max(1, sum(len(cell) - 1 for cell in cells)))
+
+
+def placed(blocks: Sequence[Block], variant: str, twin: str, clock: ClockName) -> float:
+    """The deviation of a round's log ratio by where its buffers are: by as much as a variant and its twin, which is
+    the same code, differ more in a round than noise explains (STANDS_OUT)."""
+    cells, variance = _cells(blocks, clock), noise(blocks, clock) ** 2
+    beyond = []
+    for index in {index for index, name in cells if name == twin}:
+        above, below = cells.get((index, variant)), cells[index, twin]
+        if above:
+            by_noise = variance * (1 / len(above) + 1 / len(below))
+            beyond.append(float(np.mean(above) - np.mean(below)) ** 2 - STANDS_OUT**2 * by_noise)
+    return math.sqrt(max(0.0, float(np.mean(beyond)))) if beyond else 0.0
+
+
+def _cells(blocks: Sequence[Block], clock: ClockName) -> dict[tuple[int, str], list[float]]:
+    """Log times by round and variant."""
+    cells: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for block in blocks:
+        for sample in block.samples if block.discarded is None else ():
+            time = headline(sample, clock)
+            if time is not None and time > 0:
+                cells[block.round, sample.variant].append(math.log(time))
+    return cells
 
 
 def headline(sample: Sample, clock: ClockName) -> float | None:
@@ -107,13 +142,8 @@ def widened(found: Interval, half_width: float) -> Interval:
 
 def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:
     """One log time a round, in order: the median over its samples. Microseconds. Nothing cancels drift in these."""
-    rounds = defaultdict(list)
-    for block in blocks:
-        for sample in block.samples if block.discarded is None else ():
-            time = headline(sample, clock) if sample.variant == variant else None
-            if time is not None and time > 0:
-                rounds[block.round].append(math.log(time))
-    return [float(np.median(rounds[index])) for index in sorted(rounds)]
+    cells = _cells(blocks, clock)
+    return [float(np.median(cells[key])) for key in sorted(cells) if key[1] == variant]
 
 
 def welch(above: Sequence[float], below: Sequence[float], confidence: float = 0.95) -> Interval | None:
@@ -180,6 +210,13 @@ def trend(values: Sequence[float]) -> float:
     n = len(values)
     signs = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
     return signs / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+
+
+def settled(earlier: list[float], later: list[float]) -> bool:
+    """Whether the medians of two windows agree within 1%, or no trend over both stands out from their noise."""
+    before = float(np.median(earlier))
+    agree = bool(abs(float(np.median(later)) - before) <= STEADY * before)
+    return agree or FALLING < trend([*earlier, *later]) < RISING
 
 
 def half_width(ratio: Interval) -> float:

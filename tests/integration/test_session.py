@@ -2,7 +2,6 @@
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -637,15 +636,7 @@ def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
     tree.pair("ch01:a")
     assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1).pairs[0].status == "measured"
     assert len(limits) >= 3
-    assert limits == [pytest.approx(0.1 * session.FIRST_WARM), *[0.0] * (len(limits) - 1)]
-
-
-@pytest.mark.parametrize(("clock", "later_s"), [("device", 0.4), ("end_to_end", 0.6)])
-def test_what_only_a_first_block_holds_is_not_expected_of_later_ones(clock: str, later_s: float) -> None:
-    samples = [SimpleNamespace(variant=name) for name in ("baseline_a", "optimized_a", CONTROL) * 2]
-    first = SimpleNamespace(samples=samples, walls=[None] * 3)
-    of: Any = SimpleNamespace(result=SimpleNamespace(blocks=[first], clock=clock))
-    assert session.Session._later_s(of, 0.9) == pytest.approx(later_s)
+    assert limits == [session.FIRST_WARM_S, *[0.0] * (len(limits) - 1)]
 
 
 def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:

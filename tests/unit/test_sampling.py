@@ -21,7 +21,8 @@ from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
-from common.python.sampling import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WINDOW, Sampler, settled
+from common.python.sampling import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WALLED, WINDOW, Sampler
+from common.python.statistics import settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds
@@ -346,6 +347,7 @@ def block(
     headline: Any = "device",
 ) -> tuple[list[Any], list[Any], int, dict[str, Any]]:
     sampler = Sampler(clock, headline, delays=dict.fromkeys(order, 100.0))
+    sampler.to_wall = order if sampler.on_device() else ""
     taken = sampler.block(prep, list(order), count, list(probes), lambda who, what: None)
     assert (taken.proof_s > 0) == bool(probes)
     return taken.samples, taken.walls, taken.late, taken.proofs
@@ -412,6 +414,28 @@ def test_a_rounds_first_block_alone_has_walls_beside_its_device_samples(tmp_path
         assert all(len(taken.samples) == 4 for taken in blocks)
         walls.append(["".join(wall.variant for wall in taken.walls) for taken in blocks])
     assert walls == [["ab", "", ""]] * 2
+
+
+@pytest.mark.parametrize(
+    ("us", "passes", "ranks", "rounds"),
+    [
+        (1_000.0, None, ALONE, WALLED),
+        (999.0, None, ALONE, WALLED + 2),
+        (1_000.0, 0, ALONE, WALLED + 2),  # a fixed number of samples was asked for, and so of walls
+        (1_000.0, None, OtherRanks(size=2), WALLED + 2),  # one of which might find a step long that is not for another
+    ],
+)
+def test_a_step_that_is_long_on_the_devices_clock_has_walls_in_as_many_rounds_as_a_median_needs(
+    us: float, passes: int | None, ranks: Ranks, rounds: int, tmp_path: Path
+) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": us, "b": 200.0}[name])
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
+    prep.ranks, walls = ranks, []
+    for _ in range(WALLED + 2):
+        sampler.warm(prep, ["a", "b"], 0.0, lambda who, what: None, passes)
+        taken = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
+        walls.append("".join(wall.variant for wall in taken.walls))
+    assert walls == ["ab"] * rounds + ["b"] * (WALLED + 2 - rounds)
 
 
 def test_end_to_end_samples_carry_both_clocks_and_need_no_companions(tmp_path: Path) -> None:
@@ -490,7 +514,7 @@ def test_a_late_sample_is_taken_again_where_the_host_has_been_in_time_or_never_w
     sampler = Sampler(clock, "device", delays={"a": 100.0, "b": 100.0})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
     taken = sampler.block(prep, list("abba"), 1, [], lambda who, what: None)
-    assert "".join(name for name, _ in clock.script.seen[:-2]) == seen
+    assert "".join(name for name, _ in clock.script.seen) == seen
     assert ("".join(sample.variant for sample in taken.samples), taken.late) == ("abba" if b_us[1:] else "aba", kept)
     assert taken.retaken == len(seen) - len(taken.samples)
     assert [s.device_us for s in taken.samples if s.variant == "b"] == b_us

@@ -1,7 +1,15 @@
 """How many rounds and blocks a session takes, by hand-computed cases."""
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
+from common.python.results import Block, ClockName, Sample
+from common.python.roster import CONTROL
+from common.python.round_blocks import blocks_by, later_s
 from common.python.schedule import (
     blocks_in_round,
     due,
@@ -11,6 +19,7 @@ from common.python.schedule import (
     has_control,
     out_of_time,
     warm_passes,
+    worth,
 )
 
 
@@ -61,6 +70,81 @@ def test_what_a_rounds_first_block_holds_beside_the_others_is_not_expected_of_th
     assert blocks_in_round(budget_s=4.0, first_s=0.25, later_s=0.1) == 3
     assert blocks_in_round(budget_s=4.0, first_s=0.45, later_s=0.1) == 1
     assert blocks_in_round(budget_s=4.0, first_s=0.6, later_s=0.1) == 1
+
+
+@pytest.mark.parametrize(("clock", "expected_s"), [("device", 0.4), ("end_to_end", 0.6)])
+def test_what_only_a_first_block_holds_is_not_expected_of_later_ones(clock: ClockName, expected_s: float) -> None:
+    samples = [SimpleNamespace(variant=name) for name in ("baseline_a", "optimized_a", CONTROL) * 2]
+    first: Any = SimpleNamespace(samples=samples, walls=[None] * 3)
+    assert later_s(first, 0.9, clock) == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(
+    ("beside_s", "blocks"),
+    [
+        (0.01, 5),  # of 8 rounds
+        (0.125, 8),  # half a budget of 1 s is spent beside 4 rounds, the first is not counted
+        (0.25, 13),
+        (0.3, 15),  # of three at least, whose share is a bit more than a third
+        (9.0, 16),
+    ],
+)
+def test_where_preparing_and_proving_leave_time_for_fewer_rounds_these_share_the_budget(
+    beside_s: float, blocks: int
+) -> None:
+    assert blocks_in_round(1.0, first_s=0.024, later_s=0.024, beside_s=beside_s) == blocks
+
+
+@pytest.mark.parametrize(
+    ("noise", "placed", "round_s"), [(0.002, 0.001, 0.05), (0.002, 0.0005, 0.2), (0.001, 0.0008, 0.03)]
+)
+def test_so_many_blocks_are_worth_their_time_as_make_the_mean_of_rounds_surest(
+    noise: float, placed: float, round_s: float
+) -> None:
+    """Of a session that lasts so long, the mean's variance is that of a round over their number."""
+    block_s = 0.011
+
+    def variance(blocks: float) -> float:
+        return (placed**2 + noise**2 / blocks) * (round_s + blocks * block_s)
+
+    best = min(range(1, 100), key=variance)
+    assert best > 1
+    assert worth(noise, placed, round_s, block_s) == pytest.approx(best, abs=0.5)
+    assert worth(noise, 0.0, round_s, block_s) == math.inf
+
+
+def taken(rounds: int, blocks: int, noise: float, placement: float, seed: int) -> list[Block]:
+    """Rounds of so many blocks each of a baseline, its control and a variant that takes half as long, of log times."""
+    random, found = np.random.default_rng(seed), []
+    for index in range(rounds):
+        places = random.normal(0, placement, 3)
+        for nth in range(blocks):
+            names = ["baseline_a", "optimized_a"] + [CONTROL] * (nth == 0)
+            times = {name: places[which] - 0.7 * (which == 1) for which, name in enumerate(names)}
+            samples = [
+                Sample(
+                    variant=name,
+                    device_us=1e3 * math.exp(times[name] + random.normal(0, noise)),
+                    wall_us=None,
+                    host_us=1.0,
+                )
+                for name in [*names, *reversed(names)]
+            ]
+            found.append(Block(round=index, steps=1, samples=samples))
+    return found
+
+
+def test_where_places_tell_more_than_noise_a_round_has_one_block_and_else_its_share() -> None:
+    def blocks(placement: float, rounds: int) -> list[int]:
+        return [
+            blocks_by(taken(rounds, 1, 0.001, placement, seed), "baseline_a", "device", 1.0, 0.012, 0.02)
+            for seed in range(200)
+        ]
+
+    assert np.mean([count <= 2 for count in blocks(0.005, 1)]) > 0.7, "a single round may show little of it by chance"
+    assert np.mean([count <= 2 for count in blocks(0.005, 3)]) > 0.9
+    assert np.mean([count == 15 for count in blocks(0.0, 1)]) > 0.8
+    assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.9
 
 
 @pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])

@@ -21,6 +21,8 @@ from common.python.statistics import (
     headline,
     interval,
     memory_verdict,
+    noise,
+    placed,
     round_log_ratios,
     round_log_times,
     spread,
@@ -435,6 +437,29 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []
+
+
+def test_noise_is_that_of_samples_within_their_rounds_whatever_variants_and_rounds_differ_by() -> None:
+    found = [noise(blocks, "device") for blocks in Machine(noise=0.003, placement=0.05).sessions(1.0, seed=31)]
+    assert float(np.mean(found)) == pytest.approx(0.003, rel=0.02)
+    two = [_block(("a", 1.0), ("a", math.e**2), round=0), _block(("a", 5.0), ("b", 9.0), round=1)]
+    assert noise(two, "device") == pytest.approx(math.sqrt(2.0)), "whose deviation is that of one difference"
+    assert noise(two[1:], "device") == 0.0
+    assert noise([], "device") == 0.0
+    lost = _block(("a", 1.0), ("a", 9.0), round=0, discarded="thermal slowdown")
+    assert noise([*two, lost], "device") == noise(two, "device")
+
+
+def test_what_places_do_is_as_much_as_a_variant_and_its_twin_differ_by_beyond_noise() -> None:
+    def found(placement: float, rounds: int = 8) -> list[float]:
+        machine = Machine(placement=placement)
+        return [placed(blocks, "a", "b", "device") for blocks in machine.sessions(seed=32, rounds=rounds, blocks=2)]
+
+    assert float(np.median(found(0.02))) == pytest.approx(0.02 * math.sqrt(2), rel=0.1), "of two, each in its place"
+    assert np.mean(np.array(found(0.0)) > 0) < 0.01
+    assert 0.02 < np.mean(np.array(found(0.0, rounds=1)) > 0) < 0.15, "by chance, of a noise that is hardly known"
+    assert placed([_block(("a", 1.0), ("a", 1.1))], "a", "b", "device") == 0.0
+    assert placed([_block(("b", 1.0), ("b", 1.1))], "a", "b", "device") == 0.0
 
 
 def test_a_trend_counts_pairs_in_order_and_is_normal_where_there_is_none() -> None:
