@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -213,7 +213,7 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
 
     Whoever comes first on a pair finds memory as another has left it: on an H200, A and B of `transpose` differed by
     0.8% there, and by 0.2% from the fifth preparing on. So this harness is first in the first repeat only, in which it
-    says how long a comparison takes.
+    says how long a comparison takes; later ones take as long as its median so far, for the first is a slow one.
     """
     methods = rivals()
     order = random.Random(spec["seed"])
@@ -235,7 +235,7 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
                         timing = by_harness(spec, bench, pair, repeat, monitor)
                         spent[key].append(timing.seconds)
                     else:
-                        timing = by_rival(bench, pair, spec["size"], rival, repeat, mean(spent[key]))
+                        timing = by_rival(bench, pair, spec["size"], rival, repeat, median(spent[key]))
                     write(timing.model_dump())
             except Exception as error:  # a pair's own code may raise anything; the others go on
                 lost.add(key)
