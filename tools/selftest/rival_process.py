@@ -211,9 +211,9 @@ def by_rival(bench: Bench, pair: Pair, size: str, rival: Rival, repeat: int, sec
 def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
     """Every method on every pair, one repeat after the other, in random order, until the time is up.
 
-    Whoever comes first on a pair finds memory as another has left it: on an H200, A and B of `transpose` differed by
-    0.8% there, and by 0.2% from the fifth preparing on. So this harness is first in the first repeat only, in which it
-    says how long a comparison takes; later ones take as long as its median so far, for the first is a slow one.
+    Whoever comes first on a pair finds memory as another has left it: on one H200 a transpose differed from itself by
+    0.9%, by do_bench, and by 0.2 where that was the third or later. So this harness is first in the first repeat only,
+    in which it says how long a comparison takes. Later ones take as long as its median so far: the first is a slow one.
     """
     methods = rivals()
     order = random.Random(spec["seed"])
