@@ -8,6 +8,7 @@ from common.python.machine import Machine
 from common.python.topology import Topology
 
 SCHEMA_VERSION = 1
+CONTROL = "control"  # the baseline prepared a second time
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
 
 ClockName = Literal["device", "end_to_end"]

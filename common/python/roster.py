@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.python.discovery import Pair, Variant
+from common.python.results import CONTROL as CONTROL
 from common.python.results import PairResult, Proof, VariantResult
-
-CONTROL = "control"  # the baseline prepared a second time
 
 
 def new_row(pair: Pair, variant: Variant) -> VariantResult:

@@ -19,7 +19,7 @@ from common.python.preparation import Preparation
 from common.python.proof import Trial, begin, blame, spoilt
 from common.python.quiet_core import others_ns
 from common.python.reaper import children
-from common.python.results import WHILE, ClockName, Proof, Sample
+from common.python.results import CONTROL, WHILE, ClockName, Proof, Sample
 from common.python.round_proof import RoundProof
 from common.python.statistics import settled
 from common.python.workload import Output, Step
@@ -105,7 +105,7 @@ class Sampler:
             self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
         known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
         spared = known if self.rounds > WALLED else {}
-        self.to_wall = {name for name in names if self.on_device() and name not in spared}
+        self.to_wall = {name for name in names if self.on_device() and name not in spared} - {CONTROL}
         first = {name: [known[name]] for name in names if name in known}
         for name in [name for name in names if name not in known]:
             at(name, "warm-up")
@@ -116,7 +116,8 @@ class Sampler:
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})
-        rest = [name for name in names if name not in self.long] if known else names
+        spare = known or (self.on_device() and prep.ranks.size == 1)
+        rest = [name for name in names if name not in self.long] if spare else names
         if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
             return self._steps(prep, first)
         earlier: dict[str, list[float]] = {}

@@ -12,7 +12,7 @@ from common.python import schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
-from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Sample, Why
+from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Why
 from common.python.roster import CONTROL, Roster
 from common.python.round_blocks import blocks_by
 from common.python.settings import Settings
@@ -23,6 +23,7 @@ from common.python.worker import Worker, WorkerError
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
 NOT_ALONE = "another process had work on the GPU while this pair was timed"
+LOOK_S = 0.03  # between two looks at the GPU's clocks and heat
 PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
 
@@ -43,6 +44,8 @@ class Session:
     usual: int = schedule.FEW_BLOCKS  # blocks of a round, until its first one tells
     opened_s: float = 0.0  # spent beside sampling until the first round had ended
     plan: list[int] | None = None  # blocks of each round, where their number was asked for
+    looked: int = 0  # blocks whose telemetry has been read
+    looked_s: float = 0.0  # when
     slow: set[str] = field(default_factory=set)
     rng: random.Random = field(default_factory=random.Random)
 
@@ -192,10 +195,22 @@ class Session:
             while (done < total or schedule.due(self.probes, index, done, total)) and not self.roster.nothing_left():
                 took = self._block(index, names, done, total)
                 done += 1
+                if time.monotonic() - self.looked_s > LOOK_S:
+                    self._look()
                 if blocks is None and done == 1:
                     beside_s = (schedule.beside_s(self.result.seconds) - self.opened_s) / index if index else 0.0
                     common = (f"baseline_{self.pair.name}", self.result.clock or "device", self.settings.budget_s)
                     total = self.usual = blocks_by(self.result.blocks, *common, took, beside_s)
+            self._look()
+
+    def _look(self) -> None:
+        """What NVML sees now counts for all blocks since it was last asked, which takes a millisecond."""
+        unseen = self.result.blocks[self.looked :]
+        gpus = self.settings.read_gpus(self.share.pids) if unseen else []
+        for block in unseen if gpus else ():
+            block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
+            block.discarded = harmful(block.telemetry)
+        self.looked, self.looked_s = len(self.result.blocks), time.monotonic()
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
         controlled = schedule.has_control(done, self.result.clock)
@@ -211,22 +226,8 @@ class Session:
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]
-        gpus = self.settings.read_gpus(self.share.pids)
-        telemetry = worst(gpus) if gpus else None
-        self.result.blocks.append(
-            Block(
-                round=index,
-                steps=self.count,
-                samples=[Sample(**sample) for sample in answer["samples"]],
-                walls=[Sample(**sample) for sample in answer["walls"]],
-                late=answer["late"],
-                retaken=answer["retaken"],
-                paces=answer["paces"],
-                telemetry=telemetry,
-                gpus=gpus if self.pair.gpus > 1 else [],
-                discarded=harmful(telemetry) if telemetry else None,
-            )
-        )
+        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
+        self.result.blocks.append(Block(round=index, steps=self.count, **taken))
         if reason := beyond_wall(self.result.blocks[-1], wall_s):
             self.roster.exclude_all(reason)
         self.result.best_pace_us = min([*answer["paces"], self.result.best_pace_us or math.inf])

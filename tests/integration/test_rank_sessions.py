@@ -410,11 +410,11 @@ class Gauge:
     """As much of a monitor as a session asks for."""
 
     def __init__(self, mhz: float) -> None:
-        self.mhz = mhz
+        self.mhz, self.looks = mhz, 0
         self.own: set[int] = set()
 
     def read(self, own: set[int]) -> Telemetry:
-        self.own = own
+        self.own, self.looks = own, self.looks + 1
         return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
 
     def shared(self) -> bool:
@@ -435,6 +435,21 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign
         assert block.discarded == "GPU slowed by hw_slowdown"
     assert len(first.own) == 3  # the leader and two ranks
     assert first.own == second.own
+
+
+@pytest.mark.parametrize(("look_s", "looks"), [(0.0, "blocks"), (1e9, "rounds")])
+def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
+    look_s: float, looks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
+    monkeypatch.setattr("common.python.session.LOOK_S", look_s)
+    gauge = Gauge(600.0)
+    gauges: Any = {"monitor": gauge}
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=40, **gauges)
+    assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
+    count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
+    assert count["rounds"] < count["blocks"]
+    assert gauge.looks == count[looks]
 
 
 def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:

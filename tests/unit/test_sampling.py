@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from common.python.clock import CpuClock, GpuClock, Pending, Reading
 from common.python.preparation import Preparation, VariantError
 from common.python.proof import prove
 from common.python.ranks import ALONE, Ranks
+from common.python.results import CONTROL
 from common.python.sampling import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WALLED, WINDOW, Sampler
 from common.python.statistics import settled
 from common.python.workload import Cost, Output, Prepare, Step, Workload
@@ -247,6 +249,23 @@ def test_a_long_step_that_was_proven_is_not_warmed_up_at_all(
     prep.variants["a"].called_s = us / 1e6
     assert sampler.warm(prep, ["a", "control"], 0.2, lambda who, what: None) == 1
     assert [name for name, _ in clock.script.seen] == seen
+
+
+def test_on_the_devices_clock_a_long_step_runs_once_before_the_first_round_and_others_until_they_have_settled(
+    tmp_path: Path,
+) -> None:
+    clock = ScriptedGpu(lambda name, nth: {"a": 1_000.0, "b": 200.0}[name])
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
+    sampler.warm(prep, ["a", "b"], 9.0, lambda who, what: None)
+    assert Counter(name for name, _ in clock.script.seen) == {"a": 1, "b": 1 + 2 * WINDOW}
+
+
+def test_the_control_has_no_walls_which_nothing_is_made_of(tmp_path: Path) -> None:
+    clock = ScriptedGpu(lambda name, nth: 100.0)
+    prep, sampler = prepare(tmp_path, **named(clock.script, "a", CONTROL)), Sampler(clock, "device")
+    sampler.warm(prep, ["a", CONTROL], 0.0, lambda who, what: None)
+    taken = sampler.block(prep, ["a", CONTROL, CONTROL, "a"], 1, [], lambda who, what: None)
+    assert [wall.variant for wall in taken.walls] == ["a"]
 
 
 @pytest.mark.parametrize(("us", "again"), [(999.0, 1), (1_000.0, 0)])

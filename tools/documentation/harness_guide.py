@@ -59,6 +59,7 @@ CONSTANTS = (  # module, name, what it decides
     ("schedule", "ENOUGH", "sampling budgets of these, at the size that is timed, after which no further one is begun"),
     ("schedule", "COMPANY", "times these seconds at most, where others are at work: as many as there are sessions"),
     ("session", "PROBES", "samples of each variant that are proven while they are timed"),
+    ("session", "LOOK_S", "seconds after which NVML is read again, behind a block; and behind each round"),
     ("session", "FIRST_WARM_S", "seconds of warm-up at most, in the first round; later, each variant runs once"),
     ("session", "SLOW_PREPARE_S", "seconds of a second prepare beyond which a variant sits out the middle rounds"),
     ("sampling", "WINDOW", "samples of each variant in a warm-up window"),
