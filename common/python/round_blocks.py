@@ -13,11 +13,12 @@ def blocks_by(
 ) -> int:
     """Of the round whose first block, the last of those taken so far, took `first_s`, by what all say of the noise.
 
-    `beside_s` is what each round has taken beside its samples, but for the first one.
+    `beside_s` is what each round has taken beside its samples, but for the first one. That is not known in the first:
+    it is taken to be as much as a block at least.
     """
     later = later_s(blocks[-1], first_s, clock)
     apart = placed(blocks, baseline, CONTROL, clock)
-    most = schedule.worth(noise(blocks, clock), apart, beside_s + first_s - later, later)
+    most = schedule.worth(noise(blocks, clock), apart, max(beside_s + first_s - later, later), later)
     return schedule.blocks_in_round(budget_s, first_s, later, beside_s, most)
 
 

@@ -238,6 +238,8 @@ class Sampler:
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
         readings = [(name, item.read() if isinstance(item, Pending) else item, fresh) for name, item, fresh in kept]
+        if proofs:  # the samples themselves are not what proving took
+            self.proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         late = sum(isinstance(item, Pending) and item.late for _, item, _ in kept)
         alone, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()

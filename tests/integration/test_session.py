@@ -493,6 +493,19 @@ SLOW_FIRST = """
 """
 
 
+SLOW_EACH_TIME = """
+    import time
+
+    def prepare(a):
+        time.sleep(0.05)
+
+        def step():
+            return a * 2
+
+        return step
+"""
+
+
 @pytest.mark.parametrize(("again", "all_rounds"), [(False, True), (True, False)])
 def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
@@ -637,6 +650,35 @@ def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
     assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1).pairs[0].status == "measured"
     assert len(limits) >= 3
     assert limits == [session.FIRST_WARM_S, *[0.0] * (len(limits) - 1)]
+
+
+def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree) -> None:
+    """But in the first round, which is not known to have one when its first block begins."""
+    slow = doing("import time; time.sleep(0.02)")
+    tree.pair("ch01:a", slow, optimized=slow)
+    for seed in range(4):
+        assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1, seed=seed).pairs[0].status == "measured"
+        counts = Counter(block.round for block in tree.result("ch01:a").blocks)
+        assert all(counts[index] == 1 for index in counts if index > 0), counts
+
+
+def test_a_rounds_blocks_are_told_what_each_round_has_taken_beside_samples_but_for_the_first(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, by = list[float](), session.blocks_by
+
+    def noted(*known: Any) -> int:
+        told.append(known[-1])
+        return by(*known)
+
+    monkeypatch.setattr(session, "blocks_by", noted)
+    monkeypatch.setattr("common.python.schedule.OVERHEAD", 1e9)
+    tree.pair("ch01:a", SLOW_EACH_TIME, optimized=SLOW_EACH_TIME)
+    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=1.0).pairs[0].status == "measured"
+    assert len(told) >= schedule.ROUNDS
+    assert told[0] == 0.0, "its compiling and proving is that of no other"
+    assert min(told[1:]) > 0.15, "baseline, control and variant take 0.05 s each"
+    assert max(told[1:]) < 2.5 * min(told[1:]), "and no more in the eighth round than in the second"
 
 
 def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:

@@ -251,13 +251,16 @@ def test_a_long_step_that_was_proven_is_not_warmed_up_at_all(
     assert [name for name, _ in clock.script.seen] == seen
 
 
+@pytest.mark.parametrize(("ranks", "long"), [(ALONE, 1), (OtherRanks(size=2), 1 + 2 * WINDOW)])
 def test_on_the_devices_clock_a_long_step_runs_once_before_the_first_round_and_others_until_they_have_settled(
-    tmp_path: Path,
+    ranks: Ranks, long: int, tmp_path: Path
 ) -> None:
+    """But with ranks, for one of which it might not be as long."""
     clock = ScriptedGpu(lambda name, nth: {"a": 1_000.0, "b": 200.0}[name])
     prep, sampler = prepare(tmp_path, **named(clock.script, "a", "b")), Sampler(clock, "device")
+    prep.ranks = ranks
     sampler.warm(prep, ["a", "b"], 9.0, lambda who, what: None)
-    assert Counter(name for name, _ in clock.script.seen) == {"a": 1, "b": 1 + 2 * WINDOW}
+    assert Counter(name for name, _ in clock.script.seen) == {"a": long, "b": 1 + 2 * WINDOW}
 
 
 def test_the_control_has_no_walls_which_nothing_is_made_of(tmp_path: Path) -> None:
@@ -622,6 +625,23 @@ def test_probed_samples_are_proven_and_stay_in_their_place(headline: Any, tmp_pa
         "a": [("while timing", "bench", None)],
     }
     assert clock.settled == 2, "what was enqueued must be done before the inputs are refilled"
+
+
+@pytest.mark.parametrize("headline", ["device", "end_to_end"])
+def test_what_a_probed_sample_takes_is_not_counted_as_proof(
+    headline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a block that is probed would seem short, and its round to have the time for more of them."""
+    clock = ScriptedGpu(lambda name, nth: 50_000.0)
+
+    def passed() -> float:
+        return clock.script.now_us / 1e6
+
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=passed))
+    prep = prepare(tmp_path, **named(clock.script, "a"))
+    taken = Sampler(clock, headline, delays={"a": 100.0}).block(prep, ["a"], 1, [0], lambda who, what: None)
+    assert taken.samples[0].fresh
+    assert abs(taken.proof_s) < 1e-4, "for 0.05 s that the sample took"
 
 
 def test_the_probes_of_a_block_share_one_reference_and_what_is_stale_shows_in_each(tmp_path: Path) -> None:

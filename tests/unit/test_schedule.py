@@ -147,6 +147,33 @@ def test_where_places_tell_more_than_noise_a_round_has_one_block_and_else_its_sh
     assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.9
 
 
+def test_what_goes_beside_a_rounds_blocks_is_what_the_first_one_has_beside_the_others_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Walls and a control: here 0.01 s, a third of what six samples take."""
+    asked = list[tuple[float, float]]()
+
+    def worth(noise: float, placed: float, round_s: float, block_s: float) -> float:
+        asked.append((round_s, block_s))
+        return math.inf
+
+    monkeypatch.setattr("common.python.schedule.worth", worth)
+    blocks = taken(1, 1, 0.001, 0.0, seed=1)
+    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.03, 0.0) == 5
+    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.03, 0.25) == 16, "of three rounds"
+    assert asked == [pytest.approx((0.02, 0.02)), pytest.approx((0.26, 0.02))], "and a block's time at least"
+
+
+def test_where_the_first_block_has_nothing_that_others_have_not_the_round_costs_a_block_all_the_same() -> None:
+    """End to end a control is in each; and 0.006 * 6 / 6 is more than 0.006, by a rounding."""
+    blocks = [
+        block.model_copy(update={"samples": [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]})
+        for block in taken(1, 1, 0.001, 0.1, seed=2)
+    ]
+    for first_s in (0.006, 0.0566, 0.1738, 0.0):
+        assert blocks_by(blocks, "baseline_a", "end_to_end", 1.0, first_s, 0.0) == 1
+
+
 @pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
 def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_twentieth_of_a_second(
     block_s: float, blocks: int
