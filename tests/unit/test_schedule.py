@@ -164,14 +164,27 @@ def test_what_goes_beside_a_rounds_blocks_is_what_the_first_one_has_beside_the_o
     assert asked == [pytest.approx((0.02, 0.02)), pytest.approx((0.26, 0.02))], "and a block's time at least"
 
 
-def test_where_the_first_block_has_nothing_that_others_have_not_the_round_costs_a_block_all_the_same() -> None:
-    """End to end a control is in each; and 0.006 * 6 / 6 is more than 0.006, by a rounding."""
+def test_end_to_end_a_round_has_its_share_of_blocks_however_far_baseline_and_control_are_apart() -> None:
+    """The two samples of whoever is in a block's middle follow each other: one stall of the host is in both."""
     blocks = [
         block.model_copy(update={"samples": [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]})
         for block in taken(1, 1, 0.001, 0.1, seed=2)
     ]
-    for first_s in (0.006, 0.0566, 0.1738, 0.0):
-        assert blocks_by(blocks, "baseline_a", "end_to_end", 1.0, first_s, 0.0) == 1
+    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.006, 0.0) == 1
+    assert blocks_by(blocks, "baseline_a", "end_to_end", 1.0, 0.006, 0.0) == 20
+
+
+@pytest.mark.parametrize("first_s", [0.006, 0.0566, 0.1738, 0.0])
+def test_where_a_first_block_has_nothing_that_others_have_not_the_round_costs_a_block_all_the_same(
+    first_s: float,
+) -> None:
+    """Without walls or a control; and 0.006 * 6 / 6 is more than 0.006, by a rounding."""
+    [block] = taken(1, 1, 0.001, 0.1, seed=2)
+    more = [s.model_copy(update={"variant": f"{s.variant}2"}) for s in block.samples if s.variant == CONTROL]
+    assert len(block.samples) == 6
+    alike = block.model_copy(update={"samples": [s for s in block.samples if s.variant != CONTROL] + more})
+    earlier = block.model_copy(update={"round": 0})
+    assert blocks_by([earlier, alike], "baseline_a", "device", 1.0, first_s, 0.0) == 1
 
 
 @pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
