@@ -8,8 +8,7 @@ from typing import Any
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.remembered import remembered
-from common.python.results import Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
 from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
 from common.python.statistics import (
     another_run,

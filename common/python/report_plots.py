@@ -25,8 +25,7 @@ from common.python.markup import Markup, escaped
 from common.python.performance_targets import Peaks, peak_text
 from common.python.plot_labels import name_points
 from common.python.report import headline_spread, rows, time_text, trusted
-from common.python.results import Interval, PairResult, VariantResult
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, Interval, PairResult, VariantResult
 from common.python.text import clean
 
 INK, FAINT, GOOD, FAIR, BAD, PEER = STAND_INS = [f"#00000{index}" for index in range(1, 7)]

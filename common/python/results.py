@@ -96,7 +96,9 @@ class Block(Model):
     walls: list[Sample] = Field(
         default=[], description="end-to-end companions of a round's first device samples, outside the headline"
     )
-    telemetry: Telemetry | None = Field(default=None, description="of several GPUs, the worst of each reading")
+    telemetry: Telemetry | None = Field(
+        default=None, description="as read behind it or a later block of its round; of several GPUs, the worst"
+    )
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
     retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.python.discovery import Pair, Variant
-from common.python.results import CONTROL as CONTROL
-from common.python.results import PairResult, Proof, VariantResult
+from common.python.results import CONTROL, PairResult, Proof, VariantResult
 
 
 def new_row(pair: Pair, variant: Variant) -> VariantResult:

@@ -3,7 +3,8 @@
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
 ratio; once, on the host's clock where that takes long, on the device's where the host was late for the other. Device
 samples follow each other without a gap and are read once at the end of the block. Behind a round's first block each
-variant is timed once by the host's clock too, which waits for the device each time; a long one in the first rounds.
+variant but the control is timed once by the host's clock too, which waits for the device each time; a long one in the
+first rounds only.
 """
 
 import math
@@ -27,7 +28,7 @@ from common.python.workload import Output, Step
 WINDOW = 5  # samples of each variant between two looks at whether the times have settled
 SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
-LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock, in later rounds
+LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock: it runs once, in the first round
 WALLED = 3  # rounds in which a step that long is timed by the host's clock too: enough for a median
 MOST_STEPS = 64
 Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
@@ -94,8 +95,9 @@ class Sampler:
         """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
 
         Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new. Not so a step that
-        was seen to be long when it was proven, or in an earlier round: its first sample would hardly tell. `passes`,
-        where it is given, fixes how often each runs instead.
+        was seen to be long when it was proven, or in an earlier round: its first sample would hardly tell. On the
+        device's clock, whose delays ask for the host's part, it runs once in the first. `passes`, where it is given,
+        fixes how often each runs instead.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
         if not self.hosts:  # the first time; later rounds have what this one has
@@ -104,8 +106,8 @@ class Sampler:
             called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
             self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
         known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
-        spared = known if self.rounds > WALLED else {}
-        self.to_wall = {name for name in names if self.on_device() and name not in spared} - {CONTROL}
+        walled = known if self.rounds > WALLED else {}  # often enough
+        self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
         first = {name: [known[name]] for name in names if name in known}
         for name in [name for name in names if name not in known]:
             at(name, "warm-up")
@@ -116,8 +118,8 @@ class Sampler:
         if passes is not None:
             taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})
-        spare = known or (self.on_device() and prep.ranks.size == 1)
-        rest = [name for name in names if name not in self.long] if spare else names
+        once = known or (self.on_device() and prep.ranks.size == 1)
+        rest = [name for name in names if name not in self.long] if once else names
         if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
             return self._steps(prep, first)
         earlier: dict[str, list[float]] = {}

@@ -38,9 +38,10 @@ def enough_of_proofs(budget_s: float, company: float) -> float:
 def worth(noise: float, placed: float, round_s: float, block_s: float) -> float:
     """Blocks of a round, beyond which time is better spent on a further round, which places its buffers anew.
 
-    `noise` is the deviation of a block's log ratio within a round, and `placed` that of a round's by where its buffers
-    are. A block takes `block_s`, and a round so much beside them. Then the mean of a session's rounds is known best
-    for its time with sqrt(round_s / block_s) * noise / placed blocks (Cochran, Sampling Techniques, 3rd ed., 10.6).
+    `noise` is the deviation of a block's log ratio within a round, and `placed` that of a round's by its buffers'
+    addresses. A block takes `block_s`, and a round so much beside them. Then the mean of a session's rounds is known
+    best for its time with sqrt(round_s / block_s) * noise / placed blocks (Cochran, Sampling Techniques, 3rd ed.,
+    10.6). Without end where addresses do nothing.
     """
     return math.sqrt(round_s / max(block_s, 1e-6)) * noise / placed if placed else math.inf
 

@@ -12,8 +12,8 @@ from common.python import schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
-from common.python.results import AFTER, BEFORE, Block, Cost, PairResult, Why
-from common.python.roster import CONTROL, Roster
+from common.python.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Why
+from common.python.roster import Roster
 from common.python.round_blocks import blocks_by
 from common.python.settings import Settings
 from common.python.sharing import Share
@@ -199,17 +199,16 @@ class Session:
                     self._look()
                 if blocks is None and done == 1:
                     beside_s = (schedule.beside_s(self.result.seconds) - self.opened_s) / index if index else 0.0
-                    common = (f"baseline_{self.pair.name}", self.result.clock or "device", self.settings.budget_s)
-                    total = self.usual = blocks_by(self.result.blocks, *common, took, beside_s)
+                    total = self.usual = blocks_by(self.result, self.settings.budget_s, took, beside_s)
             self._look()
 
     def _look(self) -> None:
         """What NVML sees now counts for all blocks since it was last asked, which takes a millisecond."""
         unseen = self.result.blocks[self.looked :]
-        gpus = self.settings.read_gpus(self.share.pids) if unseen else []
-        for block in unseen if gpus else ():
-            block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
-            block.discarded = harmful(block.telemetry)
+        if unseen and (gpus := self.settings.read_gpus(self.share.pids)):
+            for block in unseen:
+                block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
+                block.discarded = harmful(block.telemetry)
         self.looked, self.looked_s = len(self.result.blocks), time.monotonic()
 
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:

@@ -16,7 +16,7 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
-STANDS_OUT = 2.0  # deviations of noise, up to which a difference says nothing of where buffers are
+STANDS_OUT = 2.0  # deviations of noise, up to which a difference says nothing of addresses
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 STEADY = 0.01  # difference of two windows of warming up that is none
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that are none: a cold start falls
@@ -73,8 +73,8 @@ def noise(blocks: Sequence[Block], clock: ClockName) -> float:
 
 
 def placed(blocks: Sequence[Block], variant: str, twin: str, clock: ClockName) -> float:
-    """The deviation of a round's log ratio by where its buffers are: by as much as a variant and its twin, which is
-    the same code, differ more in a round than noise explains (STANDS_OUT)."""
+    """The deviation of a round's log ratio by its buffers' addresses: by as much as a variant and its twin, which is
+    the same code, differ more in a round than noise explains (STANDS_OUT). 0 where no round has both."""
     cells, variance = _cells(blocks, clock), noise(blocks, clock) ** 2
     beyond = []
     for index in {index for index, name in cells if name == twin}:

@@ -10,8 +10,7 @@ from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, r
 from common.python import schedule, session
 from common.python.crew import Crew
 from common.python.cuda import find_nvcc
-from common.python.results import PairResult
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, PairResult
 from common.python.session import PROBES
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}

@@ -10,6 +10,7 @@ from common.python.judgement import judge
 from common.python.machine import Gpu, Machine
 from common.python.peak_store import Peak, Survey, peaks_of
 from common.python.results import (
+    CONTROL,
     Block,
     Cost,
     Manifest,
@@ -21,7 +22,6 @@ from common.python.results import (
     VariantResult,
     Why,
 )
-from common.python.roster import CONTROL
 
 STARTED = "2026-01-02T03:04:05+00:00"
 SURVEY = Survey(

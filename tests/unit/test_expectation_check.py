@@ -17,8 +17,7 @@ from common.python.expectation_check import LOSS, Held, compare_intervals, hold,
 from common.python.expectation_runs import made_of, over_runs, where_further
 from common.python.expectations import Expectation
 from common.python.machine import Gpu
-from common.python.results import Block, Interval, Manifest, PairResult, Sample, Telemetry
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, Block, Interval, Manifest, PairResult, Sample, Telemetry
 from common.python.statistics import interval
 
 ROOT = Path(__file__).resolve().parents[2]

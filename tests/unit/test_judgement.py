@@ -9,8 +9,7 @@ import pytest
 
 from common.python.judgement import PACE_PART, enough, headline_row, judge, lacked_memory, times
 from common.python.performance_targets import Peaks
-from common.python.results import Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
 from common.python.statistics import HOST_ROUNDS, OWN, t_quantile
 
 BASE, OPT = "baseline_x", "optimized_x"

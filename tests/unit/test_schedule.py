@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.python.results import Block, ClockName, Sample
-from common.python.roster import CONTROL
+from common.python.results import CONTROL, Block, ClockName, PairResult, Sample
 from common.python.round_blocks import blocks_by, later_s
 from common.python.schedule import (
     blocks_in_round,
@@ -21,6 +20,7 @@ from common.python.schedule import (
     warm_passes,
     worth,
 )
+from common.python.statistics import compare
 
 
 @pytest.mark.parametrize(
@@ -134,17 +134,34 @@ def taken(rounds: int, blocks: int, noise: float, placement: float, seed: int) -
     return found
 
 
-def test_where_places_tell_more_than_noise_a_round_has_one_block_and_else_its_share() -> None:
+def result(blocks: list[Block], clock: ClockName = "device") -> PairResult:
+    return PairResult(chapter="ch01", name="a", status="measured", clock=clock, blocks=blocks)
+
+
+def test_where_addresses_tell_more_than_noise_a_round_has_one_block_and_else_its_share() -> None:
     def blocks(placement: float, rounds: int) -> list[int]:
-        return [
-            blocks_by(taken(rounds, 1, 0.001, placement, seed), "baseline_a", "device", 1.0, 0.012, 0.02)
-            for seed in range(200)
-        ]
+        return [blocks_by(result(taken(rounds, 1, 0.001, placement, seed)), 1.0, 0.012, 0.02) for seed in range(200)]
 
     assert np.mean([count <= 2 for count in blocks(0.005, 1)]) > 0.7, "a single round may show little of it by chance"
     assert np.mean([count <= 2 for count in blocks(0.005, 3)]) > 0.9
     assert np.mean([count == 15 for count in blocks(0.0, 1)]) > 0.8
     assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.9
+
+
+@pytest.mark.parametrize("placement", [0.0, 0.001, 0.003])
+def test_the_interval_covers_as_well_where_noise_and_addresses_say_how_many_blocks_there_are(placement: float) -> None:
+    """Three rounds of up to five blocks, with a noise of 0.001; the variant takes half as long."""
+    inside = 0
+    for seed in range(500):
+        whole, kept = taken(3, 5, 0.001, placement, seed), list[Block]()
+        for index in range(3):
+            first, *later = whole[5 * index : 5 * index + 5]
+            kept.append(first)
+            kept += later[: blocks_by(result(kept), 0.25, 0.028, 0.02) - 1]
+        found = compare(kept, "optimized_a", "baseline_a", "device")
+        assert found is not None
+        inside += found.low <= math.exp(-0.7) <= found.high
+    assert 0.92 <= inside / 500 <= 0.98
 
 
 def test_what_goes_beside_a_rounds_blocks_is_what_the_first_one_has_beside_the_others_too(
@@ -158,9 +175,9 @@ def test_what_goes_beside_a_rounds_blocks_is_what_the_first_one_has_beside_the_o
         return math.inf
 
     monkeypatch.setattr("common.python.schedule.worth", worth)
-    blocks = taken(1, 1, 0.001, 0.0, seed=1)
-    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.03, 0.0) == 5
-    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.03, 0.25) == 16, "of three rounds"
+    one = result(taken(1, 1, 0.001, 0.0, seed=1))
+    assert blocks_by(one, 1.0, 0.03, 0.0) == 5
+    assert blocks_by(one, 1.0, 0.03, 0.25) == 16, "of three rounds"
     assert asked == [pytest.approx((0.02, 0.02)), pytest.approx((0.26, 0.02))], "and a block's time at least"
 
 
@@ -170,8 +187,8 @@ def test_end_to_end_a_round_has_its_share_of_blocks_however_far_baseline_and_con
         block.model_copy(update={"samples": [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]})
         for block in taken(1, 1, 0.001, 0.1, seed=2)
     ]
-    assert blocks_by(blocks, "baseline_a", "device", 1.0, 0.006, 0.0) == 1
-    assert blocks_by(blocks, "baseline_a", "end_to_end", 1.0, 0.006, 0.0) == 20
+    assert blocks_by(result(blocks), 1.0, 0.006, 0.0) == 1
+    assert blocks_by(result(blocks, "end_to_end"), 1.0, 0.006, 0.0) == 20
 
 
 @pytest.mark.parametrize("first_s", [0.006, 0.0566, 0.1738, 0.0])
@@ -183,8 +200,7 @@ def test_where_a_first_block_has_nothing_that_others_have_not_the_round_costs_a_
     more = [s.model_copy(update={"variant": f"{s.variant}2"}) for s in block.samples if s.variant == CONTROL]
     assert len(block.samples) == 6
     alike = block.model_copy(update={"samples": [s for s in block.samples if s.variant != CONTROL] + more})
-    earlier = block.model_copy(update={"round": 0})
-    assert blocks_by([earlier, alike], "baseline_a", "device", 1.0, first_s, 0.0) == 1
+    assert blocks_by(result([block, alike]), 1.0, first_s, 0.0) == 1
 
 
 @pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.python.discovery import find_pairs
-from common.python.roster import CONTROL
+from common.python.results import CONTROL
 from tools.selftest.pairs.ch01 import baseline_planted
 from tools.selftest.tree import (
     CHAPTERS,

@@ -37,9 +37,9 @@ QUESTIONS: dict[Name, str] = {
     "truth": "A kernel that waits a known time, an empty step, and slowdowns that were planted in a kernel.",
     "drift": "The card is heated and rested between blocks by a load of matrix products. The samples are read twice: "
     "as they were interleaved, and as if A had been measured before B.",
-    "others": "The same closures in the same process, in random order, and as many seconds, with preparing, warming up "
-    "and sampling in them and only the proofs left out: both sides are equal, so the ratio is 1. This harness prepares "
-    "anew in every round, and times its control too.",
+    "others": "The same closures in the same process, and as many seconds, with preparing, warming up and sampling in "
+    "them and only the proofs left out: both sides are equal, so the ratio is 1. This harness prepares anew in every "
+    "round, and times its control too.",
     "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, and all of the "
     "pairs whose cost is measured below.",
     "cost": "Seconds a pair, by phase.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.python.discovery import Pair, bindings, find_pairs
-from common.python.roster import CONTROL
+from common.python.results import CONTROL
 
 OWN = Path(__file__).resolve().parent / "pairs"
 CHAPTERS = Path(__file__).resolve().parents[2]
