@@ -25,7 +25,7 @@ from common.python.sampling import Sampler, stay
 from common.python.verification import Rejected
 from common.python.workload import Prepare
 
-PATIENCE_S, NO_MORE_S = 10.0, 0.05  # with what other processes have on the GPU
+PATIENCE_S, NO_MORE_S = 3.0, 0.05  # with what other processes have on the GPU
 CONTEXT_GIB = 1.0  # more than a process has beside what its allocator reserves, which is hundreds of MiB
 
 
@@ -48,7 +48,7 @@ class Bench:
         """
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
         share_kernels()
-        self.want, self.stopped_s, self.patience_s = want, stopped_s, PATIENCE_S
+        self.want, self.stopped_s, self.patience_s, self.quiet = want, stopped_s, PATIENCE_S, True
         choose_alone(self.alone)
         self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -95,8 +95,7 @@ class Bench:
     def alone(self) -> Iterator[None]:
         """Have the machine to itself inside, for what is timed or profiled on this worker's own account."""
         with self.want() as others:
-            if others:
-                self.await_device()
+            self.quiet = not others or self.await_device()
             yield
 
     def most_gib(self) -> float:
@@ -106,10 +105,10 @@ class Bench:
     def await_device(self) -> bool:
         """Return when the GPU has done what other processes, which have been stopped, had enqueued; False if not soon.
 
-        Then somebody else is on it, who is not waited for a second time.
+        Then somebody is on it who stays: as long as he does, it is only looked whether he is still there.
         """
         done = self.device.type == "cpu" or await_others(self.patience_s)
-        self.patience_s = self.patience_s if done else NO_MORE_S
+        self.patience_s = PATIENCE_S if done else NO_MORE_S
         return done
 
     def peak_plan(self) -> dict[str, Any]:
@@ -285,6 +284,7 @@ class Bench:
                 told = {one.name: metrics_of(one, self.device, self.at, one.name in self.long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated, self.alone)
             for name, metrics in told.items():
+                found[name].busy_us = found[name].busy_us if self.quiet else None  # with others' in turns
                 found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:

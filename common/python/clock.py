@@ -65,6 +65,7 @@ class Reading:
     device_us: float | None
     wall_us: float | None
     host_us: float
+    late: bool = False  # the device began before the host had enqueued everything: its time has the host's in it
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Pending:
 
     def read(self) -> Reading:
         self.stop.synchronize()
-        return Reading(self.start.elapsed_time(self.stop) * 1e3, None, self.host_us)
+        return Reading(self.start.elapsed_time(self.stop) * 1e3, None, self.host_us, self.late)
 
 
 class CpuClock:

@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from common.python.results import AFTER
@@ -10,6 +11,7 @@ from common.python.sharing import Share
 from common.python.worker import Worker
 
 Hire = Callable[[int, bool], Worker]
+LET_S = 0.5  # for which others go on before it is looked again whether their kernels have ended
 
 
 class Crew:
@@ -27,7 +29,7 @@ class Crew:
         WorkerError when the workload cannot be loaded.
         """
         self._hire, self._modules, self._load, self._share = hire, modules, load, share
-        self._deadline = time.monotonic() + limit_s - share.lost_s
+        self._limit_s, self._deadline = limit_s, time.monotonic() + limit_s - share.lost_s
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
@@ -98,10 +100,29 @@ class Crew:
         if len(self._workers) == 1:
             self.each("pose", names)
 
+    @contextmanager
+    def alone(self, crowded: Callable[[], bool]) -> Iterator[bool]:
+        """Have the machine to itself, with all done on its GPU that others had enqueued; False where that does not end.
+
+        What another session has there ends with it: others go on meanwhile, as long as its limit may be, and it is no
+        time of this one. Who is no session's, if it is `crowded`, is not waited for.
+        """
+        until = time.monotonic() + self._limit_s
+        while True:
+            left_s = self.left_s()
+            with self._share.alone() as others:
+                done = not others or self.await_device()
+                if done or crowded() or not self._share.may_end(until):
+                    yield done
+                    return
+            with self._share.phase(""):
+                self._share.hear(time.sleep, LET_S)
+            self._deadline += left_s - self.left_s()
+
     def await_device(self) -> bool:
         """Return when the GPU has done what others had enqueued; False if it had not soon."""
         done = not self._workers or bool(self.first("await_device"))
-        self._share.drained()
+        self._share.drained(done)
         return done
 
     def start_clocks(self) -> float:

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from common.python.escaped import disturbed_or_untrue
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
-from common.python.remembered import remembered
 from common.python.results import CONTROL, Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
 from common.python.schedule import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
 from common.python.statistics import (
     another_run,
     compare,
     control_ok,
-    escaped_us,
     half_width,
     memory_verdict,
     round_log_ratios,
@@ -26,11 +25,8 @@ from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pac
 
 NEAR_FLOOR = 10.0
 SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
-ESCAPE_SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
-ESCAPE_SHARE = 0.1
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
-CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
 PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
@@ -220,27 +216,9 @@ def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> 
     main = _main(row, result)
     if main is None:
         return None
-    if reason := remembered(result.blocks, row.name, result.clock or "device"):
-        return reason
     if result.cost and (reason := impossible(result.cost, main.median, peaks)):
         return reason
-    if result.clock != "device" or row.device is None:
-        return None
-    device = row.device.median
-    walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
-    if walls:
-        taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
-        slowest = min(max(taken, default=device), CLOCKS_FALL * device)
-        escaped = median(escaped_us(slowest, s.wall_us or 0.0, s.host_us) for s in walls)
-        if escaped > ESCAPE_SLACK_US + ESCAPE_SHARE * device:
-            return f"{escaped:.0f} us of work went on after the step's own stream was done: it escaped the clock"
-    busy = row.why.busy_us if row.why else None
-    if busy is not None and any(block.gpus for block in result.blocks):
-        # in a profile no delay hides the hosts, and several ranks are busy with waiting for each other's
-        device = max([device, median(s.wall_us or 0.0 for s in walls)] if walls else [device])
-    if busy is not None and busy > 1.5 * device + ESCAPE_SLACK_US:
-        return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
-    return None
+    return disturbed_or_untrue(row, result)
 
 
 def _pair_row(result: PairResult) -> None:

@@ -9,6 +9,7 @@ from common.python.topology import Topology
 
 SCHEMA_VERSION = 1
 CONTROL = "control"  # the baseline prepared a second time
+NOT_ALONE = "another process had work on the GPU while this pair was timed"
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
 
 ClockName = Literal["device", "end_to_end"]
@@ -82,6 +83,7 @@ class Sample(Model):
     wall_us: float | None
     host_us: float = Field(description="until the call returned, the device perhaps still at work")
     fresh: bool = Field(default=False, description="proven, and on inputs that no call had seen before")
+    late: bool = Field(default=False, description="begun before the host had enqueued it whole: its time is in it")
 
 
 class Block(Model):

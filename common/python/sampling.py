@@ -243,10 +243,9 @@ class Sampler:
         if proofs:  # the samples themselves are not what proving took
             self.proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
-        late = sum(isinstance(item, Pending) and item.late for _, item, _ in kept)
         alone, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
-        return BlockTaken(samples, walls, late, self.retaken, proofs, self.proof_s)
+        return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, self.proof_s)
 
     def _asked(self, prep: Preparation, name: str, count: int, asked: RoundProof) -> Taken:
         """A sample on the host's clock, with its proof behind it."""
@@ -297,4 +296,5 @@ def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sam
         device_us=None if reading.device_us is None else reading.device_us / count,
         wall_us=None if reading.wall_us is None else reading.wall_us / count,
         host_us=reading.host_us / count,
+        late=reading.late,
     )

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from common.python import schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
 from common.python.judgement import beyond_wall, enough, judge
-from common.python.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Why
+from common.python.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Why
 from common.python.roster import Roster
 from common.python.round_blocks import blocks_by
 from common.python.settings import Settings
@@ -22,7 +23,6 @@ from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
-NOT_ALONE = "another process had work on the GPU while this pair was timed"
 LOOK_S = 0.03  # between two looks at the GPU's clocks and heat
 PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
@@ -183,7 +183,7 @@ class Session:
     def _sample(self, index: int, blocks: int | None, names: list[str], alone: ExitStack) -> None:
         """Warm up and take the round's blocks, with the machine to itself as long as `alone` is open."""
         with self._phase("warm-up"):
-            if alone.enter_context(self.share.alone()) and not self._crew.await_device():
+            if not alone.enter_context(self._crew.alone(partial(self.settings.crowded, self.share.pids))):
                 self.result.notes = list(dict.fromkeys([*self.result.notes, NOT_ALONE]))
             if index == 0:
                 self.result.floor_us = self._crew.start_clocks()

@@ -72,6 +72,10 @@ class Settings:
         pids = own() if monitors else set()
         return [monitor.read(pids) for monitor in monitors]
 
+    def crowded(self, own: Callable[[], set[int]]) -> bool:
+        """Whether NVML sees processes on a GPU of the pair that are none of its `own`."""
+        return any(gpu.other_processes for gpu in self.read_gpus(own))
+
     def _monitors(self) -> list[Monitor]:
         return [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
 

@@ -44,7 +44,7 @@ class Sharing:
         self.shares: list[Share] = []
         self.alone: Share | None = None
         self.alone_s = 0.0  # for which somebody had the machine to himself
-        self.ended = False
+        self.ended = self.in_vain = False
         self._since = time.monotonic()
         self._threads: list[Thread] = []
         self._at_work: set[int] = set()  # numbers of threads
@@ -96,17 +96,17 @@ class Sharing:
                 share.give_up()
             time.sleep(LOOK_S)
 
-    def account(self, drained: bool = False) -> None:
+    def account(self, drained: bool = False, lost: bool = True) -> None:
         """Share out the time since this was last called: to whoever is alone, else in equal parts to who is at work.
 
-        Where others' kernels `drained` meanwhile, all were.
+        Where others' kernels `drained` meanwhile, all were; if they did not, none of them has `lost` the time.
         """
         now = time.monotonic()
         spent_s, self._since = now - self._since, now
         at_work = [share for share in ([self.alone] if self.alone and not drained else self.shares) if share.doing]
         for share in at_work:
             share.seconds[share.doing] = share.seconds.get(share.doing, 0.0) + spent_s / len(at_work)
-        if self.alone:
+        if self.alone and lost:
             self.alone_s += spent_s
             self.alone.alone_s += spent_s
 
@@ -235,9 +235,14 @@ class Share:
             self._sharing.account()
             self._sharing.alone = None
 
-    def drained(self) -> None:
+    def drained(self, done: bool) -> None:
         """What others had enqueued has been awaited since this one began to have the machine to itself."""
-        self._sharing.account(drained=True)
+        self._sharing.account(drained=True, lost=done)
+
+    def may_end(self, until: float) -> bool:
+        """Whether what others have on a GPU may end with their sessions; not where that was awaited `until` now."""
+        self._sharing.in_vain |= time.monotonic() > until
+        return self.company() > 1 and not self._sharing.in_vain
 
     def see_off(self) -> None:
         """Tell its workers to end; they are waited for when the session has ended."""

@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Last come those that use CUDA in this process, as whoever imports torch does: it is on the GPU from then on.
+
+    Suites that measure would count it among the processes that are none of theirs.
+    """
     here = [item for item in items if "tests/gpu/" in item.path.as_posix()]
+    items.sort(key=lambda item: item in here and hasattr(item.getparent(pytest.Module).obj, "torch"))  # type: ignore[union-attr]
     has_gpu = bool(machine().gpus) if here else False
     for item in here:
         item.add_marker(pytest.mark.gpu)

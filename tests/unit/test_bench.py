@@ -6,11 +6,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from common.python.bench import CONTEXT_GIB, Bench
+from common.python.results import Why
 
 PAIR = '''"""A doubling whose step holds its input in a cycle, as compiled modules do."""
 
@@ -82,13 +84,13 @@ def test_what_preparing_takes_leaves_out_for_how_long_the_process_was_stopped(be
 
 
 def test_somebody_who_stays_on_the_gpu_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, done = list[float](), [True, False, False]
+    waits, done = list[float](), [True, False, False, True, True]
     monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or done.pop(0))
     bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None)
     assert bench.await_device(), "there is nothing to wait for on a CPU"
     bench.device = torch.device("cuda")
-    assert [bench.await_device() for _ in range(3)] == [True, False, False]
-    assert waits == [10.0, 10.0, 0.05]
+    assert [bench.await_device() for _ in range(5)] == [True, False, False, True, True]
+    assert waits == [3.0, 3.0, 0.05, 0.05, 3.0]
 
 
 def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
@@ -106,6 +108,25 @@ def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
     for count in (0, 1):
         with bench.alone():
             assert len(waits) == count
+
+
+@pytest.mark.parametrize(("others", "done", "busy_us"), [(False, False, 7.0), (True, True, 7.0), (True, False, None)])
+def test_how_long_the_gpu_was_busy_is_not_told_where_others_kernels_took_turns_with_ones_own(
+    others: bool, done: bool, busy_us: float | None, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def want() -> Iterator[bool]:
+        yield others
+
+    def profiled(group: list[Any], *how: Any) -> dict[str, Why]:
+        with how[-1]():
+            return {one.name: Why(busy_us=7.0) for one in group}
+
+    bench.prepare(["a"], "cpu", [])
+    bench.want = want
+    monkeypatch.setattr(bench, "await_device", lambda: done)
+    monkeypatch.setattr("common.python.bench.why", profiled)
+    assert bench.why(["a"], None)["a"]["busy_us"] == busy_us
 
 
 @pytest.fixture

@@ -1,5 +1,9 @@
 """Several workers share what one would have had."""
 
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -136,7 +140,7 @@ def test_while_others_kernels_are_awaited_it_is_not_one_session_alone_that_is_at
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     share, log = Share(), list[str]()
-    monkeypatch.setattr(share, "drained", lambda: log.append("drained"))
+    monkeypatch.setattr(share, "drained", lambda done: log.append(f"drained {done}"))
 
     class Awaits(Stub):
         def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
@@ -149,4 +153,62 @@ def test_while_others_kernels_are_awaited_it_is_not_one_session_alone_that_is_at
     crew = Crew(hire, {"a": "ch07.baseline_x"}, False, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
     log.clear()
     assert not crew.await_device()
-    assert log == ["await_device", "drained"]
+    assert log == ["await_device", "drained False"]
+
+
+class Company(Share):
+    """Beside others, whose kernels end after so many looks, or never; a second passes with each."""
+
+    def __init__(self, looks: float, others: bool = True) -> None:
+        super().__init__()
+        self.looks, self.others, self.log, self.now = looks, others, list[str](), 0.0
+
+    @contextmanager
+    def alone(self, *how: Any) -> Iterator[bool]:
+        self.log.append("alone")
+        yield self.others
+        self.log.append("left")
+
+    def drained(self, done: bool) -> None:
+        self.looks -= 1
+
+    def may_end(self, until: float) -> bool:
+        return self.now <= until
+
+    def hear(self, listen: Callable[[float], Any], timeout_s: float) -> Any:
+        assert (listen, self.doing) == (time.sleep, ""), "others go on, and it is no time of this session"
+        self.log.append("waits")
+        self.now += 1.0
+
+    @property
+    def lost_s(self) -> float:
+        return 0.0
+
+
+def looked(share: Company, crowded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, list[str], float]:
+    """What a crew with a limit of 9 s says of the machine, what its share heard until then, and what it has left."""
+
+    class Awaits(Stub):
+        def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+            return share.looks <= 1
+
+    def hire(index: int, fresh: bool) -> Worker:
+        return Awaits([])  # type: ignore[return-value]
+
+    monkeypatch.setattr("common.python.crew.time.monotonic", lambda: share.now)
+    crew = Crew(hire, {"a": "ch07.baseline_x"}, False, 9.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
+    share.doing = "warm-up"
+    with crew.alone(lambda: crowded) as done:
+        assert share.doing == "warm-up"
+        return done, [*share.log], crew.left_s()
+
+
+def test_what_others_sessions_have_on_the_gpu_is_awaited_while_they_go_on_and_takes_no_time_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once, again = ["alone"], ["alone", "left", "waits"]
+    assert looked(Company(99, others=False), False, monkeypatch) == (True, once, 9.0)
+    assert looked(Company(1), False, monkeypatch) == (True, once, 9.0)
+    assert looked(Company(3), False, monkeypatch) == (True, [*again, *again, "alone"], 9.0)
+    assert looked(Company(math.inf), True, monkeypatch) == (False, once, 9.0), "who is no session's will not end"
+    assert looked(Company(math.inf), False, monkeypatch) == (False, [*again * 10, "alone"], 9.0), "as long as a limit"

@@ -9,7 +9,18 @@ import pytest
 
 from common.python.judgement import PACE_PART, enough, headline_row, judge, lacked_memory, times
 from common.python.performance_targets import Peaks
-from common.python.results import CONTROL, Block, Cost, PairResult, Proof, Sample, Telemetry, VariantResult, Why
+from common.python.results import (
+    CONTROL,
+    NOT_ALONE,
+    Block,
+    Cost,
+    PairResult,
+    Proof,
+    Sample,
+    Telemetry,
+    VariantResult,
+    Why,
+)
 from common.python.statistics import HOST_ROUNDS, OWN, t_quantile
 
 BASE, OPT = "baseline_x", "optimized_x"
@@ -208,6 +219,36 @@ def test_what_cannot_be_the_time_of_the_work_is_invalid_with_its_reason(made: An
     judged = judge(*made())
     assert judged.verdict == row(judged).verdict == "invalid"
     assert reason in (judged.reason or "")
+
+
+def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
+    """Twice as long on inputs that are new."""
+    result = pair({BASE: 100.0, OPT: 50.0})
+    slow = Sample(variant=OPT, device_us=100.0, wall_us=None, host_us=5.0, fresh=True)
+    first = result.blocks[0].model_copy(update={"samples": [*result.blocks[0].samples, slow]})
+    return result.model_copy(update={"blocks": [first, *result.blocks[1:]]}), PEAKS
+
+
+@pytest.mark.parametrize(
+    ("made", "others"),
+    [
+        (invalid_by_escape, True),
+        (invalid_by_busy_time, True),
+        (invalid_by_memory, True),
+        (invalid_by_rate, False),
+        (invalid_by_proof, False),
+    ],
+)
+def test_where_another_process_had_work_on_the_gpu_no_variant_is_blamed_for_time_that_it_may_have_taken(
+    made: Any, others: bool
+) -> None:
+    """A kernel of another pair that never ended took turns with these: times are longer then, and never shorter."""
+    result, peaks = made()
+    blamed = judge(result, peaks)
+    judged = judge(result.model_copy(update={"notes": [NOT_ALONE]}), peaks)
+    assert (judged.verdict, blamed.verdict) == ("invalid", "invalid")
+    assert judged.reason == (NOT_ALONE if others else blamed.reason)
+    assert blamed.reason != NOT_ALONE
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ LAYERS = {
     "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
     "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
     "compilation triton_targets memory_history profiled_step sharing leaving quiet_core loading round_proof",
-    "story": "runner session settings assignment ahead resume schedule roster round_blocks judgement remembered "
-    "expectations benchmark_comparison report markdown display listing overview sources markup report_html "
+    "story": "runner session settings assignment ahead resume schedule roster round_blocks judgement escaped "
+    "remembered expectations benchmark_comparison report markdown display listing overview sources markup report_html "
     "report_plots plot_labels report_sources junit publish checks verify_report link_plots verify doctor "
     "peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
     "run_comparison following opening verified options turns last_run",

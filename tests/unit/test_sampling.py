@@ -86,7 +86,7 @@ class ScriptedGpu(GpuClock):
         took = self.script.run(step, count)
         late = self.late(len(self.delays) - 1)
         none: Any = None
-        return ScriptedPending(none, none, 4.0 * count, late, Reading(took, None, 4.0 * count))
+        return ScriptedPending(none, none, 4.0 * count, late, Reading(took, None, 4.0 * count, late))
 
     def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
         before()
@@ -472,7 +472,8 @@ def test_late_samples_are_counted_and_raise_their_variants_delay_to_a_bound(tmp_
     clock = ScriptedGpu(lambda name, nth: 10.0, late=lambda index: index not in (1, 2))
     sampler = Sampler(clock, "device", delays={"a": 10.0, "b": 10.0}, in_time={("a", 1): False, ("b", 1): False})
     prep = prepare(tmp_path, **named(clock.script, "a", "b"))
-    assert sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None).late == 3
+    taken = sampler.block(prep, list("abbaa"), 1, [], lambda who, what: None)
+    assert (taken.late, [sample.late for sample in taken.samples]) == (3, [True, False, False, True, True])
     assert clock.delays == [10.0, 15.0, 15.0, 15.0, 15.0]  # 15 us is beyond 3 x the 4 us of the host
 
 

@@ -262,7 +262,7 @@ def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_n
         ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.4, "samples": 2.9}, False),
         ({"samples": 3.0}, True),
         ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.5, "samples": 1.0}, True),
-        ({"start": 9.0, "why": 9.0, "end": 9.0, "samples": 1.0}, False),
+        ({"start": 9.0, "why": 9.0, "writing": 9.0, "samples": 1.0}, False),
     ],
 )
 def test_time_is_up_after_a_budget_of_samples_or_half_as_much_beside_them(

@@ -225,20 +225,37 @@ def test_seconds_are_parts_of_the_time_that_all_take() -> None:
     sharing.close()
 
 
-def test_while_what_others_had_enqueued_is_awaited_all_are_at_work_though_they_have_lost_the_time() -> None:
+@pytest.mark.parametrize(("done_there", "lost_s"), [(True, 0.3), (False, 0.1)])
+def test_while_what_others_had_enqueued_is_awaited_all_are_at_work_and_lose_the_time_unless_in_vain(
+    done_there: bool, lost_s: float
+) -> None:
     sharing, done = Sharing(), threading.Event()
     at_work(sharing, Fake(), done)
     other = sharing.shares[0]
     with Share(sharing) as share, share.phase("warm-up"), share.alone():
         time.sleep(0.2)
-        share.drained()
+        share.drained(done_there)
         time.sleep(0.1)
     assert share.seconds["warm-up"] == pytest.approx(0.2, abs=0.05), "half of the first part, and the second"
     assert sum(other.seconds.values()) == pytest.approx(0.1, abs=0.05)
-    assert other.lost_s == pytest.approx(0.3, abs=0.05)
+    assert other.lost_s == pytest.approx(lost_s, abs=0.05)
     done.set()
     sharing.next()
     sharing.close()
+
+
+def test_what_others_have_on_the_gpu_may_end_with_them_until_one_has_awaited_it_in_vain() -> None:
+    sharing, done = Sharing(), threading.Event()
+    at_work(sharing, Fake(), done)
+    with Share(sharing) as share:
+        assert share.may_end(time.monotonic() + 60)
+        assert not share.may_end(time.monotonic() - 1)
+        assert not share.may_end(time.monotonic() + 60), "nobody tries again what was in vain"
+        done.set()
+    sharing.next()
+    sharing.close()
+    with Share() as alone:
+        assert not alone.may_end(time.monotonic() + 60), "there is nobody who could end"
 
 
 def test_whoever_is_beside_another_knows_it_afterwards() -> None:

@@ -1,0 +1,42 @@
+"""Whether work went on beside the clock that times a step: on another stream, or longer than the profile knows.
+
+Work of another process on the same GPU looks alike, for processes take turns there: where that was seen, it is told.
+"""
+
+from statistics import median
+
+from common.python.remembered import remembered
+from common.python.results import NOT_ALONE, PairResult, VariantResult
+from common.python.statistics import escaped_us
+
+SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
+SHARE = 0.1
+CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
+BUSIER = 1.5
+
+
+def disturbed_or_untrue(row: VariantResult, result: PairResult) -> str | None:
+    """Why its times are not those of its work, if they are not: it is spared, went on beside the clock, or others'."""
+    reason = remembered(result.blocks, row.name, result.clock or "device") or escaped(row, result)
+    return NOT_ALONE if reason and NOT_ALONE in result.notes else reason
+
+
+def escaped(row: VariantResult, result: PairResult) -> str | None:
+    """How long its work went on when the clock had stopped, where that is too long."""
+    if result.clock != "device" or row.device is None:
+        return None
+    device = row.device.median
+    walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
+    if walls:
+        taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
+        slowest = min(max(taken, default=device), CLOCKS_FALL * device)
+        beyond = median(escaped_us(slowest, s.wall_us or 0.0, s.host_us) for s in walls)
+        if beyond > SLACK_US + SHARE * device:
+            return f"{beyond:.0f} us of work went on after the step's own stream was done: it escaped the clock"
+    busy = row.why.busy_us if row.why else None
+    if busy is not None and any(block.gpus for block in result.blocks):
+        # in a profile no delay hides the hosts, and several ranks are busy with waiting for each other's
+        device = max([device, median(s.wall_us or 0.0 for s in walls)] if walls else [device])
+    if busy is not None and busy > BUSIER * device + SLACK_US:
+        return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
+    return None
