@@ -12,6 +12,7 @@ import torch
 
 from common.python.clock import CpuClock, GpuClock, await_others, pace_us, restore
 from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
+from common.python.held_memory import HeldMemory
 from common.python.loading import cost_of, prepare_of, workload_of
 from common.python.memory_history import write_snapshot
 from common.python.preparation import Preparation, VariantError, free, settle
@@ -54,10 +55,9 @@ class Bench:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
-        self.long: dict[str, float] = {}  # steps that need no warming up, which its sampler finds
-        self.asks = False  # whether all samples of a round are proven
+        self.long, self.asks = dict[str, float](), False  # steps not to warm up; whether all samples are proven
         self.asked: RoundProof | None = None  # what those of this one are asked
-        self.refused: list[str] = []
+        self.held, self.refused = HeldMemory(), list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # first at a size; the control may be first
         self.seeds = random.Random(settings["seed"])
         self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
@@ -183,7 +183,7 @@ class Bench:
         prep = Preparation(self.workload, *place, stopped_s=self.stopped_s, drawn=self._ask)
         started = prep.now_s()
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
-        self.prep = prep
+        self.prep = self.held.over_rounds(prep)
         self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
             self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)

@@ -1,6 +1,8 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, r
 from common.python import schedule, session
 from common.python.crew import Crew
 from common.python.cuda import find_nvcc
-from common.python.results import CONTROL, PairResult
+from common.python.results import CONTROL, NOT_ALONE, PairResult
 from common.python.session import PROBES
+from common.python.settings import Settings
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
 # A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
@@ -794,3 +797,26 @@ def test_a_long_step_that_goes_lame_while_it_is_timed_is_refused(tree: Tree) -> 
     tree.pair("ch01:a", baseline=SLOW, fields="clock='end_to_end',", optimized=lame)
     tree.run("ch01:a", iterations=None, budget_s=0.05)
     assert_refused(tree.result("ch01:a"), "optimized_a", "cpu size, while timing: ", "relative error 1.00e+00")
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_pair_says_once_that_anothers_work_did_not_end_and_asks_who_is_on_the_gpu(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    """By NVML, of those that are none of this session's workers, while one has the machine to itself."""
+    alone, own, rounds = Crew.alone, list[set[int]](), list[bool]()
+    monkeypatch.setattr(Settings, "crowded", lambda settings, pids: bool(own.append(pids())))
+
+    @contextmanager
+    def told(crew: Crew, others: Callable[[], bool]) -> Iterator[bool]:
+        with alone(crew, others) as done:
+            assert (done, others()) == (True, False)
+            rounds.append(not crowded or not rounds)
+            yield rounds[-1]
+
+    monkeypatch.setattr(Crew, "alone", told)
+    tree.pair("ch01:a")
+    result = tree.run("ch01:a", iterations=12).pairs[0]
+    assert (result.status, len(rounds) > 2) == ("measured", True)
+    assert result.notes.count(NOT_ALONE) == crowded
+    assert all(own), "its workers are known to be there"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from common.python.bench import CONTEXT_GIB, Bench
+from common.python.preparation import Preparation
 from common.python.results import Why
 
 PAIR = '''"""A doubling whose step holds its input in a cycle, as compiled modules do."""
@@ -108,6 +109,26 @@ def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
     for count in (0, 1):
         with bench.alone():
             assert len(waits) == count
+
+
+def test_what_a_variant_holds_between_steps_is_the_median_of_the_rounds_of_its_size(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second round had another's gradients in it, which a thread of autograd's let go of too late."""
+    told, honest = iter([7.0, 100.0, 429.0, 100.0, 100.0]), Preparation.prepare_all
+
+    def prepare_all(prep: Preparation, *asked: Any) -> Any:
+        failures = honest(prep, *asked)
+        prep.variants["a"].held_bytes = next(told, None)
+        return failures
+
+    monkeypatch.setattr(Preparation, "prepare_all", prepare_all)
+    seen = list[float | None]()
+    for size in ("test", "cpu", "cpu", "cpu", "cpu", "cpu"):
+        bench.prepare(["a"], size, [])
+        assert bench.prep is not None
+        seen.append(bench.prep.variants["a"].held_bytes)
+    assert seen == [7.0, 100.0, 264.5, 100.0, 100.0, None]
 
 
 @pytest.mark.parametrize(("others", "done", "busy_us"), [(False, False, 7.0), (True, True, 7.0), (True, False, None)])

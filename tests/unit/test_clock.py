@@ -95,3 +95,15 @@ def test_others_are_on_the_device_until_a_small_kernel_is_quick_several_times(
     assert clock.await_others(0.5) is done
     assert gpu.asked == asked
     assert places == [("cuda", False), ("cpu", True)], "Inductor warms a graph up with the GPU as the default device"
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_reading_says_whether_the_host_was_late_for_it(late: bool) -> None:
+    class Event:
+        def synchronize(self) -> None: ...
+
+        def elapsed_time(self, other: "Event") -> float:
+            return 0.25
+
+    event: Any = Event()
+    assert clock.Pending(event, event, 4.0, late).read() == clock.Reading(250.0, None, 4.0, late)

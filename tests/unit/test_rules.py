@@ -18,10 +18,11 @@ LAYERS = {
     "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
     "installation model_shapes model_costs estimate",
     "contract": "workload requirements cuda clock",
-    "mechanism": "discovery readings worker channel crew bench preparation compile_facts compile_caches compilers "
-    "process_settings proof verification sampling launch ranks distributed profiling telemetry peaks peak_sampling "
-    "peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host clocks_lock "
-    "compilation triton_targets memory_history profiled_step sharing leaving quiet_core loading round_proof",
+    "mechanism": "discovery readings worker channel crew bench preparation held_memory compile_facts compile_caches "
+    "compilers process_settings proof verification sampling launch ranks distributed profiling telemetry peaks "
+    "peak_sampling peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host "
+    "clocks_lock compilation triton_targets memory_history profiled_step sharing leaving quiet_core loading "
+    "round_proof",
     "story": "runner session settings assignment ahead resume schedule roster round_blocks judgement escaped "
     "remembered expectations benchmark_comparison report markdown display listing overview sources markup report_html "
     "report_plots plot_labels report_sources junit publish checks verify_report link_plots verify doctor "
@@ -35,7 +36,7 @@ WORKERS = {
     *("workload", "clock", "bench", "preparation", "compile_facts", "compile_caches", "compilers", "process_settings"),
     *("proof", "verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history"),
     *("profiled_step", "peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks"),
-    *("triton_targets", "quiet_core", "loading", "round_proof"),
+    *("triton_targets", "quiet_core", "loading", "round_proof", "held_memory"),
 }
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
 MODEL_LINES = 700  # of all of common/models together
