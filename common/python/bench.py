@@ -95,19 +95,19 @@ class Bench:
     def alone(self) -> Iterator[None]:
         """Have the machine to itself inside, for what is timed or profiled on this worker's own account."""
         with self.want() as others:
-            self.quiet = not others or self.await_device()
+            self.quiet &= not others or self.await_device()
             yield
 
     def most_gib(self) -> float:
         """Of the GPU's memory, that this process has held at most: what its allocator had reserved, and its context."""
         return torch.cuda.max_memory_reserved() / 2**30 + CONTEXT_GIB if self.device.type == "cuda" else 0.0
 
-    def await_device(self) -> bool:
+    def await_device(self, least_s: float = 0.0) -> bool:
         """Return when the GPU has done what other processes, which have been stopped, had enqueued; False if not soon.
 
-        Then somebody is on it who stays: as long as he does, it is only looked whether he is still there.
+        Then somebody is on it who stays: as long as he does, he is given `least_s` to be gone.
         """
-        done = self.device.type == "cpu" or await_others(self.patience_s)
+        done = self.device.type == "cpu" or await_others(max(self.patience_s, least_s))
         self.patience_s = PATIENCE_S if done else NO_MORE_S
         return done
 
@@ -276,7 +276,7 @@ class Bench:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
         prepared = [self._prepared.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # a trace of its own for whoever asked for it
-        found: dict[str, Why] = {}
+        found, self.quiet = dict[str, Why](), True
         for group in groups:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"

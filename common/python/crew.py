@@ -1,7 +1,6 @@
 """The workers of one session: one that holds all variants, or one for each where they may not share a process."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,9 @@ from common.python.sharing import Share
 from common.python.worker import Worker
 
 Hire = Callable[[int, bool], Worker]
-LET_S = 0.5  # for which others go on before it is looked again whether their kernels have ended
+LET_S = 1.0  # for each session, between two looks of one at whether others' kernels have ended
+LOOK_S = 0.5  # of each but the first: more than others enqueue as a rule
+GRACE_S = 10.0  # for a look, which is none of the crew's own time
 
 
 class Crew:
@@ -29,7 +30,8 @@ class Crew:
         WorkerError when the workload cannot be loaded.
         """
         self._hire, self._modules, self._load, self._share = hire, modules, load, share
-        self._limit_s, self._deadline = limit_s, time.monotonic() + limit_s - share.lost_s
+        self._deadline = share.now_s + limit_s
+        self._patience_s = limit_s  # with what others have on a GPU
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
@@ -64,7 +66,7 @@ class Crew:
 
     def left_s(self) -> float:
         """Of the limit."""
-        return self._deadline + self._share.lost_s - time.monotonic()
+        return self._deadline - self._share.now_s
 
     def first(self, command: str) -> Any:
         """Ask the worker that holds the baseline."""
@@ -104,26 +106,28 @@ class Crew:
     def alone(self, crowded: Callable[[], bool]) -> Iterator[bool]:
         """Have the machine to itself, with all done on its GPU that others had enqueued; False where that does not end.
 
-        What another session has there ends with it: others go on meanwhile, as long as its limit may be, and it is no
-        time of this one. Who is no session's, if it is `crowded`, is not waited for.
+        What another session has there ends with it: others go on meanwhile, in all rounds together as long as a limit
+        is, and it is no time of this one. Who is no session's, if it is `crowded`, is not waited for.
         """
-        until = time.monotonic() + self._limit_s
+        look_s = 0.0
         while True:
-            left_s = self.left_s()
+            began_s = self._share.now_s
             with self._share.alone() as others:
-                done = not others or self.await_device()
-                if done or crowded() or not self._share.may_end(until):
+                done = not others or self._await_device(look_s)
+                waits = not (done or crowded()) and self._share.may_end(self._patience_s)
+                if others:
+                    self._share.drained(done, waits)
+                if not waits:
                     yield done
                     return
-            with self._share.phase(""):
-                self._share.hear(time.sleep, LET_S)
-            self._deadline += left_s - self.left_s()
+            self._patience_s -= self._share.wait(LET_S * self._share.company(), began_s)
+            look_s = LOOK_S
 
-    def await_device(self) -> bool:
-        """Return when the GPU has done what others had enqueued; False if it had not soon."""
-        done = not self._workers or bool(self.first("await_device"))
-        self._share.drained(done)
-        return done
+    def _await_device(self, least_s: float) -> bool:
+        """Return when the GPU has done what others had enqueued; False if it had not soon, `least_s` or more."""
+        if not self._workers:
+            return True
+        return bool(self._workers[0][0].call("await_device", self.left_s() + GRACE_S, least_s=least_s))
 
     def start_clocks(self) -> float:
         """The floor of the headline clock, in microseconds."""

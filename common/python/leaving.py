@@ -1,4 +1,4 @@
-"""What workers have to do with others' sessions, and how they end: by themselves if they do so soon, and in any case.
+"""What workers have to do with others' sessions, and how both end; workers by themselves, if they do so soon.
 
 A CUDA context takes 0.2 s to be given back.
 """
@@ -12,6 +12,14 @@ from typing import Any, Protocol, TypeVar
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed
 
 T = TypeVar("T")
+
+
+class Ended(Exception):
+    """All sessions have been told to end: nothing is said against the pair that this one was of."""
+
+
+class Crowded(Exception):
+    """There was no memory for what the pair needs beside others': it is to be run by itself."""
 
 
 class Member(Protocol):
@@ -44,6 +52,11 @@ class ByItself:
 
 
 BY_ITSELF = ByItself()
+
+
+def go_on(workers: Sequence[Member]) -> None:
+    for worker in workers:
+        worker.go_on()
 
 
 def part_from(workers: Sequence[Member], tell: bool = True) -> None:

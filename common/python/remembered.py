@@ -19,15 +19,17 @@ LONGER: dict[ClockName, tuple[float, int]] = {"device": (1.5, 1), "end_to_end": 
 def remembered(blocks: Sequence[Block], variant: str, clock: ClockName) -> str | None:
     """The reason why its times do not count, if it did; by the shortest of such samples.
 
-    Of device samples by those that the host was in time for, where there are such of both kinds.
+    Of device samples by those that the host was in time for, where there are such of both kinds, or else by those that
+    it was late for. Where one kind is in time and the other late, the former are as long as their host at least.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == variant]
-    in_time = [s for s in samples if not s.late]
-    by_device = clock == "device" and len({s.fresh for s in in_time}) == 2
-    told = in_time if by_device else samples
+    in_time, late = ([s for s in samples if s.late == asked] for asked in (False, True))
+    told = next((alike for alike in (in_time, late) if len({s.fresh for s in alike}) == 2), samples)
     timed = [(s.fresh, us) for s in told if (us := s.device_us if clock == "device" else s.wall_us)]
+    if told is samples and clock == "device":
+        timed = [(s.fresh, s.device_us if s.late else max(s.device_us, s.host_us)) for s in told if s.device_us]
     new, seen = ([us for fresh, us in timed if fresh == asked] for asked in (True, False))
-    longer, fewest = LONGER["device" if by_device else "end_to_end"]
+    longer, fewest = LONGER["device" if clock == "device" and told is in_time else "end_to_end"]
     if len(new) < fewest or not seen or min(new) < longer * median(seen):
         return None
     times = min(new) / median(seen)

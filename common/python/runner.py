@@ -24,6 +24,7 @@ from common.python.interrupt import alarm
 from common.python.journal import write
 from common.python.judgement import failed, lacked_memory
 from common.python.last_run import LastRun
+from common.python.leaving import Crowded, Ended
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.opening import open_machine
@@ -34,7 +35,7 @@ from common.python.results import Manifest, PairResult, Summary
 from common.python.roster import Roster
 from common.python.session import Session
 from common.python.settings import TIME_UP, Settings, SuiteTimeUp
-from common.python.sharing import Crowded, Ended, Share, Sharing
+from common.python.sharing import Share, Sharing
 from common.python.targets import TargetError
 from common.python.telemetry import Monitor
 from common.python.tool_profiles import profile

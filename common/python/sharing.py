@@ -13,12 +13,12 @@ import itertools
 import math
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Thread, Timer
 from typing import TypeVar
 
-from common.python.leaving import Member, part_from
+from common.python.leaving import Crowded, Ended, Member, go_on, part_from
 
 PATIENCE_S = 20.0  # of others, with a worker that times kernels: one of them may hold a lock that it waits for
 LOOK_S = 0.002  # between two looks at whether another's workers have ended
@@ -26,14 +26,6 @@ HEED_S = 0.2  # within which the main thread heeds a signal, whichever thread th
 JOIN_S = 10.0  # for threads whose workers have been given up
 
 T = TypeVar("T")
-
-
-class Ended(Exception):
-    """All sessions have been told to end: nothing is said against the pair that this one was of."""
-
-
-class Crowded(Exception):
-    """There was no memory for what the pair needs beside others': it is to be run by itself."""
 
 
 class Sharing:
@@ -99,11 +91,12 @@ class Sharing:
     def account(self, drained: bool = False, lost: bool = True) -> None:
         """Share out the time since this was last called: to whoever is alone, else in equal parts to who is at work.
 
-        Where others' kernels `drained` meanwhile, all were; if they did not, none of them has `lost` the time.
+        Where others' kernels `drained` meanwhile, all were; where these do not end, it is their time, and not `lost`.
         """
         now = time.monotonic()
         spent_s, self._since = now - self._since, now
-        at_work = [share for share in ([self.alone] if self.alone and not drained else self.shares) if share.doing]
+        those = [self.alone] if self.alone and not drained else self.shares
+        at_work = [share for share in those if share.doing and (lost or share is not self.alone)]
         for share in at_work:
             share.seconds[share.doing] = share.seconds.get(share.doing, 0.0) + spent_s / len(at_work)
         if self.alone and lost:
@@ -131,7 +124,7 @@ class Share:
         self.doing = ""  # the phase, if it is in one
         self.at_work = True  # until it waits for nothing but the end of its workers
         self.beside = False  # whether another session has been at work beside this one
-        self.alone_s = 0.0
+        self.alone_s = self.waited_s = 0.0  # for which it had the machine to itself, or waited for others' kernels
         self.gib: float | None = None  # of a GPU's memory, that its workers held at most
 
     def __enter__(self) -> "Share":
@@ -166,8 +159,13 @@ class Share:
 
     @property
     def lost_s(self) -> float:
-        """For which others have had the machine to themselves: what is added to it meanwhile, this one has lost."""
-        return self._sharing.alone_s - self.alone_s
+        """For which it has waited for others: what is added to it meanwhile, this one has lost."""
+        return self._sharing.alone_s - self.alone_s + self.waited_s
+
+    @property
+    def now_s(self) -> float:
+        """A clock that stands still meanwhile."""
+        return time.monotonic() - self.lost_s
 
     def hired(self, worker: Member) -> None:
         """Have it stopped with the others, and hear it as this one does. Raises Ended, where no more are wanted."""
@@ -235,14 +233,22 @@ class Share:
             self._sharing.account()
             self._sharing.alone = None
 
-    def drained(self, done: bool) -> None:
+    def drained(self, done: bool, waits: bool) -> None:
         """What others had enqueued has been awaited since this one began to have the machine to itself."""
-        self._sharing.account(drained=True, lost=done)
+        self._sharing.in_vain &= not done
+        self._sharing.account(drained=True, lost=not waits)
 
-    def may_end(self, until: float) -> bool:
-        """Whether what others have on a GPU may end with their sessions; not where that was awaited `until` now."""
-        self._sharing.in_vain |= time.monotonic() > until
+    def may_end(self, patience_s: float) -> bool:
+        """Whether what others have on a GPU may end with their sessions; not where one has waited in vain for that."""
+        self._sharing.in_vain |= patience_s <= 0
         return self.company() > 1 and not self._sharing.in_vain
+
+    def wait(self, seconds: float, since_s: float) -> float:
+        """Have others go on for so long; gives what has passed `since_s`, by its clock, all of which is lost."""
+        with self.phase(""), self._waiting():
+            time.sleep(seconds)
+        self.waited_s += (waited_s := self.now_s - since_s)
+        return waited_s
 
     def see_off(self) -> None:
         """Tell its workers to end; they are waited for when the session has ended."""
@@ -289,8 +295,3 @@ class Share:
 
     def _others(self) -> list["Share"]:
         return [share for share in list(self._sharing.shares) if share is not self]
-
-
-def go_on(workers: Sequence[Member]) -> None:
-    for worker in workers:
-        worker.go_on()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Last come those that use CUDA in this process, as whoever imports torch does: it is on the GPU from then on.
+    """Last come those that use CUDA in this process, as those that import torch here do: it is on the GPU from then on.
 
     Suites that measure would count it among the processes that are none of theirs.
     """

@@ -799,9 +799,9 @@ def test_a_long_step_that_goes_lame_while_it_is_timed_is_refused(tree: Tree) -> 
     assert_refused(tree.result("ch01:a"), "optimized_a", "cpu size, while timing: ", "relative error 1.00e+00")
 
 
-@pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.parametrize("disturbed", [False, True])
 def test_a_pair_says_once_that_anothers_work_did_not_end_and_asks_who_is_on_the_gpu(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, crowded: bool
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, disturbed: bool
 ) -> None:
     """By NVML, of those that are none of this session's workers, while one has the machine to itself."""
     alone, own, rounds = Crew.alone, list[set[int]](), list[bool]()
@@ -811,12 +811,12 @@ def test_a_pair_says_once_that_anothers_work_did_not_end_and_asks_who_is_on_the_
     def told(crew: Crew, others: Callable[[], bool]) -> Iterator[bool]:
         with alone(crew, others) as done:
             assert (done, others()) == (True, False)
-            rounds.append(not crowded or not rounds)
+            rounds.append(not disturbed or not rounds)
             yield rounds[-1]
 
     monkeypatch.setattr(Crew, "alone", told)
     tree.pair("ch01:a")
     result = tree.run("ch01:a", iterations=12).pairs[0]
     assert (result.status, len(rounds) > 2) == ("measured", True)
-    assert result.notes.count(NOT_ALONE) == crowded
+    assert result.notes.count(NOT_ALONE) == disturbed
     assert all(own), "its workers are known to be there"

@@ -90,8 +90,8 @@ def test_somebody_who_stays_on_the_gpu_is_waited_for_once(tmp_path: Path, monkey
     bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None)
     assert bench.await_device(), "there is nothing to wait for on a CPU"
     bench.device = torch.device("cuda")
-    assert [bench.await_device() for _ in range(5)] == [True, False, False, True, True]
-    assert waits == [3.0, 3.0, 0.05, 0.05, 3.0]
+    assert [bench.await_device(least_s) for least_s in (0.0, 0.0, 0.0, 0.5, 0.5)] == [True, False, False, True, True]
+    assert waits == [3.0, 3.0, 0.05, 0.5, 3.0]
 
 
 def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
@@ -114,8 +114,8 @@ def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
 def test_what_a_variant_holds_between_steps_is_the_median_of_the_rounds_of_its_size(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second round had another's gradients in it, which a thread of autograd's let go of too late."""
-    told, honest = iter([7.0, 100.0, 429.0, 100.0, 100.0]), Preparation.prepare_all
+    """All of them: one may have another's gradients in it, which a thread of autograd's let go of too late."""
+    told, honest = iter([7.0, 100.0, 100.0, 429.0, 429.0, 429.0]), Preparation.prepare_all
 
     def prepare_all(prep: Preparation, *asked: Any) -> Any:
         failures = honest(prep, *asked)
@@ -124,28 +124,39 @@ def test_what_a_variant_holds_between_steps_is_the_median_of_the_rounds_of_its_s
 
     monkeypatch.setattr(Preparation, "prepare_all", prepare_all)
     seen = list[float | None]()
-    for size in ("test", "cpu", "cpu", "cpu", "cpu", "cpu"):
+    for size in ("test", *["cpu"] * 6):
         bench.prepare(["a"], size, [])
         assert bench.prep is not None
         seen.append(bench.prep.variants["a"].held_bytes)
-    assert seen == [7.0, 100.0, 264.5, 100.0, 100.0, None]
+    assert seen == [7.0, 100.0, 100.0, 100.0, 264.5, 429.0, None]
 
 
-@pytest.mark.parametrize(("others", "done", "busy_us"), [(False, False, 7.0), (True, True, 7.0), (True, False, None)])
+@pytest.mark.parametrize(
+    ("others", "done", "busy_us"),
+    [
+        ([False, False], [], 7.0),
+        ([True, True], [True, True], 7.0),
+        ([True, False], [False], None),
+        ([True, True], [False, True], None),
+    ],
+)
 def test_how_long_the_gpu_was_busy_is_not_told_where_others_kernels_took_turns_with_ones_own(
-    others: bool, done: bool, busy_us: float | None, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    others: list[bool], done: list[bool], busy_us: float | None, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What compiles in the profiled step asks for the machine that it has, and is told of no others."""
+
     @contextmanager
     def want() -> Iterator[bool]:
-        yield others
+        yield others.pop(0)
 
     def profiled(group: list[Any], *how: Any) -> dict[str, Why]:
-        with how[-1]():
+        with how[-1](), how[-1]():
             return {one.name: Why(busy_us=7.0) for one in group}
 
     bench.prepare(["a"], "cpu", [])
     bench.want = want
-    monkeypatch.setattr(bench, "await_device", lambda: done)
+    monkeypatch.setattr(bench, "await_device", lambda: done.pop(0))
+    bench.quiet = False  # in an earlier profile
     monkeypatch.setattr("common.python.bench.why", profiled)
     assert bench.why(["a"], None)["a"]["busy_us"] == busy_us
 

@@ -1,15 +1,12 @@
 """Several workers share what one would have had."""
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from common.python.crew import Crew, TurnCrew
-from common.python.sharing import Share
+from common.python.sharing import Share, Sharing
 from common.python.worker import Worker
 
 
@@ -136,79 +133,115 @@ def test_what_others_had_the_machine_to_themselves_for_is_not_of_a_crews_limit()
     assert crew.in_turn().left_s() == pytest.approx(160.0, abs=5.0)
 
 
-def test_while_others_kernels_are_awaited_it_is_not_one_session_alone_that_is_at_work(
+class Clock:
+    """Time that passes where somebody sleeps, or is told to look."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0, "others would not go on meanwhile"
+        self.now += seconds
+
+
+class Beside:
+    """A crew with 60 s, beside another session's worker, whose kernels end with so many looks of it, or never."""
+
+    def __init__(self, looks: float, monkeypatch: pytest.MonkeyPatch, company: bool = True) -> None:
+        self.looks, self.clock, self.timeouts, self.log = looks, Clock(), list[float](), list[str]()
+        monkeypatch.setattr("common.python.sharing.time", self.clock)
+        sharing = Sharing()
+        self.share, self.other = Share(sharing), Share(sharing)
+        self.other.doing = "prepare"
+        if company:
+            self.other.workers.append(Still(self.log))  # type: ignore[arg-type]
+            sharing.shares.append(self.other)
+        self.share.__enter__()
+        self.crew = Crew(self.hire, {"a": "ch07.baseline_x"}, False, 60.0, LOAD, self.share)
+
+    def hire(self, index: int, fresh: bool) -> Worker:
+        beside = self
+
+        class Looks(Stub):
+            def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+                assert command == "await_device"
+                beside.timeouts.append(timeout_s)
+                beside.looks -= 1
+                beside.clock.sleep(arguments["least_s"] or 3.0)
+                return beside.looks <= 0
+
+        return Looks([])  # type: ignore[return-value]
+
+    def has_it_alone(self, crowded: bool = False) -> bool:
+        """What the crew says of the machine, for which it has warmed up for a second then."""
+        with self.share.phase("warm-up"), self.crew.alone(lambda: crowded) as done:
+            assert self.log[-1:] == ["stopped"] * bool(self.other.workers)
+            self.clock.sleep(1.0)
+            return done
+
+
+class Still:
+    """A worker that notes when it has to stand still."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def stop(self) -> None: ...
+
+    def stopped(self) -> None:
+        self.log.append("stopped")
+
+    def go_on(self) -> None:
+        self.log.append("goes on")
+
+
+LOAD = {"baseline": "ch07.baseline_x", "size": "test"}
+
+
+def test_by_itself_a_crew_looks_for_nobodys_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = Beside(99, monkeypatch, company=False)
+    assert beside.has_it_alone()
+    assert (beside.timeouts, beside.crew.left_s()) == ([], 59.0)
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_the_look_that_ends_is_of_the_crews_time_and_others_have_lost_it(
+    crowded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that nobody waits behind ends it as well: who is no session's will not go."""
+    beside = Beside(99 if crowded else 1, monkeypatch)
+    assert beside.has_it_alone(crowded) is not crowded
+    assert (beside.log, beside.timeouts) == (["stopped", "goes on"], [70.0])
+    assert (beside.crew.left_s(), beside.other.lost_s) == (56.0, 4.0)
+    assert (beside.share.seconds["warm-up"], beside.other.seconds["prepare"]) == (2.5, 1.5), "each half of the look"
+
+
+def test_a_look_in_vain_and_the_wait_behind_it_are_the_time_of_the_other_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    share, log = Share(), list[str]()
-    monkeypatch.setattr(share, "drained", lambda done: log.append(f"drained {done}"))
-
-    class Awaits(Stub):
-        def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
-            self.log.append(command)
-            return False
-
-    def hire(index: int, fresh: bool) -> Worker:
-        return Awaits(log)  # type: ignore[return-value]
-
-    crew = Crew(hire, {"a": "ch07.baseline_x"}, False, 60.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
-    log.clear()
-    assert not crew.await_device()
-    assert log == ["await_device", "drained False"]
+    """Two of them, of 3 and 0.5 s, each with two seconds behind it in which the other goes on."""
+    beside = Beside(3, monkeypatch)
+    assert beside.has_it_alone()
+    assert beside.log == ["stopped", "goes on"] * 3
+    assert beside.timeouts == [70.0] * 3, "none of these looks is what the crew has its limit for"
+    assert (beside.crew.left_s(), beside.share.lost_s, beside.other.lost_s) == (58.5, 7.5, 1.5)
+    assert (beside.share.seconds["warm-up"], beside.other.seconds["prepare"]) == (1.25, 7.75)
 
 
-class Company(Share):
-    """Beside others, whose kernels end after so many looks, or never; a second passes with each."""
-
-    def __init__(self, looks: float, others: bool = True) -> None:
-        super().__init__()
-        self.looks, self.others, self.log, self.now = looks, others, list[str](), 0.0
-
-    @contextmanager
-    def alone(self, *how: Any) -> Iterator[bool]:
-        self.log.append("alone")
-        yield self.others
-        self.log.append("left")
-
-    def drained(self, done: bool) -> None:
-        self.looks -= 1
-
-    def may_end(self, until: float) -> bool:
-        return self.now <= until
-
-    def hear(self, listen: Callable[[float], Any], timeout_s: float) -> Any:
-        assert (listen, self.doing) == (time.sleep, ""), "others go on, and it is no time of this session"
-        self.log.append("waits")
-        self.now += 1.0
-
-    @property
-    def lost_s(self) -> float:
-        return 0.0
-
-
-def looked(share: Company, crowded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, list[str], float]:
-    """What a crew with a limit of 9 s says of the machine, what its share heard until then, and what it has left."""
-
-    class Awaits(Stub):
-        def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
-            return share.looks <= 1
-
-    def hire(index: int, fresh: bool) -> Worker:
-        return Awaits([])  # type: ignore[return-value]
-
-    monkeypatch.setattr("common.python.crew.time.monotonic", lambda: share.now)
-    crew = Crew(hire, {"a": "ch07.baseline_x"}, False, 9.0, {"baseline": "ch07.baseline_x", "size": "test"}, share)
-    share.doing = "warm-up"
-    with crew.alone(lambda: crowded) as done:
-        assert share.doing == "warm-up"
-        return done, [*share.log], crew.left_s()
-
-
-def test_what_others_sessions_have_on_the_gpu_is_awaited_while_they_go_on_and_takes_no_time_of_ones_own(
+def test_a_crew_waits_as_long_as_its_limit_in_all_and_whoever_sees_the_gpu_quiet_begins_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    once, again = ["alone"], ["alone", "left", "waits"]
-    assert looked(Company(99, others=False), False, monkeypatch) == (True, once, 9.0)
-    assert looked(Company(1), False, monkeypatch) == (True, once, 9.0)
-    assert looked(Company(3), False, monkeypatch) == (True, [*again, *again, "alone"], 9.0)
-    assert looked(Company(math.inf), True, monkeypatch) == (False, once, 9.0), "who is no session's will not end"
-    assert looked(Company(math.inf), False, monkeypatch) == (False, [*again * 10, "alone"], 9.0), "as long as a limit"
+    beside = Beside(math.inf, monkeypatch)
+    assert not beside.has_it_alone()
+    assert beside.share.lost_s == pytest.approx(60.0, abs=2.5)
+    looks = len(beside.timeouts)
+    assert not beside.has_it_alone()
+    assert len(beside.timeouts) == looks + 1, "nobody waits again for what one has waited for in vain"
+    beside.looks = 1
+    assert beside.has_it_alone()
+    beside.looks = 3
+    assert not beside.has_it_alone(), "another would wait; this one has had its time"
+    assert Beside(3, monkeypatch).has_it_alone()

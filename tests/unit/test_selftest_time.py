@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from common.python.ahead import Ahead
+from common.python.leaving import Crowded
 from common.python.machine import Machine
 from common.python.results import Manifest
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
-from common.python.sharing import Crowded
 from tools.selftest import cheats, experiments, models, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
 from tools.selftest.forms import QUICK

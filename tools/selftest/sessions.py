@@ -14,6 +14,7 @@ from typing import Any, cast
 from common.python.assignment import assign
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
+from common.python.leaving import Crowded
 from common.python.machine import Machine
 from common.python.requirements import arch_of
 from common.python.results import Model, PairResult
@@ -21,7 +22,7 @@ from common.python.roster import Roster
 from common.python.schedule import FEWEST_ROUNDS
 from common.python.session import Session
 from common.python.settings import Settings
-from common.python.sharing import Crowded, Share, Sharing
+from common.python.sharing import Share, Sharing
 from common.python.statistics import compare, round_log_ratios, verdict
 from common.python.telemetry import Monitor
 from common.python.turns import places
