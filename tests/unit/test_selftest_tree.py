@@ -4,13 +4,14 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common.python.discovery import find_pairs
 from common.python.results import CONTROL
-from tools.selftest.pairs.ch01 import baseline_planted
+from tools.selftest.pairs.ch01 import baseline_paused, baseline_planted
 from tools.selftest.tree import (
     CHAPTERS,
     OWN,
@@ -99,3 +100,24 @@ def test_a_share_is_planted_beyond_a_wait_that_the_baseline_has_too(
     if share == 0.0:
         baseline_planted.prepare(torch.ones(3))()
         assert asked == [cycles] * 2
+
+
+@pytest.mark.parametrize(("share", "planted_ns"), [(0.005, 60), (0.01, 120), (0.2, 2400)])
+def test_a_host_is_made_to_wait_beyond_a_wait_that_the_baseline_has_too(
+    share: float, planted_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of which each look takes 60 ns, and a wait a whole number of them."""
+    now = [0]
+
+    def look() -> int:
+        now[0] += 60
+        return now[0]
+
+    def took(slowed: float) -> int:
+        began = now[0]
+        baseline_paused.slowed(slowed, torch.ones(3))()
+        return now[0] - began
+
+    monkeypatch.setattr(baseline_paused, "own_ns", lambda n: 12_000.0)
+    monkeypatch.setattr(baseline_paused, "time", SimpleNamespace(perf_counter_ns=look))
+    assert took(share) - took(0.0) == planted_ns
