@@ -26,9 +26,9 @@ from common.python.cuda import ROOT
 from common.python.discovery import Pair, Variant
 from common.python.installation import build_folder
 from common.python.launch import Launch
-from common.python.leaving import part_from
 from common.python.machine import Machine
 from common.python.manifest import versions
+from common.python.members import part_from
 from common.python.worker import Worker, WorkerError
 
 GPU_GIB, PART = 10.0, 0.5  # of memory, for one variant and its inputs; and of what its pair needs, with a reference

@@ -49,7 +49,7 @@ class Bench:
         """
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
         share_kernels()
-        self.want, self.stopped_s, self.patience_s, self.quiet = want, stopped_s, PATIENCE_S, True
+        self.want, self.stopped_s, self.patience_s, self.quiet = want, stopped_s, PATIENCE_S, True  # no others
         choose_alone(self.alone)
         self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -284,7 +284,7 @@ class Bench:
                 told = {one.name: metrics_of(one, self.device, self.at, one.name in self.long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated, self.alone)
             for name, metrics in told.items():
-                found[name].busy_us = found[name].busy_us if self.quiet else None  # with others' in turns
+                found[name].busy_us = found[name].busy_us if self.quiet else None  # others' are in it
                 found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | metrics
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:

@@ -11,8 +11,8 @@ from common.python.worker import Worker
 
 Hire = Callable[[int, bool], Worker]
 LET_S = 1.0  # for each session, between two looks of one at whether others' kernels have ended
-LOOK_S = 0.5  # of each but the first: more than others enqueue as a rule
-GRACE_S = 10.0  # for a look, which is none of the crew's own time
+LOOK_S = 0.5  # of each but the first, in which a short queue of theirs can end
+GRACE_S = 10.0  # beyond the limit, for a look: one in vain is none of the crew's own time
 
 
 class Crew:
@@ -106,8 +106,9 @@ class Crew:
     def alone(self, crowded: Callable[[], bool]) -> Iterator[bool]:
         """Have the machine to itself, with all done on its GPU that others had enqueued; False where that does not end.
 
-        What another session has there ends with it: others go on meanwhile, in all rounds together as long as a limit
-        is, and it is no time of this one. Who is no session's, if it is `crowded`, is not waited for.
+        A kernel of another session that does not end by itself ends with that session. For this it is waited, while
+        others go on, as long as this session's limit is, in all rounds together; that is no time of this session. Where
+        the GPU is `crowded` by processes of no session, nobody waits.
         """
         look_s = 0.0
         while True:
@@ -124,7 +125,7 @@ class Crew:
             look_s = LOOK_S
 
     def _await_device(self, least_s: float) -> bool:
-        """Return when the GPU has done what others had enqueued; False if it had not soon, `least_s` or more."""
+        """Whether the GPU has done what others had enqueued, soon, or within `least_s` where that is longer."""
         if not self._workers:
             return True
         return bool(self._workers[0][0].call("await_device", self.left_s() + GRACE_S, least_s=least_s))

@@ -1,7 +1,7 @@
 """A pair's session on a host that another one leads: its ranks are started and watched here, all else is done there."""
 
 from common.python.discovery import Pair
-from common.python.leaving import part_from
+from common.python.members import part_from
 from common.python.results import PairResult
 from common.python.settings import Settings
 from common.python.worker import WorkerError

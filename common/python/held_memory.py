@@ -2,7 +2,7 @@
 
 A thread of autograd's may let go of a step's gradients a moment after the step has returned. Then they count for the
 variant that was prepared, and are missing from what the next one holds: in one of three runs on an H200 (81b4ce6) the
-peaks of two variants of `ch09:linear_cross_entropy` were off by 329,252,864 bytes each, which is its two gradients.
+peaks of two variants of `ch09:linear_cross_entropy` were off by 329,252,864 bytes, as much as its two gradients have.
 """
 
 from collections import defaultdict

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from common.python.escaped import disturbed_or_untrue
 from common.python.hints import hint
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.results import CONTROL, Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
@@ -22,6 +21,7 @@ from common.python.statistics import (
     widened,
 )
 from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
+from common.python.untrue_times import untrue
 
 NEAR_FLOOR = 10.0
 SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
@@ -212,13 +212,13 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
 
 
 def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> str | None:
-    """Why these times cannot be those of the work: a rate beyond physics, work that escaped the clock or was spared."""
+    """Why these times cannot be those of the work: a rate beyond physics, or they are untrue."""
     main = _main(row, result)
     if main is None:
         return None
     if result.cost and (reason := impossible(result.cost, main.median, peaks)):
         return reason
-    return disturbed_or_untrue(row, result)
+    return untrue(row, result)
 
 
 def _pair_row(result: PairResult) -> None:

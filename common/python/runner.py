@@ -24,9 +24,9 @@ from common.python.interrupt import alarm
 from common.python.journal import write
 from common.python.judgement import failed, lacked_memory
 from common.python.last_run import LastRun
-from common.python.leaving import Crowded, Ended
 from common.python.machine import Machine
 from common.python.markdown import pair_markdown, summary_csv, summary_markdown
+from common.python.members import Crowded, Ended
 from common.python.opening import open_machine
 from common.python.options import Options
 from common.python.peak_survey import Say, aloud, peaks_for_run

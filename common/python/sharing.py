@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from threading import Lock, Thread, Timer
 from typing import TypeVar
 
-from common.python.leaving import Crowded, Ended, Member, go_on, part_from
+from common.python.members import Crowded, Ended, Member, go_on, part_from
 
 PATIENCE_S = 20.0  # of others, with a worker that times kernels: one of them may hold a lock that it waits for
 LOOK_S = 0.002  # between two looks at whether another's workers have ended
@@ -234,7 +234,10 @@ class Share:
             self._sharing.alone = None
 
     def drained(self, done: bool, waits: bool) -> None:
-        """What others had enqueued has been awaited since this one began to have the machine to itself."""
+        """What others had enqueued has been awaited since this one began to have the machine to itself.
+
+        It is `done`, or not; then this one `waits` for the session whose it is, or goes on all the same.
+        """
         self._sharing.in_vain &= not done
         self._sharing.account(drained=True, lost=not waits)
 

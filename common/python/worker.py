@@ -20,7 +20,7 @@ from typing import Any
 
 from common.python.channel import WANTS, Channel, Forged
 from common.python.interrupt import sheltered
-from common.python.leaving import BY_ITSELF, CLOSE_S, ByItself
+from common.python.members import BY_ITSELF, CLOSE_S, ByItself
 from common.python.reaper import await_stop, children, note_states, parent_of, resume, split, stop
 from common.python.sharing import PATIENCE_S, Share
 from common.python.state_board import Board, how_ended

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from common.python.ahead import Ahead
-from common.python.leaving import Crowded
 from common.python.machine import Machine
+from common.python.members import Crowded
 from common.python.results import Manifest
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
 from tools.selftest import cheats, experiments, models, rivals, sessions, suites

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.python.leaving import BY_ITSELF, Crowded, Ended
+from common.python.members import BY_ITSELF, Crowded, Ended
 from common.python.sharing import Share, Sharing
 
 SOON = 10.0

@@ -14,8 +14,8 @@ from typing import Any, cast
 from common.python.assignment import assign
 from common.python.cuda import CudaError, build
 from common.python.discovery import Pair
-from common.python.leaving import Crowded
 from common.python.machine import Machine
+from common.python.members import Crowded
 from common.python.requirements import arch_of
 from common.python.results import Model, PairResult
 from common.python.roster import Roster

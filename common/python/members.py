@@ -1,4 +1,4 @@
-"""What workers have to do with others' sessions, and how both end; workers by themselves, if they do so soon.
+"""Workers as members of a session: what they have to do with others' sessions, and how both end.
 
 A CUDA context takes 0.2 s to be given back.
 """
@@ -55,6 +55,7 @@ BY_ITSELF = ByItself()
 
 
 def go_on(workers: Sequence[Member]) -> None:
+    """Have those that were stopped go on."""
     for worker in workers:
         worker.go_on()
 

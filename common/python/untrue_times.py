@@ -1,6 +1,7 @@
-"""Whether work went on beside the clock that times a step: on another stream, or longer than the profile knows.
+"""Why times are not those of the work: it was spared, or went on beside the clock, or another process had the GPU.
 
-Work of another process on the same GPU looks alike, for processes take turns there: where that was seen, it is told.
+Work of another process looks as if it were a variant's own, for processes take turns on a GPU: where it was seen, no
+variant is blamed.
 """
 
 from statistics import median
@@ -10,18 +11,18 @@ from common.python.results import NOT_ALONE, PairResult, VariantResult
 from common.python.statistics import escaped_us
 
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
-SHARE = 0.1
+SHARE = 0.1  # of the device time, that may end after the step's own stream
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
-BUSIER = 1.5
+BUSIER = 1.5  # times as long by the profile as by the clock, where the rest has escaped it
 
 
-def disturbed_or_untrue(row: VariantResult, result: PairResult) -> str | None:
-    """Why its times are not those of its work, if they are not: it is spared, went on beside the clock, or others'."""
-    reason = remembered(result.blocks, row.name, result.clock or "device") or escaped(row, result)
+def untrue(row: VariantResult, result: PairResult) -> str | None:
+    """Why the variant's times are not those of its work, if they are not."""
+    reason = remembered(result.blocks, row.name, result.clock or "device") or _escaped(row, result)
     return NOT_ALONE if reason and NOT_ALONE in result.notes else reason
 
 
-def escaped(row: VariantResult, result: PairResult) -> str | None:
+def _escaped(row: VariantResult, result: PairResult) -> str | None:
     """How long its work went on when the clock had stopped, where that is too long."""
     if result.clock != "device" or row.device is None:
         return None
