@@ -248,6 +248,7 @@ def test_the_forms_keep_within_their_time() -> None:
     assert FULL.drift_sessions % (2 * len(HEATED)) == 0, "each pair as often hot first as rested first"
     assert (FULL.repeats, FULL.others_pairs) == (20, 10)
     assert (FULL.suite_pairs, FULL.suite_passes) == (20, 5)
+    assert FULL.every_pair
     assert FORMS == {"quick": QUICK, "full": FULL}
 
 

@@ -266,7 +266,7 @@ def caught(honest: bool, refused: bool) -> Caught:
     ],
 )
 def test_cheats_are_refused_and_nobody_else(rows: list[Caught], not_run: list[str], expected: list[str]) -> None:
-    found = Cheats(rows=rows, unsupported=[], not_run=not_run, honest_pairs=10, honest_not_run=["ch01:z"])
+    found = Cheats(rows=rows, unsupported=[], not_run=not_run, honest_pairs=10, honest_unable=["ch01:z"])
     assert standings(cheats.promises(found)) == expected
 
 
@@ -306,6 +306,17 @@ def test_who_cheats_and_who_was_refused(
 def test_few_honest_pairs_are_too_few_to_say_that_none_is_refused() -> None:
     found = Cheats(rows=[caught(False, True), caught(True, False)], unsupported=[], not_run=[], honest_pairs=9)
     assert standings(cheats.promises(found)) == ["kept", "undecided"]
+
+
+def test_honest_pairs_for_which_there_was_no_time_might_be_refused_as_well() -> None:
+    found = Cheats(
+        rows=[caught(False, True), caught(True, False)], unsupported=[], not_run=[], honest_pairs=58,
+        honest_not_run=["ch01:z"], honest_unable=["ch04:y", "ch04:z"],
+    )  # fmt: skip
+    _, honest = cheats.promises(found)
+    assert honest.standing == "undecided"
+    told = "58 pairs of the chapters run; 2 more cannot be timed on this machine; no time for 1 more that can"
+    assert honest.note == told
 
 
 # 6 and 7. Suites

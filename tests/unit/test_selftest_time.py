@@ -16,7 +16,7 @@ import pytest
 from common.python.ahead import Ahead
 from common.python.machine import Machine
 from common.python.members import Crowded
-from common.python.results import Manifest
+from common.python.results import Manifest, PairResult, VariantResult
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
 from tools.selftest import cheats, experiments, models, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
@@ -27,6 +27,7 @@ from tools.selftest.suites import Passes
 
 HOST = Machine(hostname="h", system="s", cpu="c", cores=1, memory_gib=1.0, numa_nodes=1, gpus=[])
 ONE = Session(pair="ch01:x", number=1, seconds=1.0, phases={})
+ROW = {"name": "optimized_b", "role": "optimized", "label": "optimized", "file": "b.py", "sentence": "", "kinds": []}
 PASS = Pass(budget_s=0.1, seconds=1.0, pairs=["ch01:a"], phases={}, speedups={})
 
 
@@ -323,7 +324,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], float]]:
 
     pairs = [pair("ch01:a", "baseline", "optimized", "peer"), pair("ch02:b", "baseline", "optimized")]
     monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
-    monkeypatch.setattr(suites, "choose", lambda of: ["ch01:a"])
+    monkeypatch.setattr(suites, "choose", lambda of, passes: setattr(passes, "chosen", ["ch01:a"]))
     monkeypatch.setattr(suites, "one_pass", ran)
     return found
 
@@ -338,6 +339,7 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
         for variant in one.variants:
             variant.kinds, variant.problem = ("PyTorch",), None
     monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    pairs[2].variants[1].problem = "no docstring"
     monkeypatch.setattr(suites, "missing", lambda *about: [])
     monkeypatch.setattr(suites, "compile_ahead", lambda chosen, *how: done.append(" ".join(one.key for one in chosen)))
     monkeypatch.setattr(suites, "compiled", lambda of, one: done.append(one.key))
@@ -346,9 +348,14 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
         done.append(f"{self.share:.0%} of the time: {' '.join(one.key for one in chosen)}")
 
     monkeypatch.setattr(Ahead, "compile", compile_)
-    chosen = suites.choose(bench(tmp_path))
-    assert len(chosen) == QUICK.suite_pairs
-    assert done == [" ".join(chosen), *chosen, f"100% of the time: {' '.join(chosen)}"]
+    of, passes = bench(tmp_path), Passes()
+    of.form = replace(of.form, suite_pairs=1)
+    suites.choose(of, passes)
+    [one], [other] = passes.chosen, passes.rest
+    assert done == [one, one, f"100% of the time: {one}"]
+    assert ({one, other}, passes.unable) == ({"ch01:a", "ch02:a"}, ["ch03:a"])
+    suites.choose(of, passes)
+    assert len(done) == 3, "once"
 
 
 def test_cheats_and_their_twins_are_judged_by_three_rounds(
@@ -367,6 +374,37 @@ def test_cheats_and_their_twins_are_judged_by_three_rounds(
     of.root, of.deadline, of.keep = tmp_path, time.monotonic() + 9, lambda found: None
     cheats.experiment(of, tmp_path, Passes())
     assert [len(fixed_plan(count) or []) for count in iterations] == [FEWEST_ROUNDS]
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_the_full_form_runs_every_honest_pair(
+    every: bool, tmp_path: Path, asked: list[tuple[list[str], float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of which cannot be compiled; one is refused, and for one there is no time."""
+    refused = PairResult(chapter="ch02", name="b", status="failed", device="cpu")
+    refused.variants = [VariantResult.model_validate(ROW | {"status": "failed", "reason": "it lied"})]
+    ran: list[tuple[list[str], dict[str, Any]]] = []
+
+    def run(of: Bench, root: Path, targets: list[str], seconds: float, **how: Any) -> Any:
+        ran.append((targets, how))
+        return SimpleNamespace(pairs=[refused])
+
+    monkeypatch.setattr(suites, "run_suite", run)
+    monkeypatch.setattr(suites, "_compiled", lambda of, keys: [key for key in keys if key != "ch03:c"])
+    of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch04:e"])
+    of.form, of.deadline, of.keep = replace(of.form, every_pair=every), time.monotonic() + 9, lambda found: None
+    found = cheats.experiment(of, tmp_path, passes)
+    assert found.honest_not_run == ["ch01:a"] + ["ch04:d"] * every
+    assert found.honest_unable == ["ch04:e"] + ["ch03:c"] * every
+    assert [(row.pair, row.honest, row.refused) for row in found.rows] == [("ch02:b", True, True)] * every
+    assert ran == [(["ch02:b", "ch04:d"], {"budget_s": suites.QUICK_S, "shuffled": True})] * every
+
+
+def test_no_pair_more_is_not_every_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite of no targets would be one of all."""
+    monkeypatch.setattr(suites, "run_suite", lambda *about, **how: pytest.fail("it ran"))
+    monkeypatch.setattr(suites, "_compiled", lambda of, keys: [])
+    assert suites.rest_quick(bench(tmp_path), Passes(rest=["ch03:c"])) == []
 
 
 def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:

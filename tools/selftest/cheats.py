@@ -7,7 +7,7 @@ from pathlib import Path
 from common.python.results import PairResult, VariantResult
 from tools.selftest.models import Caught, Cheats, Promise, Standing
 from tools.selftest.sessions import Bench
-from tools.selftest.suites import Passes, first_quick, run_suite
+from tools.selftest.suites import Passes, first_quick, rest_quick, run_suite
 
 CHEATS = Path("tests") / "cheats"
 CHEATS_SHARE = 0.6  # of the time at most, for the cheats and their honest twins; the chapters' own pairs come then
@@ -16,7 +16,7 @@ FEWEST_HONEST = 10  # pairs of the chapters, for a promise about honest ones
 
 
 def experiment(bench: Bench, scratch: Path, passes: Passes) -> Cheats:
-    """The cheats with their honest twins, then honest pairs of the chapters: the quick run that `cost` judges too."""
+    """The cheats with their honest twins, then the first quick run of honest pairs; in the full form of all of them."""
     found = Cheats(rows=[], unsupported=[], not_run=[])
     if (bench.root / CHEATS).is_dir():
         bench.say("cheats: cheats and their honest twins")
@@ -28,11 +28,19 @@ def experiment(bench: Bench, scratch: Path, passes: Passes) -> Cheats:
         found.not_run.append(f"those of {bench.root / CHEATS}, which is not there")
     bench.keep(found)
     first_quick(bench, passes)
-    ran = [result.key for result in passes.honest]
-    found.honest_not_run = [key for key in passes.chosen if key not in ran]
-    found.honest_pairs = sum(result.status == "measured" for result in passes.honest)
-    _take(found, passes.honest, cheating=False)
+    _take_honest(found, passes, passes.honest, passes.chosen)
+    if bench.form.every_pair:
+        bench.keep(found)
+        _take_honest(found, passes, rest_quick(bench, passes), passes.rest)
     return found
+
+
+def _take_honest(found: Cheats, passes: Passes, results: Sequence[PairResult], asked: Sequence[str]) -> None:
+    ran = [result.key for result in results]
+    found.honest_not_run += [key for key in asked if key not in ran]
+    found.honest_unable = passes.unable
+    found.honest_pairs += sum(result.status == "measured" for result in results)
+    _take(found, results, cheating=False)
 
 
 def _take(found: Cheats, results: Sequence[PairResult], cheating: bool) -> None:
@@ -63,8 +71,9 @@ def promises(found: Cheats) -> list[Promise]:
     refused = sum(row.refused for row in cheats)
     missed = [f"no time for {len(found.not_run)} pairs of cheats"] if found.not_run else []
     late = [f"{found.honest_pairs} pairs of the chapters run"]
-    late += [f"no time for {len(found.honest_not_run)} more that were chosen"] if found.honest_not_run else []
-    few = bool(found.not_run) or found.honest_pairs < FEWEST_HONEST
+    late += [f"{len(found.honest_unable)} more cannot be timed on this machine"] if found.honest_unable else []
+    late += [f"no time for {len(found.honest_not_run)} more that can"] if found.honest_not_run else []
+    few = bool(found.not_run or found.honest_not_run) or found.honest_pairs < FEWEST_HONEST
     return [
         _promise("every cheat is refused", cheats, f"{refused} of {len(cheats)}", "all", slipped, missed, bool(missed)),
         _promise("no honest one is refused", honest, f"{len(alarms)} of {len(honest)}", "none", alarms, late, few),

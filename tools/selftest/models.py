@@ -124,7 +124,8 @@ class Cheats(Model):
     unsupported: list[str]
     not_run: list[str] = Field(description="pairs of cheats for which there was no time")
     honest_pairs: int = Field(default=0, description="pairs of the chapters that were run")
-    honest_not_run: list[str] = Field(default=[], description="and those for which there was no time")
+    honest_not_run: list[str] = Field(default=[], description="those for which there was no time")
+    honest_unable: list[str] = Field(default=[], description="those that cannot be timed on this machine")
 
 
 class Pass(Model):

@@ -34,25 +34,38 @@ class Passes:
     """Runs of one choice of pairs, kept so that three experiments can share them."""
 
     chosen: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)  # what else of the chapters can be timed here
+    unable: list[str] = field(default_factory=list)  # and what cannot
     quick: list[Pass] = field(default_factory=list)
     honest: list[PairResult] = field(default_factory=list)  # of the first quick run, in which peers take part
 
 
-def choose(bench: Bench) -> list[str]:
-    """Pairs of the chapters that can be timed here, at random but alike for one seed."""
-    able: dict[str, Pair] = {}
-    for pair in find_pairs(bench.root):
-        files = [variant for variant in pair.variants if variant.role != "peer"]
-        here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in files)
-        if here and pair.baseline and not any(v.problem or missing(pair, v, bench.machine) for v in files):
-            able[pair.key] = pair
-    chosen = sorted(random.Random(bench.seed).sample(list(able), min(len(able), bench.form.suite_pairs)))
-    pairs = [able[key] for key in chosen]
+def choose(bench: Bench, passes: Passes) -> None:
+    """Choose of the chapters' pairs that can be timed here, at random but alike for one seed."""
+    if passes.chosen:
+        return
+    every = find_pairs(bench.root)
+    able = [pair.key for pair in every if _able(bench, pair)]
+    chosen = sorted(random.Random(bench.seed).sample(able, min(len(able), bench.form.suite_pairs)))
+    passes.rest = [key for key in able if key not in chosen]
+    passes.chosen = _compiled(bench, chosen)
+    passes.unable = [pair.key for pair in every if pair.key not in (*passes.chosen, *passes.rest)]
+
+
+def _able(bench: Bench, pair: Pair) -> bool:
+    files = [variant for variant in pair.variants if variant.role != "peer"]
+    here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in files)
+    return here and bool(pair.baseline) and not any(v.problem or missing(pair, v, bench.machine) for v in files)
+
+
+def _compiled(bench: Bench, keys: Sequence[str]) -> list[str]:
+    """Those of them whose .cu files compile; what else compiles is prepared ahead, too, and is then no pair's cost."""
+    pairs = [pair for pair in find_pairs(bench.root) if pair.key in keys]
     compile_ahead(pairs, bench.machine, bench.gpu, ONE_HOST, bench.say)  # side by side
-    chosen = [key for key in chosen if compiled(bench, able[key]) is None]
+    pairs = [pair for pair in pairs if compiled(bench, pair) is None]
     ahead = Ahead(bench.root, bench.machine, None, bench.seed, False, PAIR_LIMIT_S, bench.deadline, share=1.0)
-    ahead.compile([able[key] for key in chosen], ONE_HOST, bench.say)  # which is no pair's cost
-    return chosen
+    ahead.compile(pairs, ONE_HOST, bench.say)
+    return [pair.key for pair in pairs]
 
 
 def run_suite(
@@ -127,9 +140,19 @@ def _speedup(result: PairResult) -> Interval | None:
 
 def first_quick(bench: Bench, passes: Passes) -> None:
     """Have the first quick run, if no experiment has had it yet."""
-    passes.chosen = passes.chosen or choose(bench)
+    choose(bench, passes)
     if not passes.quick and passes.chosen:
         _quick(bench, passes, [])
+
+
+def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
+    """A quick run of the pairs that were not chosen, peers too, in random order, as far as the time goes."""
+    bench.say(f"{len(passes.rest)} more pairs, quick")
+    able = _compiled(bench, passes.rest)
+    passes.unable += [key for key in passes.rest if key not in able]
+    passes.rest = able
+    seconds = bench.deadline - time.monotonic()
+    return run_suite(bench, bench.root, able, seconds, budget_s=QUICK_S, shuffled=True).pairs if able else []
 
 
 def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
@@ -151,7 +174,7 @@ def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
 
 def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
     """A default run of the chosen pairs, and a quick one behind it: a machine's first run compiles what compiles."""
-    passes.chosen = passes.chosen or choose(bench)
+    choose(bench, passes)
     if not passes.chosen:
         return Suites(passes=[])
     bench.say(f"cost: {len(passes.chosen)} pairs by default")
