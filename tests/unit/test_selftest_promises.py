@@ -335,7 +335,8 @@ def one_pass(speedup: float, overhead: float = 0.5, pairs: int = 20, half: float
         (0.5, 20, ["kept", "kept", "refuted"]),  # a quick run that takes as long as a default one
         (1.5, 20, ["refuted", "kept", "refuted"]),
         (2.5, 20, ["refuted", "refuted", "refuted"]),
-        (0.5, 2, ["undecided", "undecided", "refuted"]),
+        (0.5, 2, ["undecided"] * 3),
+        (2.5, 9, ["undecided"] * 3),  # dear ones may be drawn
     ],
 )
 def test_what_is_neither_proof_nor_samples_costs_at_most_a_second(

@@ -309,7 +309,9 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
 def pair(key: str, *roles: str) -> SimpleNamespace:
     chapter, name = key.split(":")
     variants = [SimpleNamespace(name=f"{role}_{name}", role=role, module=f"{key}.{role}") for role in roles]
-    return SimpleNamespace(key=key, chapter=chapter, name=name, variants=variants)
+    found = SimpleNamespace(key=key, chapter=chapter, name=name, variants=variants)
+    found.only = lambda names: pair(key, *(one.role for one in variants if one.name in names))
+    return found
 
 
 @pytest.fixture
@@ -381,6 +383,8 @@ def test_the_full_form_runs_every_honest_pair(
     every: bool, tmp_path: Path, asked: list[tuple[list[str], float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of which cannot be compiled; one is refused, and for one there is no time."""
+    every_one = [pair(f"ch0{n}:{name}", "baseline", "optimized", "peer") for n, name in enumerate("abcde", 1)]
+    monkeypatch.setattr(suites, "find_pairs", lambda root: every_one)
     refused = PairResult(chapter="ch02", name="b", status="failed", device="cpu")
     refused.variants = [VariantResult.model_validate(ROW | {"status": "failed", "reason": "it lied"})]
     ran: list[tuple[list[str], dict[str, Any]]] = []
@@ -390,20 +394,22 @@ def test_the_full_form_runs_every_honest_pair(
         return SimpleNamespace(pairs=[refused])
 
     monkeypatch.setattr(suites, "run_suite", run)
-    monkeypatch.setattr(suites, "_compiled", lambda of, keys: [key for key in keys if key != "ch03:c"])
+    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [one.key for one in pairs if one.key != "ch03:c"])
     of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch04:e"])
     of.form, of.deadline, of.keep = replace(of.form, every_pair=every), time.monotonic() + 9, lambda found: None
     found = cheats.experiment(of, tmp_path, passes)
     assert found.honest_not_run == ["ch01:a"] + ["ch04:d"] * every
     assert found.honest_unable == ["ch04:e"] + ["ch03:c"] * every
     assert [(row.pair, row.honest, row.refused) for row in found.rows] == [("ch02:b", True, True)] * every
-    assert ran == [(["ch02:b", "ch04:d"], {"budget_s": suites.QUICK_S, "shuffled": True})] * every
+    files = [f"ch0{n}/{role}_{name}.py" for n, name in ((2, "b"), (4, "d")) for role in ("baseline", "optimized")]
+    assert ran == [(files, {"budget_s": suites.QUICK_S, "shuffled": True})] * every
 
 
 def test_no_pair_more_is_not_every_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite of no targets would be one of all."""
     monkeypatch.setattr(suites, "run_suite", lambda *about, **how: pytest.fail("it ran"))
-    monkeypatch.setattr(suites, "_compiled", lambda of, keys: [])
+    monkeypatch.setattr(suites, "find_pairs", lambda root: [pair("ch03:c", "baseline")])
+    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [])
     assert suites.rest_quick(bench(tmp_path), Passes(rest=["ch03:c"])) == []
 
 

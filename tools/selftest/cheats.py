@@ -16,7 +16,7 @@ FEWEST_HONEST = 10  # pairs of the chapters, for a promise about honest ones
 
 
 def experiment(bench: Bench, scratch: Path, passes: Passes) -> Cheats:
-    """The cheats with their honest twins, then the first quick run of honest pairs; in the full form of all of them."""
+    """The cheats with their honest twins, then the first quick run of honest pairs; the full form runs all of them."""
     found = Cheats(rows=[], unsupported=[], not_run=[])
     if (bench.root / CHEATS).is_dir():
         bench.say("cheats: cheats and their honest twins")

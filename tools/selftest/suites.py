@@ -48,7 +48,7 @@ def choose(bench: Bench, passes: Passes) -> None:
     able = [pair.key for pair in every if _able(bench, pair)]
     chosen = sorted(random.Random(bench.seed).sample(able, min(len(able), bench.form.suite_pairs)))
     passes.rest = [key for key in able if key not in chosen]
-    passes.chosen = _compiled(bench, chosen)
+    passes.chosen = _compiled(bench, [pair for pair in every if pair.key in chosen])
     passes.unable = [pair.key for pair in every if pair.key not in (*passes.chosen, *passes.rest)]
 
 
@@ -58,9 +58,17 @@ def _able(bench: Bench, pair: Pair) -> bool:
     return here and bool(pair.baseline) and not any(v.problem or missing(pair, v, bench.machine) for v in files)
 
 
-def _compiled(bench: Bench, keys: Sequence[str]) -> list[str]:
-    """Those of them whose .cu files compile; what else compiles is prepared ahead, too, and is then no pair's cost."""
+def _without_peers(bench: Bench, keys: Sequence[str]) -> list[Pair]:
     pairs = [pair for pair in find_pairs(bench.root) if pair.key in keys]
+    return [pair.only({variant.name for variant in pair.variants if variant.role != "peer"}) for pair in pairs]
+
+
+def _files(pairs: Sequence[Pair]) -> list[str]:
+    return [f"{pair.chapter}/{variant.name}.py" for pair in pairs for variant in pair.variants]
+
+
+def _compiled(bench: Bench, pairs: Sequence[Pair]) -> list[str]:
+    """Those of them whose .cu files compile; what else compiles is prepared ahead, too, and is then no pair's cost."""
     compile_ahead(pairs, bench.machine, bench.gpu, ONE_HOST, bench.say)  # side by side
     pairs = [pair for pair in pairs if compiled(bench, pair) is None]
     ahead = Ahead(bench.root, bench.machine, None, bench.seed, False, PAIR_LIMIT_S, bench.deadline, share=1.0)
@@ -146,13 +154,14 @@ def first_quick(bench: Bench, passes: Passes) -> None:
 
 
 def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
-    """A quick run of the pairs that were not chosen, peers too, in random order, as far as the time goes."""
+    """A quick run of the pairs that were not chosen, without peers, in random order, as far as the time goes."""
     bench.say(f"{len(passes.rest)} more pairs, quick")
-    able = _compiled(bench, passes.rest)
+    pairs = _without_peers(bench, passes.rest)
+    able = _compiled(bench, pairs)
     passes.unable += [key for key in passes.rest if key not in able]
-    passes.rest = able
+    passes.rest, files = able, _files([pair for pair in pairs if pair.key in able])
     seconds = bench.deadline - time.monotonic()
-    return run_suite(bench, bench.root, able, seconds, budget_s=QUICK_S, shuffled=True).pairs if able else []
+    return run_suite(bench, bench.root, files, seconds, budget_s=QUICK_S, shuffled=True).pairs if files else []
 
 
 def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
@@ -191,12 +200,7 @@ def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
 def repeat(bench: Bench, scratch: Path, passes: Passes) -> Suites:
     """Quick runs of the same pairs, those for cheats and cost among them. In the others peers have no part."""
     first_quick(bench, passes)
-    files = [
-        f"{pair.chapter}/{variant.name}.py"
-        for pair in find_pairs(bench.root)
-        for variant in pair.variants
-        if pair.key in passes.chosen and variant.role != "peer"
-    ]
+    files = _files(_without_peers(bench, passes.chosen))
 
     def keep(sofar: Pass) -> None:
         bench.keep(Suites(passes=[*passes.quick, sofar]))
@@ -232,7 +236,7 @@ def cost_promises(found: Suites) -> list[Promise]:
 
 
 def _at_most(promise: str, seconds: float, most: float, pairs: int, note: str) -> Promise:
-    standing: Standing = "refuted" if seconds > most else "kept" if pairs >= FEWEST_PAIRS else "undecided"
+    standing: Standing = "undecided" if pairs < FEWEST_PAIRS else "refuted" if seconds > most else "kept"
     return Promise(
         experiment="cost",
         promise=promise,
