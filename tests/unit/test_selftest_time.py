@@ -306,6 +306,23 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
                 assert row["seconds"] == median(known), "the first is a slow one"
 
 
+def test_what_a_machine_does_once_is_in_nobodys_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+
+    def compiled(of: Bench) -> Sessions:
+        of.deadline += 100.0
+        return Sessions(sessions=[ONE])
+
+    def later(of: Bench) -> Sessions:
+        left.append(of.deadline - time.monotonic())
+        return Sessions(sessions=[ONE])
+
+    stand_in(monkeypatch, "aa", compiled)
+    stand_in(monkeypatch, "truth", later)
+    selftest(bench(tmp_path, aa=5.0, truth=7.0), "aa", "truth").run()
+    assert left == [pytest.approx(112.0, abs=1.0)]
+
+
 def pair(key: str, *roles: str) -> SimpleNamespace:
     chapter, name = key.split(":")
     variants = [SimpleNamespace(name=f"{role}_{name}", role=role, module=f"{key}.{role}") for role in roles]
@@ -350,12 +367,16 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
         done.append(f"{self.share:.0%} of the time: {' '.join(one.key for one in chosen)}")
 
     monkeypatch.setattr(Ahead, "compile", compile_)
+    now = iter([10.0, 13.0])  # before and behind all that compiles
+    monkeypatch.setattr(suites, "time", SimpleNamespace(monotonic=lambda: next(now)))
     of, passes = bench(tmp_path), Passes()
+    of.deadline = 40.0
     of.form = replace(of.form, suite_pairs=1)
     suites.choose(of, passes)
     [one], [other] = passes.chosen, passes.rest
     assert done == [one, one, f"100% of the time: {one}"]
     assert ({one, other}, passes.unable) == ({"ch01:a", "ch02:a"}, ["ch03:a"])
+    assert of.deadline == 43.0
     suites.choose(of, passes)
     assert len(done) == 3, "once"
 

@@ -66,6 +66,8 @@ class Selftest:
     def run(self) -> Report:
         """Run what was chosen, in the form's whole time; what one experiment leaves of its own is the next ones'.
 
+        What a machine does once is not in that time: measuring peaks, and compiling the chapters' pairs.
+
         What is on disk is whole after each. Within one it is what `keep` heard, which writes at most every half minute;
         what was found since is lost if the process is killed.
         """
@@ -78,6 +80,7 @@ class Selftest:
             try:
                 with scratch_folder() as scratch, self.bench.until(until):
                     found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
+                    until = self.bench.deadline
                 self._keep(name, found)
             except (RuntimeError, ValueError, SuiteTimeUp) as error:
                 self.report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
