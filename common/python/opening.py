@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from common.python.discovery import Pair
+from common.python.fork_server import COMPILERS, INDUCTOR, warm_up_forkserver
 from common.python.machine import Machine
 from common.python.machine import machine as host
-from common.python.worker import COMPILERS, INDUCTOR, Worker, WorkerError, warm_up_forkserver
+from common.python.worker import Worker, WorkerError
 
 START_LIMIT_S = 120.0
 

@@ -1,17 +1,13 @@
 """Worker processes: user code runs in here, the parent keeps files, clocks and judgement.
 
-Workers come from a forkserver that has imported torch (a fresh interpreter takes seconds, a fork a third of one); each
-has a reaper above it, so that what it started dies with it. Messages are JSON: the parent never unpickles
-what a worker sends.
+Each has a reaper above it, so that what it started dies with it. Messages are JSON: the parent never unpickles what a
+worker sends.
 """
 
-import atexit
 import contextlib
-import errno
 import multiprocessing
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -19,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from common.python.channel import WANTS, Channel, Forged
+from common.python.fork_server import PRELOAD, let_forkserver_end
 from common.python.interrupt import sheltered
 from common.python.members import BY_ITSELF, CLOSE_S, ByItself
 from common.python.reaper import await_stop, children, note_states, parent_of, resume, split, stop
 from common.python.sharing import PATIENCE_S, Share
 from common.python.state_board import Board, how_ended
 
-PRELOAD = ["__main__", "torch", "triton", "common.python.bench"]
-COMPILERS, INDUCTOR = "common.python.compilers", "torch._inductor"  # which take as long to import as torch itself
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 STOP_S = 5.0
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
@@ -39,32 +34,6 @@ class WorkerError(Exception):
     def __init__(self, kind: str, who: str, reason: str, out_of_memory: bool = False) -> None:
         super().__init__(reason)
         self.kind, self.who, self.reason, self.out_of_memory = kind, who, reason, out_of_memory
-
-
-def warm_up_forkserver(*further: str) -> None:
-    """Start importing torch, and `further` modules, in the background while the parent still reads files."""
-    multiprocessing.set_forkserver_preload([*PRELOAD, *further])
-    from multiprocessing import forkserver, resource_tracker
-
-    resource_tracker.ensure_running()  # which unblocks Ctrl-C behind itself: not inside
-    try:
-        with sheltered():  # it imports torch for seconds before it ignores Ctrl-C
-            forkserver.ensure_running()
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        said = "too long a path for the sockets of processes; set TMPDIR to a shorter one"
-        raise OSError(errno.ENAMETOOLONG, said, tempfile.gettempdir()) from error
-    atexit.register(_end_forkserver)
-
-
-def _end_forkserver() -> None:
-    """It may still be importing torch, and would hold this process's stdout and stderr open until that is done."""
-    from multiprocessing import forkserver
-
-    server: Any = forkserver._forkserver
-    if server._forkserver_pid is not None:  # dead or alive, the number is its own until somebody waits for it
-        os.kill(server._forkserver_pid, signal.SIGKILL)
 
 
 class Worker:
@@ -220,7 +189,7 @@ class Worker:
 
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
-    _let_forkserver_end()
+    let_forkserver_end()
     split(connection.close, settings["parent"] if settings["fresh"] else None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -285,16 +254,3 @@ def speak_into(log: str | Path) -> None:
     os.dup2(output, 2)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-
-
-def _let_forkserver_end() -> None:
-    """Close the pipe whose end tells the forkserver that the parent is dead.
-
-    Every child is handed it: a hung one would keep the forkserver, and so itself, alive after `kill -9` of the parent.
-    """
-    from multiprocessing import forkserver
-
-    server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)
-        server._forkserver_alive_fd = None

@@ -8,7 +8,7 @@ import pytest
 from small_tree import Tree
 
 from common.python import ahead, verified
-from common.python.worker import warm_up_forkserver
+from common.python.fork_server import warm_up_forkserver
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -10,8 +10,8 @@ import pytest
 
 from common.python import opening
 from common.python.discovery import Pair, read_variant
+from common.python.fork_server import COMPILERS, INDUCTOR, PRELOAD
 from common.python.machine import Gpu, Machine
-from common.python.worker import COMPILERS, INDUCTOR, PRELOAD
 
 LOOK = f"""
 import importlib, sys

@@ -30,12 +30,13 @@ from unittest.mock import patch
 
 from common.python import manifest
 from common.python.discovery import find_pairs, select
+from common.python.fork_server import PRELOAD
 from common.python.opening import open_machine
 from common.python.options import Options
 from common.python.results import PairResult
 from common.python.runner import Suite
 from common.python.targets import TargetError, parse
-from common.python.worker import PRELOAD, Worker
+from common.python.worker import Worker
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
