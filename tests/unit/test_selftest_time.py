@@ -400,10 +400,9 @@ def test_cheats_and_their_twins_are_judged_by_three_rounds(
 
 
 @pytest.mark.parametrize("every", [False, True])
-def test_the_full_form_runs_every_honest_pair(
-    every: bool, tmp_path: Path, asked: list[tuple[list[str], float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_full_form_runs_every_honest_pair(every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of which cannot be compiled; one is refused, and for one there is no time."""
+    measured = PairResult(chapter="ch01", name="a", status="measured", device="cpu")
     every_one = [pair(f"ch0{n}:{name}", "baseline", "optimized", "peer") for n, name in enumerate("abcde", 1)]
     monkeypatch.setattr(suites, "find_pairs", lambda root: every_one)
     refused = PairResult(chapter="ch02", name="b", status="failed", device="cpu")
@@ -414,12 +413,16 @@ def test_the_full_form_runs_every_honest_pair(
         ran.append((targets, how))
         return SimpleNamespace(pairs=[refused])
 
+    def first(of: Bench, passes: Passes) -> None:
+        passes.chosen, passes.honest = ["ch01:a", "ch01:z"], [measured]
+
     monkeypatch.setattr(suites, "run_suite", run)
+    monkeypatch.setattr(cheats, "first_quick", first)
     monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [one.key for one in pairs if one.key != "ch03:c"])
     of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch04:e"])
     of.form, of.deadline, of.keep = replace(of.form, every_pair=every), time.monotonic() + 9, lambda found: None
     found = cheats.experiment(of, tmp_path, passes)
-    assert found.honest_not_run == ["ch01:a"] + ["ch04:d"] * every
+    assert (found.honest_pairs, found.honest_not_run) == (1, ["ch01:z"] + ["ch04:d"] * every)
     assert found.honest_unable == ["ch04:e"] + ["ch03:c"] * every
     assert [(row.pair, row.honest, row.refused) for row in found.rows] == [("ch02:b", True, True)] * every
     files = [f"ch0{n}/{role}_{name}.py" for n, name in ((2, "b"), (4, "d")) for role in ("baseline", "optimized")]
