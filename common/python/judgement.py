@@ -152,30 +152,35 @@ def _control(result: PairResult) -> Interval | None:
 def _ratio(
     result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
 ) -> Interval | None:
-    """Time over time, end to end as well as another run would know it: that has rounds and a pace of its own."""
-    blocks = result.blocks if blocks is None else blocks
-    if result.clock != "end_to_end":
-        return compare(blocks, above.name, below.name, "device")
-    ratios = round_log_ratios(blocks, above.name, below.name, "end_to_end")
-    if len(ratios) < 2:
+    """Time over time; where the host has a part in it, as well as another run at its own pace would know it."""
+    blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
+    ratios = round_log_ratios(blocks, above.name, below.name, clock)
+    if len(ratios) < 2:  # one that failed has no times
         return None
-    shares = host_share(blocks, above), host_share(blocks, below)
+    shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
+    if clock == "device" and not any(shares):
+        return compare(blocks, above.name, below.name, clock)
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
     return found and widened(found, abs(shares[0] - shares[1]) * reach)
 
 
-def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
-    """How much of the end-to-end time goes with the host's pace, from 0 to 1: until the call returns, the host's part.
+def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) -> float:
+    """How much of a variant's time goes with the host's pace, from 0 to 1: until the call returns, the host's part.
 
     Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile: but
-    for copies of pageable memory, which the host makes as well.
+    for copies of pageable memory, which the host makes as well. On the device's clock none, unless the host was late
+    for most of its samples.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
-    share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us])
-    if row.why and row.why.syncs and row.why.busy_us and row.wall:
-        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / row.wall.median))
+    if clock == "device" and 2 * sum(s.late for s in samples) <= len(samples):
+        return 0.0
+    times_us = [(s.host_us, s.device_us if clock == "device" else s.wall_us) for s in samples]
+    share = median([min(1.0, host_us / us) for host_us, us in times_us if us])
+    main = row.device if clock == "device" else row.wall
+    if row.why and row.why.syncs and row.why.busy_us and main:
+        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / main.median))
     return share
 
 

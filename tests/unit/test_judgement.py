@@ -548,6 +548,14 @@ def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() ->
     assert judged.notes == ["the host took 2.0 times as long as at its best: its share of these times is too large"]
 
 
+@pytest.mark.parametrize("clock", ["device", "end_to_end"])
+def test_what_has_no_times_compares_with_nothing(clock: str) -> None:
+    made = pair({BASE: 100.0, OPT: 50.0}, clock)
+    made.variants.append(variant(f"{OPT}__fails", status="failed", reason="it raised"))
+    judged = judge(made, PEAKS)
+    assert (judged.verdict, row(judged, f"{OPT}__fails").speedup) == ("faster", None)
+
+
 def test_the_pace_of_the_host_does_not_matter_to_the_device_s_own_clock() -> None:
     judged = judge(contended(4, "device"), PEAKS)
     assert (judged.discarded_blocks, judged.notes) == (0, [])
@@ -646,6 +654,26 @@ def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
     for block in on_device.blocks:
         block.samples = [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]
     assert half(judge(on_device, PEAKS)) == half(judge(hosted(host_us, (), "device"), PEAKS))
+
+
+def test_where_the_host_was_late_its_pace_counts_on_the_devices_clock_too() -> None:
+    """Five runs of a router whose baseline waits for sizes read 40.2x [36.1, 44.7] to 52.8 [51.0, 54.6]."""
+    waits = hosted({BASE: 300.0, OPT: 5.0}, PACES, "device")
+    in_time = half(judge(hosted({}, (), "device"), PEAKS))
+    for late, hosts in ((1, False), (2, True)):  # of the two samples of each block
+        for block in waits.blocks:
+            for name in (BASE, CONTROL):
+                for one in [s for s in block.samples if s.variant == name][:late]:
+                    one.late = True
+        plain = half(judge(hosted({}, ()), PEAKS)) if hosts else in_time
+        pace = math.hypot(REACH, by_pace(1.0)) if hosts else 0.0
+        assert half(judge(waits, PEAKS)) == pytest.approx(math.hypot(plain, pace), rel=0.01)
+    busy = with_row(waits, BASE, why=Why(syncs=2, busy_us=45.0))
+    expected = math.hypot(plain, REACH * 0.55, by_pace(0.55))
+    assert half(judge(busy, PEAKS)) == pytest.approx(expected, rel=0.02), "it waits for a device that is busy"
+    found = judge(waits, PEAKS).control
+    assert found is not None
+    assert math.log(found.high / found.ratio) > by_pace(1.0), "both its sides go with the pace"
 
 
 def test_the_host_has_no_part_in_waiting_for_a_device_that_is_busy() -> None:
