@@ -610,6 +610,10 @@ def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_s
     )
 
 
+def test_end_to_end_another_run_errs_also_where_the_host_has_no_part() -> None:
+    assert half(judge(hosted({BASE: 0.0, OPT: 0.0}, PACES), PEAKS)) == half(judge(hosted({}, ()), PEAKS))
+
+
 def test_the_pace_deviates_as_it_did_over_the_whole_suite_where_that_is_known() -> None:
     both = hosted({BASE: 90.0, OPT: 45.0}, PACES)
     alone = half(judge(both, PEAKS))
