@@ -6,7 +6,7 @@ import pytest
 
 from common.python.machine import Machine
 from common.python.results import Interval, Manifest, Verdict
-from tools.selftest import command, page
+from tools.selftest import command, page, truth
 from tools.selftest.binomial import at_least, fewest
 from tools.selftest.drift import HEATED
 from tools.selftest.experiments import REPORT, broken, nothing_ran
@@ -249,6 +249,7 @@ def test_the_forms_keep_within_their_time() -> None:
     assert (FULL.repeats, FULL.others_pairs) == (20, 10)
     assert (FULL.suite_pairs, FULL.suite_passes) == (20, 5)
     assert FULL.every_pair
+    assert truth.LARGEST / truth.LEVER <= 0.1, "of the lever's error, in the truth of the largest slowdown"
     assert FORMS == {"quick": QUICK, "full": FULL}
 
 

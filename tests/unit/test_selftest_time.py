@@ -352,14 +352,15 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    pairs = [pair(f"ch0{n}:a", "baseline", "optimized") for n in range(1, 4)]
+    pairs = [pair(f"ch0{n}:a", "baseline", "optimized") for n in range(1, 6)]
     for one in pairs:
         one.baseline = one.variants[0]
         for variant in one.variants:
             variant.kinds, variant.problem = ("PyTorch",), None
     monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
     pairs[2].variants[1].problem = "no docstring"
-    monkeypatch.setattr(suites, "missing", lambda *about: [])
+    pairs[4].baseline = None
+    monkeypatch.setattr(suites, "missing", lambda one, *about: ["two GPUs"] if one is pairs[3] else [])
     monkeypatch.setattr(suites, "compile_ahead", lambda chosen, *how: done.append(" ".join(one.key for one in chosen)))
     monkeypatch.setattr(suites, "compiled", lambda of, one: done.append(one.key))
 
@@ -371,14 +372,13 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     monkeypatch.setattr(suites, "time", SimpleNamespace(monotonic=lambda: next(now)))
     of, passes = bench(tmp_path), Passes()
     of.deadline = 40.0
-    of.form = replace(of.form, suite_pairs=1)
     suites.choose(of, passes)
-    [one], [other] = passes.chosen, passes.rest
-    assert done == [one, one, f"100% of the time: {one}"]
-    assert ({one, other}, passes.unable) == ({"ch01:a", "ch02:a"}, ["ch03:a"])
+    assert passes.chosen == ["ch01:a", "ch02:a"]
+    assert done == ["ch01:a ch02:a", "ch01:a", "ch02:a", "100% of the time: ch01:a ch02:a"]
+    assert (passes.rest, passes.unable) == (["ch03:a", "ch05:a"], ["ch04:a"]), "what is faulty is run, to fail"
     assert of.deadline == 43.0
     suites.choose(of, passes)
-    assert len(done) == 3, "once"
+    assert len(done) == 4, "once"
 
 
 def test_cheats_and_their_twins_are_judged_by_three_rounds(
@@ -401,31 +401,39 @@ def test_cheats_and_their_twins_are_judged_by_three_rounds(
 
 @pytest.mark.parametrize("every", [False, True])
 def test_the_full_form_runs_every_honest_pair(every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of which cannot be compiled; one is refused, and for one there is no time."""
+    """One is refused, one is faulty, which is no reason to leave it out, and for one there is no time."""
     measured = PairResult(chapter="ch01", name="a", status="measured", device="cpu")
     every_one = [pair(f"ch0{n}:{name}", "baseline", "optimized", "peer") for n, name in enumerate("abcde", 1)]
     monkeypatch.setattr(suites, "find_pairs", lambda root: every_one)
     refused = PairResult(chapter="ch02", name="b", status="failed", device="cpu")
     refused.variants = [VariantResult.model_validate(ROW | {"status": "failed", "reason": "it lied"})]
+    lone = PairResult(chapter="ch03", name="c", status="failed", device="cpu", reason="no baseline_c.py")
+    lone.variants = [VariantResult.model_validate(ROW | {"status": "proven"})]
     ran: list[tuple[list[str], dict[str, Any]]] = []
 
     def run(of: Bench, root: Path, targets: list[str], seconds: float, **how: Any) -> Any:
         ran.append((targets, how))
-        return SimpleNamespace(pairs=[refused])
+        return SimpleNamespace(pairs=[refused, lone])
 
     def first(of: Bench, passes: Passes) -> None:
         passes.chosen, passes.honest = ["ch01:a", "ch01:z"], [measured]
 
     monkeypatch.setattr(suites, "run_suite", run)
     monkeypatch.setattr(cheats, "first_quick", first)
-    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [one.key for one in pairs if one.key != "ch03:c"])
-    of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch04:e"])
+    ahead: list[list[str]] = []
+    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: ahead.append([one.key for one in pairs]) or [])
+    of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch05:e"])
     of.form, of.deadline, of.keep = replace(of.form, every_pair=every), time.monotonic() + 9, lambda found: None
     found = cheats.experiment(of, tmp_path, passes)
     assert (found.honest_pairs, found.honest_not_run) == (1, ["ch01:z"] + ["ch04:d"] * every)
-    assert found.honest_unable == ["ch04:e"] + ["ch03:c"] * every
-    assert [(row.pair, row.honest, row.refused) for row in found.rows] == [("ch02:b", True, True)] * every
-    files = [f"ch0{n}/{role}_{name}.py" for n, name in ((2, "b"), (4, "d")) for role in ("baseline", "optimized")]
+    assert found.honest_unable == ["ch05:e"]
+    assert ahead == [["ch02:b", "ch03:c", "ch04:d"]] * every
+    alarms = [("ch02:b", "optimized_b", "it lied"), ("ch03:c", "itself", "no baseline_c.py")]
+    assert [(row.pair, row.variant, row.reason) for row in found.rows if row.honest and row.refused] == alarms * every
+    assert len(found.rows) == 2 * every
+    files = [
+        f"ch0{n}/{role}_{name}.py" for n, name in ((2, "b"), (3, "c"), (4, "d")) for role in ("baseline", "optimized")
+    ]
     assert ran == [(files, {"budget_s": suites.QUICK_S, "shuffled": True})] * every
 
 
@@ -434,7 +442,7 @@ def test_no_pair_more_is_not_every_pair(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(suites, "run_suite", lambda *about, **how: pytest.fail("it ran"))
     monkeypatch.setattr(suites, "find_pairs", lambda root: [pair("ch03:c", "baseline")])
     monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [])
-    assert suites.rest_quick(bench(tmp_path), Passes(rest=["ch03:c"])) == []
+    assert suites.rest_quick(bench(tmp_path), Passes()) == []
 
 
 def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:

@@ -41,6 +41,11 @@ def _take_honest(found: Cheats, passes: Passes, results: Sequence[PairResult], a
     found.honest_unable = passes.unable
     found.honest_pairs += sum(result.status == "measured" for result in results)
     _take(found, results, cheating=False)
+    for result in results:
+        if result.status == "failed" and not any(map(_failed, result.variants)):  # such as for want of a baseline
+            found.rows.append(
+                Caught(pair=result.key, variant="itself", honest=True, refused=True, reason=result.reason)
+            )
 
 
 def _take(found: Cheats, results: Sequence[PairResult], cheating: bool) -> None:

@@ -40,8 +40,8 @@ QUESTIONS: dict[Name, str] = {
     "others": "The same closures in the same process, and as many seconds, with preparing, warming up and sampling in "
     "them and only the proofs left out: both sides are equal, so the ratio is 1. This harness prepares anew in every "
     "round, and times its control too.",
-    "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, the pairs whose "
-    "cost is measured below, with their peers, and all others that the machine can run, without.",
+    "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, and those of as "
+    "many pairs of the chapters as a note says. Peers are among them where the pair's cost is measured below.",
     "cost": "Seconds a pair, by phase.",
     "repeat": "The same pairs several times over, in quick runs; peers take part only in those of the fifth and sixth.",
 }

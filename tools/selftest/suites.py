@@ -10,7 +10,7 @@ from pathlib import Path
 from common.python import peak_store
 from common.python.ahead import Ahead
 from common.python.assignment import compile_ahead, missing
-from common.python.discovery import Pair, find_pairs
+from common.python.discovery import Pair, Variant, find_pairs
 from common.python.judgement import headline_row
 from common.python.launch import ONE_HOST
 from common.python.options import Options
@@ -34,8 +34,8 @@ class Passes:
     """Runs of one choice of pairs, kept so that three experiments can share them."""
 
     chosen: list[str] = field(default_factory=list)
-    rest: list[str] = field(default_factory=list)  # what else of the chapters can be timed here
-    unable: list[str] = field(default_factory=list)  # and what cannot
+    rest: list[str] = field(default_factory=list)  # all others for which the machine has what they need
+    unable: list[str] = field(default_factory=list)  # and those for which it lacks something
     quick: list[Pass] = field(default_factory=list)
     honest: list[PairResult] = field(default_factory=list)  # of the first quick run, in which peers take part
 
@@ -46,21 +46,28 @@ def choose(bench: Bench, passes: Passes) -> None:
         return
     every = find_pairs(bench.root)
     able = [pair.key for pair in every if _able(bench, pair)]
-    chosen = sorted(random.Random(bench.seed).sample(able, min(len(able), bench.form.suite_pairs)))
-    passes.rest = [key for key in able if key not in chosen]
+    faulty = [pair.key for pair in every if not pair.baseline or any(variant.problem for variant in _own(pair))]
+    sound = [key for key in able if key not in faulty]
+    chosen = sorted(random.Random(bench.seed).sample(sound, min(len(sound), bench.form.suite_pairs)))
     passes.chosen = _compiled(bench, [pair for pair in every if pair.key in chosen])
-    passes.unable = [pair.key for pair in every if pair.key not in (*passes.chosen, *passes.rest)]
+    passes.rest = [key for key in able if key not in passes.chosen]
+    passes.unable = [pair.key for pair in every if pair.key not in able]
+
+
+def _own(pair: Pair) -> list[Variant]:
+    """All but its peers."""
+    return [variant for variant in pair.variants if variant.role != "peer"]
 
 
 def _able(bench: Bench, pair: Pair) -> bool:
-    files = [variant for variant in pair.variants if variant.role != "peer"]
-    here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in files)
-    return here and bool(pair.baseline) and not any(v.problem or missing(pair, v, bench.machine) for v in files)
+    """Whether the machine has what the pair needs; not whether the pair is in order."""
+    here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in _own(pair))
+    return here and not any(missing(pair, variant, bench.machine) for variant in _own(pair))
 
 
 def _without_peers(bench: Bench, keys: Sequence[str]) -> list[Pair]:
     pairs = [pair for pair in find_pairs(bench.root) if pair.key in keys]
-    return [pair.only({variant.name for variant in pair.variants if variant.role != "peer"}) for pair in pairs]
+    return [pair.only({variant.name for variant in _own(pair)}) for pair in pairs]
 
 
 def _files(pairs: Sequence[Pair]) -> list[str]:
@@ -162,11 +169,9 @@ def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
     """A quick run of the pairs that were not chosen, without peers, in random order, as far as the time goes."""
     bench.say(f"{len(passes.rest)} more pairs, quick")
     pairs = _without_peers(bench, passes.rest)
-    able = _compiled(bench, pairs)
-    passes.unable += [key for key in passes.rest if key not in able]
-    passes.rest, files = able, _files([pair for pair in pairs if pair.key in able])
+    _compiled(bench, pairs)  # what does not compile is run all the same, and fails
     seconds = bench.deadline - time.monotonic()
-    return run_suite(bench, bench.root, files, seconds, budget_s=QUICK_S, shuffled=True).pairs if files else []
+    return run_suite(bench, bench.root, _files(pairs), seconds, budget_s=QUICK_S, shuffled=True).pairs if pairs else []
 
 
 def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:

@@ -14,7 +14,7 @@ from tools.selftest.tree import PAUSED, PLANTED, SPIN, lay_delays, lay_lanes
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
 SHARES = [0.005, 0.01, 0.02]
-LARGEST, LEVER = 0.05, 0.5  # the lever tells how much a planted share really adds: its error is a tenth in the truth
+LARGEST, LEVER = 0.05, 0.5  # the lever tells what a planted share really adds; nominally a tenth of its error counts
 POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}
 LEAST_COVERED = 0.93
 READS_RIGHT = 0.01
