@@ -100,9 +100,9 @@ class Sampler:
         fixes how often each runs instead.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
-        if not self.hosts:  # the first time; later rounds have what this one has
-            self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
         if not self.on_device():  # whose delays are known by the first call
+            if not self.hosts:  # the first time; later rounds have what this one has
+                self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
             called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
             self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
         known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}

@@ -16,7 +16,8 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
-STANDS_OUT = 2.0  # deviations of noise, up to which a difference says nothing of addresses
+STANDS_OUT = 0.95  # confidence with which a difference must be no noise, to say something of addresses
+MOST_KNOWN = 100  # degrees of freedom, beyond which t is all but normal
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 STEADY = 0.01  # difference of two windows of warming up that is none
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that are none: a cold start falls
@@ -74,14 +75,16 @@ def noise(blocks: Sequence[Block], clock: ClockName) -> float:
 
 def placed(blocks: Sequence[Block], variant: str, twin: str, clock: ClockName) -> float:
     """The deviation of a round's log ratio by its buffers' addresses: by as much as a variant and its twin, which is
-    the same code, differ more in a round than noise explains (STANDS_OUT). 0 where no round has both."""
+    the same code, differ more in a round than noise explains (STANDS_OUT), as well as that is known. 0 where no round
+    has both, or nothing was timed twice in one."""
     cells, variance = _cells(blocks, clock), noise(blocks, clock) ** 2
+    known = sum(len(cell) - 1 for cell in cells.values())
     beyond = []
-    for index in {index for index, name in cells if name == twin}:
+    for index in {index for index, name in cells if name == twin} if known else ():
         above, below = cells.get((index, variant)), cells[index, twin]
         if above:
-            by_noise = variance * (1 / len(above) + 1 / len(below))
-            beyond.append(float(np.mean(above) - np.mean(below)) ** 2 - STANDS_OUT**2 * by_noise)
+            reach = t_quantile(STANDS_OUT, min(known, MOST_KNOWN)) ** 2 * variance
+            beyond.append(float(np.mean(above) - np.mean(below)) ** 2 - reach * (1 / len(above) + 1 / len(below)))
     return math.sqrt(max(0.0, float(np.mean(beyond)))) if beyond else 0.0
 
 

@@ -86,7 +86,7 @@ CONSTANTS = (  # module, name, what it decides
     (
         "statistics",
         "STANDS_OUT",
-        "deviations of noise, up to which baseline and control do not tell what their buffers' addresses do",
+        "confidence with which baseline and control must differ, to tell what their buffers' addresses do",
     ),
     ("statistics", "OWN", "of a round's variance: what an end-to-end run errs beside its rounds' mean"),
     ("statistics", "HOST_ROUNDS", "rounds that what the host's pace says of their deviation counts as much as"),
