@@ -343,7 +343,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], float]]:
 
     pairs = [pair("ch01:a", "baseline", "optimized", "peer"), pair("ch02:b", "baseline", "optimized")]
     monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
-    monkeypatch.setattr(suites, "choose", lambda of, passes: setattr(passes, "chosen", ["ch01:a"]))
+    monkeypatch.setattr(suites, "choose", lambda of, passes, every=False: setattr(passes, "chosen", ["ch01:a"]))
     monkeypatch.setattr(suites, "one_pass", ran)
     return found
 
@@ -381,6 +381,33 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     assert len(done) == 4, "once"
 
 
+def test_where_every_pair_is_run_all_are_compiled_side_by_side_and_those_not_chosen_without_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [pair(f"ch0{n}:a", "baseline", "optimized", "peer") for n in range(1, 6)]
+    for one in pairs:
+        one.baseline = one.variants[0]
+        for variant in one.variants:
+            variant.kinds, variant.problem = ("PyTorch",), None
+    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    monkeypatch.setattr(suites, "missing", lambda one, *about: ["two GPUs"] if one.key == "ch05:a" else [])
+    asked: list[dict[str, int]] = []
+
+    def compiled(of: Bench, asked_for: list[Any]) -> list[str]:
+        asked.append({one.key: len(one.variants) for one in asked_for})
+        return [one.key for one in asked_for if one.key != "ch02:a"]
+
+    monkeypatch.setattr(suites, "_compiled", compiled)
+    of, passes = bench(tmp_path), Passes()
+    of.form = replace(of.form, suite_pairs=4)
+    suites.choose(of, passes, every=True)
+    assert asked == [{f"ch0{n}:a": 3 for n in range(1, 5)}]
+    assert (passes.chosen, passes.rest) == (["ch01:a", "ch03:a", "ch04:a"], ["ch02:a"])
+    of.form, asked[:], passes = replace(of.form, suite_pairs=1), [], Passes()
+    suites.choose(of, passes, every=True)
+    assert sorted(asked[0].values()) == [2, 2, 2, 3]
+
+
 def test_cheats_and_their_twins_are_judged_by_three_rounds(
     tmp_path: Path, asked: list[tuple[list[str], float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,19 +442,19 @@ def test_the_full_form_runs_every_honest_pair(every: bool, tmp_path: Path, monke
         ran.append((targets, how))
         return SimpleNamespace(pairs=[refused, lone])
 
-    def first(of: Bench, passes: Passes) -> None:
+    def first(of: Bench, passes: Passes, every: bool) -> None:
+        ahead.append(every)
         passes.chosen, passes.honest = ["ch01:a", "ch01:z"], [measured]
 
     monkeypatch.setattr(suites, "run_suite", run)
     monkeypatch.setattr(cheats, "first_quick", first)
-    ahead: list[list[str]] = []
-    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: ahead.append([one.key for one in pairs]) or [])
+    ahead: list[bool] = []
     of, passes = bench(tmp_path), Passes(rest=["ch02:b", "ch03:c", "ch04:d"], unable=["ch05:e"])
     of.form, of.deadline, of.keep = replace(of.form, every_pair=every), time.monotonic() + 9, lambda found: None
     found = cheats.experiment(of, tmp_path, passes)
     assert (found.honest_pairs, found.honest_not_run) == (1, ["ch01:z"] + ["ch04:d"] * every)
     assert found.honest_unable == ["ch05:e"]
-    assert ahead == [["ch02:b", "ch03:c", "ch04:d"]] * every
+    assert ahead == [every]
     alarms = [("ch02:b", "optimized_b", "it lied"), ("ch03:c", "itself", "no baseline_c.py")]
     assert [(row.pair, row.variant, row.reason) for row in found.rows if row.honest and row.refused] == alarms * every
     assert len(found.rows) == 2 * every
@@ -441,7 +468,6 @@ def test_no_pair_more_is_not_every_pair(tmp_path: Path, monkeypatch: pytest.Monk
     """A suite of no targets would be one of all."""
     monkeypatch.setattr(suites, "run_suite", lambda *about, **how: pytest.fail("it ran"))
     monkeypatch.setattr(suites, "find_pairs", lambda root: [pair("ch03:c", "baseline")])
-    monkeypatch.setattr(suites, "_compiled", lambda of, pairs: [])
     assert suites.rest_quick(bench(tmp_path), Passes()) == []
 
 

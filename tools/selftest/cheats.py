@@ -27,7 +27,7 @@ def experiment(bench: Bench, scratch: Path, passes: Passes) -> Cheats:
     else:
         found.not_run.append(f"those of {bench.root / CHEATS}, which is not there")
     bench.keep(found)
-    first_quick(bench, passes)
+    first_quick(bench, passes, every=bench.form.every_pair)
     _take_honest(found, passes, passes.honest, passes.chosen)
     if bench.form.every_pair:
         bench.keep(found)

@@ -60,7 +60,7 @@ FULL = Form(
     planted_copies=5,
     drift_sessions=12,
     drift_lanes=5,
-    others_s=0.4,
+    others_s=0.3,
     repeats=20,
     others_pairs=10,
     suite_pairs=20,
@@ -70,10 +70,10 @@ FULL = Form(
         "aa": 150.0,
         "truth": 110.0,
         "drift": 55.0,
-        "others": 480.0,
+        "others": 390.0,
         "cheats": 230.0,
-        "cost": 70.0,
-        "repeat": 65.0,
+        "cost": 100.0,
+        "repeat": 110.0,
     },
 )
 FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}

@@ -40,18 +40,21 @@ class Passes:
     honest: list[PairResult] = field(default_factory=list)  # of the first quick run, in which peers take part
 
 
-def choose(bench: Bench, passes: Passes) -> None:
-    """Choose of the chapters' pairs that can be timed here, at random but alike for one seed."""
+def choose(bench: Bench, passes: Passes, every: bool = False) -> None:
+    """Choose of the chapters' pairs that can be timed here, at random but alike for one seed; compile these, or `every`
+    pair, since all side by side are quicker than some and then the rest."""
     if passes.chosen:
         return
-    every = find_pairs(bench.root)
-    able = [pair.key for pair in every if _able(bench, pair)]
-    faulty = [pair.key for pair in every if not pair.baseline or any(variant.problem for variant in _own(pair))]
+    pairs = find_pairs(bench.root)
+    able = [pair.key for pair in pairs if _able(bench, pair)]
+    faulty = [pair.key for pair in pairs if not pair.baseline or any(variant.problem for variant in _own(pair))]
     sound = [key for key in able if key not in faulty]
     chosen = sorted(random.Random(bench.seed).sample(sound, min(len(sound), bench.form.suite_pairs)))
-    passes.chosen = _compiled(bench, [pair for pair in every if pair.key in chosen])
+    rest = _without_peers(bench, [key for key in able if key not in chosen]) if every else []
+    ready = _compiled(bench, [*(pair for pair in pairs if pair.key in chosen), *rest])
+    passes.chosen = [key for key in chosen if key in ready]
+    passes.unable = [pair.key for pair in pairs if pair.key not in able]
     passes.rest = [key for key in able if key not in passes.chosen]
-    passes.unable = [pair.key for pair in every if pair.key not in able]
 
 
 def _own(pair: Pair) -> list[Variant]:
@@ -158,9 +161,9 @@ def _speedup(result: PairResult) -> Interval | None:
     return own.speedup if own and result.status == "measured" else None
 
 
-def first_quick(bench: Bench, passes: Passes) -> None:
-    """Have the first quick run, if no experiment has had it yet."""
-    choose(bench, passes)
+def first_quick(bench: Bench, passes: Passes, every: bool = False) -> None:
+    """Have the first quick run, if no experiment has had it yet; compile `every` pair before, if more are to run."""
+    choose(bench, passes, every)
     if not passes.quick and passes.chosen:
         _quick(bench, passes, [])
 
@@ -168,10 +171,9 @@ def first_quick(bench: Bench, passes: Passes) -> None:
 def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
     """A quick run of the pairs that were not chosen, without peers, in random order, as far as the time goes."""
     bench.say(f"{len(passes.rest)} more pairs, quick")
-    pairs = _without_peers(bench, passes.rest)
-    _compiled(bench, pairs)  # what does not compile is run all the same, and fails
+    files = _files(_without_peers(bench, passes.rest))  # what does not compile is run all the same, and fails
     seconds = bench.deadline - time.monotonic()
-    return run_suite(bench, bench.root, _files(pairs), seconds, budget_s=QUICK_S, shuffled=True).pairs if pairs else []
+    return run_suite(bench, bench.root, files, seconds, budget_s=QUICK_S, shuffled=True).pairs if files else []
 
 
 def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
