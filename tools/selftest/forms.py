@@ -49,7 +49,7 @@ QUICK = Form(
     suite_pairs=2,
     suite_passes=2,
     every_pair=False,
-    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 12.0, "cost": 18.0, "repeat": 10.0},
+    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 22.0, "cost": 14.0, "repeat": 4.0},
 )
 FULL = Form(
     name="full",
