@@ -79,6 +79,13 @@ def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) 
     return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
 
 
+def put_off(probes: Sequence[tuple[int, float]], index: int) -> list[tuple[int, float]]:
+    """The probes, where those of this round are made in the next one that has none: a further block would cost more."""
+    taken = {probe[0] for probe in probes}
+    free = min(set(range(index + 1, index + 1 + len(taken))) - taken, default=index)
+    return [(free if probe[0] == index else probe[0], probe[1]) for probe in probes]
+
+
 def has_control(index: int, clock: str | None) -> bool:
     """Whether the block of this index in its round times the control: on the device's clock the first one does.
 

@@ -200,6 +200,8 @@ class Session:
                 if blocks is None and done == 1:
                     beside_s = (schedule.beside_s(self.result.seconds) - self.opened_s) / index if index else 0.0
                     total = self.usual = blocks_by(self.result, self.settings.budget_s, took, beside_s)
+                    if index == 0 and total == 1:  # which was not known when its only block began
+                        self.probes = schedule.put_off(self.probes, index)
             self._look()
 
     def _look(self) -> None:

@@ -654,14 +654,25 @@ def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
     assert limits == [session.FIRST_WARM_S, *[0.0] * (len(limits) - 1)]
 
 
-def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree) -> None:
-    """But in the first round, which is not known to have one when its first block begins."""
+def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor in the first round, which is not known to have one when its first block begins: a later one has it."""
+    asked, block = list[bool](), Crew.block
+
+    def noted(crew: Crew, order: list[str], count: int, probes: list[int], *enough: float | None) -> dict[str, Any]:
+        asked.append(bool(probes))
+        return block(crew, order, count, probes, *enough)
+
+    monkeypatch.setattr(Crew, "block", noted)
     slow = doing("import time; time.sleep(0.02)")
     tree.pair("ch01:a", slow, optimized=slow)
-    for seed in range(2):
+    first = list[bool]()
+    for seed in range(8):
+        asked.clear()
         assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1, seed=seed).pairs[0].status == "measured"
-        counts = Counter(block.round for block in tree.result("ch01:a").blocks)
-        assert all(counts[index] == 1 for index in counts if index > 0), counts
+        assert [block.round for block in tree.result("ch01:a").blocks] == [0, 1, 2]
+        assert asked.count(True) == PROBES
+        first.append(asked[0])
+    assert any(first), "the first round was never asked"
 
 
 def test_a_rounds_blocks_are_told_what_each_round_has_taken_beside_samples_but_for_the_first(

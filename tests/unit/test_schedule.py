@@ -18,6 +18,7 @@ from common.python.schedule import (
     fixed_plan,
     has_control,
     out_of_time,
+    put_off,
     warm_passes,
     worth,
 )
@@ -254,6 +255,14 @@ def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_n
     assert due(probes, 1, 1, 4) == [(1, 0.0)]
     assert due(probes, 1, 2, 4) == [(1, 0.0), (1, 0.6)]
     assert due(probes, 1, 1, 1) == [(1, 0.0), (1, 0.6)]
+
+
+def test_a_probe_for_which_a_round_has_no_block_left_is_made_in_the_next_round_that_has_none() -> None:
+    assert put_off([(0, 0.7), (1, 0.2)], 0) == [(2, 0.7), (1, 0.2)]
+    assert put_off([(2, 0.2), (0, 0.7)], 0) == [(2, 0.2), (1, 0.7)]
+    assert put_off([(0, 0.7)], 0) == [(1, 0.7)]
+    assert put_off([(1, 0.2), (2, 0.7)], 0) == [(1, 0.2), (2, 0.7)]
+    assert put_off([], 0) == []
 
 
 @pytest.mark.parametrize(
