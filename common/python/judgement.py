@@ -28,6 +28,9 @@ SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed b
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
+CHANNEL_US = (
+    0.13  # between two kernels, by which processes differ: a GPU has two kinds of channels, and gives one to each
+)
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
@@ -152,14 +155,18 @@ def _control(result: PairResult) -> Interval | None:
 def _ratio(
     result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
 ) -> Interval | None:
-    """Time over time; where the host has a part in it, as well as another run at its own pace would know it."""
+    """Time over time; where the host has a part in it, as well as another run at its own pace would know it.
+
+    And on the device's clock as well as another process, whose channel may be of the other kind.
+    """
     blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
     ratios = round_log_ratios(blocks, above.name, below.name, clock)
     if len(ratios) < 2:  # one that failed has no times
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        return compare(blocks, above.name, below.name, clock)
+        found = compare(blocks, above.name, below.name, clock)
+        return found and widened(found, abs(channel_share(above) - channel_share(below)))
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
@@ -182,6 +189,11 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
     if row.why and row.why.syncs and row.why.busy_us and main:
         share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / main.median))
     return share
+
+
+def channel_share(row: VariantResult) -> float:
+    """By how much of a variant's time on the device processes differ by their channel: for each of its kernels."""
+    return CHANNEL_US * (row.why.kernels or 0) / row.device.median if row.why and row.device else 0.0
 
 
 def _compare_peers(result: PairResult) -> None:

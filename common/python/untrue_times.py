@@ -12,7 +12,7 @@ from common.python.statistics import escaped_us
 
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 SHARE = 0.1  # of the device time, that may end after the step's own stream
-CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as samples of it must show
+CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as spans of its stream must show
 BUSIER = 1.5  # times as long by the profile as by the clock, where the rest has escaped it
 
 
@@ -30,8 +30,8 @@ def _escaped(row: VariantResult, result: PairResult) -> str | None:
     walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
     if walls:
         taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
-        slowest = min(max(taken, default=device), CLOCKS_FALL * device)
-        beyond = median(escaped_us(slowest, s.wall_us or 0.0, s.host_us) for s in walls)
+        slowest = [min(max([device, *taken, s.device_us or 0.0]), CLOCKS_FALL * device) for s in walls]
+        beyond = median(escaped_us(span, s.wall_us or 0.0, s.host_us) for span, s in zip(slowest, walls))
         if beyond > SLACK_US + SHARE * device:
             return f"{beyond:.0f} us of work went on after the step's own stream was done: it escaped the clock"
     busy = row.why.busy_us if row.why else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.python.judgement import PACE_PART, enough, headline_row, judge, lacked_memory, times
+from common.python.judgement import CHANNEL_US, PACE_PART, enough, headline_row, judge, lacked_memory, times
 from common.python.performance_targets import Peaks
 from common.python.results import (
     CONTROL,
@@ -159,13 +159,33 @@ def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
 )
 def test_a_card_that_lowered_its_clocks_lets_no_work_escape(slowest: float, wall_us: float, invalid: bool) -> None:
     """As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    walls = [Sample(variant=OPT, device_us=wall_us - 5, wall_us=wall_us, host_us=5.0)]
-    result.blocks[1].samples.append(Sample(variant=OPT, device_us=slowest, wall_us=None, host_us=5.0))
-    judged = judge(
-        result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
-    )
+    judged = judge(walled(pair({BASE: 100.0, OPT: 50.0}), slowest, [(45.0, wall_us, 5.0)]), PEAKS)
     assert ("escaped" in (row(judged).reason or "")) is invalid
+
+
+def walled(result: PairResult, slowest: float, walls: list[tuple[float, float, float]]) -> PairResult:
+    """With one such sample more, and such walls: the span of the step's own stream, the wall and the host's part."""
+    samples = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in walls]
+    result.blocks[1].samples.append(Sample(variant=OPT, device_us=slowest, wall_us=None, host_us=5.0))
+    blocks = [block.model_copy(update={"walls": samples}) for block in result.blocks]
+    return result.model_copy(update={"blocks": blocks})
+
+
+@pytest.mark.parametrize(
+    ("span", "invalid"), [(0.99, False), (0.9, False), (0.5, True)], ids=["all of it", "most of it", "half of it"]
+)
+def test_nor_does_one_that_lowered_them_where_the_host_waited_as_the_span_of_the_steps_own_stream_shows(
+    span: float, invalid: bool
+) -> None:
+    """As ch10:gemm_wgmma's baseline on an H200 at fbc47af, where no device sample was as slow."""
+    walls = [(span * wall, wall, host) for wall, host in ((4721.0, 29.0), (4545.0, 25.0), (5054.0, 39.0))]
+    judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, walls), None)
+    assert ("escaped" in (row(judged).reason or "")) is invalid
+
+
+def test_but_by_a_quarter_at_most_since_a_step_can_see_that_it_is_not_timed_on_the_devices_clock() -> None:
+    judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, [(6000.0, 6010.0, 5.0)]), None)
+    assert "escaped" in (row(judged).reason or "")
 
 
 @pytest.mark.parametrize(
@@ -658,6 +678,22 @@ def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
     for block in on_device.blocks:
         block.samples = [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]
     assert half(judge(on_device, PEAKS)) == half(judge(hosted(host_us, (), "device"), PEAKS))
+
+
+def test_on_the_devices_clock_processes_differ_by_what_is_between_their_kernels() -> None:
+    """Ten runs of 384 kernels on two H200s read 2.13 or 2.18 ms, each run one of these in all of its rounds."""
+    result = hosted({}, (), "device")
+    plain, known = half(judge(result, PEAKS)), with_row(result, OPT, why=Why(kernels=10))
+    gap_us = CHANNEL_US * 10
+    assert half(judge(known, PEAKS)) == pytest.approx(math.hypot(plain, gap_us / 50), rel=0.01)
+    both = with_row(known, BASE, why=Why(kernels=15))
+    assert half(judge(both, PEAKS)) == pytest.approx(math.hypot(plain, gap_us / 50 - 1.5 * gap_us / 100), rel=0.01)
+    alike = judge(with_row(known, BASE, why=Why(kernels=20)), PEAKS)
+    assert half(alike) == pytest.approx(plain), "as much of both"
+    assert alike.control == judge(result, PEAKS).control, "nor does the control, which is of the same process, differ"
+    on_wall = hosted({}, ())
+    waits = with_row(on_wall, OPT, why=Why(kernels=10))
+    assert half(judge(waits, PEAKS)) == half(judge(on_wall, PEAKS)), "end to end the host's part says more"
 
 
 def test_where_the_host_was_late_its_pace_counts_on_the_devices_clock_too() -> None:

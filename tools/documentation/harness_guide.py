@@ -95,6 +95,11 @@ CONSTANTS = (  # module, name, what it decides
         "PACE_PART",
         "of the pace's deviation, that of ratios between rounds, where a side is the host's alone",
     ),
+    (
+        "judgement",
+        "CHANNEL_US",
+        "microseconds between two kernels by which processes differ, and so a ratio on the device's clock",
+    ),
     ("judgement", "NEAR_FLOOR", "times the floor below which a result says that it is near it"),
     ("untrue_times", "SLACK_US", "microseconds of wall time that launch and synchronisation may take"),
     ("untrue_times", "SHARE", "share of the device time that may end after the step's own stream"),
