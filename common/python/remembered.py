@@ -30,7 +30,7 @@ def remembered(blocks: Sequence[Block], variant: str, clock: ClockName) -> str |
     if told is samples and clock == "device":
         timed = [(s.fresh, s.device_us if s.late else max(s.device_us, s.host_us)) for s in told if s.device_us]
     new, seen = ([us for fresh, us in timed if fresh == asked] for asked in (True, False))
-    longer, fewest = LONGER["late" if clock == "device" and told is not in_time else clock]
+    longer, fewest = LONGER[clock if told is in_time else "late"]
     if len(new) < fewest or not seen or min(new) < longer * median(seen):
         return None
     times = min(new) / median(seen)

@@ -2,7 +2,8 @@
 
 Each run's rounds are one sample of two that are unpaired: the ratio of a variant's times has Welch's interval over
 their log medians. The speedups are of each run alone, in which drift did cancel, so their ratio says more about the
-code than that of the times does.
+code than that of the times does. On the device's clock both are widened by what the kind of its channel makes of a
+process's times.
 """
 
 import json
@@ -15,9 +16,10 @@ from rich.text import Text
 
 from common.python import environment
 from common.python.artifacts import Run, read_run
+from common.python.judgement import channel_share
 from common.python.report import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
 from common.python.results import Interval, Manifest, PairResult, VariantResult, Verdict
-from common.python.statistics import MARGIN, round_log_ratios, round_log_times, verdict, welch
+from common.python.statistics import MARGIN, round_log_ratios, round_log_times, verdict, welch, widened
 from common.python.text import clean, wide_console
 
 WARNING = (
@@ -91,6 +93,10 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
         return Change(pair, variant, reason="; ".join(wrong) or "no times")
     clock = a.clock or "device"
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
+    gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
+    by_channel = (channel_share(in_a), abs(_channel_share_of_baseline(a) - channel_share(in_a)))
+    if clock == "device":
+        ratio, gain = (one and widened(one, share) for one, share in zip((ratio, gain), by_channel))
     return Change(
         pair,
         variant,
@@ -100,8 +106,12 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
         verdict(ratio),
         gain_text(a, in_a),
         gain_text(b, in_b),
-        None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name)),
+        gain,
     )
+
+
+def _channel_share_of_baseline(result: PairResult) -> float:
+    return next((channel_share(row) for row in result.variants if row.role == "baseline"), 0.0)
 
 
 def _log_gains(result: PairResult, variant: str) -> list[float]:

@@ -471,6 +471,16 @@ def test_no_pair_more_is_not_every_pair(tmp_path: Path, monkeypatch: pytest.Monk
     assert suites.rest_quick(bench(tmp_path), Passes()) == []
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_what_more_is_to_run_is_compiled_before_the_first_quick_run(
+    every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bool]()
+    monkeypatch.setattr(suites, "choose", lambda of, passes, every: asked.append(every))
+    suites.first_quick(bench(tmp_path), Passes(), every)
+    assert asked == [every]
+
+
 def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
     """That of the cost is no first run, in which what compiles is compiled."""
     of, passes, kept = bench(tmp_path), Passes(), list[Any]()
