@@ -129,6 +129,29 @@ def test_what_an_experiment_leaves_of_its_time_the_next_has(tmp_path: Path, monk
     assert left == [pytest.approx(100, abs=5), pytest.approx(150, abs=10)]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_an_experiment_has_compiled_is_no_time_of_the_next_even_if_it_ends_with_an_error(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+
+    def compiles(of: Bench) -> Sessions:
+        of.deadline += 70.0
+        if fails:
+            raise RuntimeError("no memory")
+        return Sessions(sessions=[])
+
+    def at_once(of: Bench) -> Sessions:
+        left.append(of.deadline - time.monotonic())
+        return Sessions(sessions=[])
+
+    stand_in(monkeypatch, "aa", compiles)
+    stand_in(monkeypatch, "truth", at_once)
+    report = selftest(bench(tmp_path, aa=100.0, truth=50.0), "aa", "truth").run()
+    assert left == [pytest.approx(220, abs=10)]
+    assert bool(report.failed) == fails
+
+
 def test_experiments_that_are_asked_for_have_the_time_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float] = []
 

@@ -79,8 +79,10 @@ class Selftest:
             self.bench.keep = self._keeper(name, began)
             try:
                 with scratch_folder() as scratch, self.bench.until(until):
-                    found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
-                    until = self.bench.deadline
+                    try:
+                        found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
+                    finally:
+                        until = self.bench.deadline
                 self._keep(name, found)
             except (RuntimeError, ValueError, SuiteTimeUp) as error:
                 self.report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
