@@ -43,18 +43,16 @@ def test_far_longer_on_new_inputs(clock: ClockName, new: list[float], told: bool
         ([(1.0, False)], [(2.9, True), (2.4, True)], False),
         ([(1.1, True), (1.0, False)], [(2.9, True), (9.0, False)], False),
         ([(2.4, True), (1.0, False)], [(1.0, True), (9.0, False)], True),
-        ([], [(4.7, True), (4.5, True), (1.0, False)], False),
-        ([], [(9.0, True), (7.9, True), (1.0, False)], False),
-        ([], [(9.0, True), (8.1, True), (1.0, False)], True),
-        ([(1.0, False)], [(9.0, True), (8.1, True)], True),
+        ([], [(9.0, True), (5.1, True), (1.0, False)], True),
+        ([(1.0, False)], [(9.0, True), (5.1, True)], True),
         ([], [(9.0, True), (1.0, False)], False),
         ([(1.0, False)] * 3, [(9.0, True), (6.0, True), (5.0, False)], False),
     ],
 )
-def test_where_the_host_was_late_a_device_sample_is_held_to_what_such_a_host_may_do(
+def test_where_the_host_was_late_a_device_sample_is_held_to_what_the_hosts_clock_is(
     in_time: list[tuple[float, bool]], late: list[tuple[float, bool]], told: bool
 ) -> None:
-    """`ch17:moe_grouped_gemm` waits for sizes: on new inputs its baseline took 1.9 to 4.5 times as long on H200s."""
+    """`ch17:moe_grouped_gemm` waits for sizes: on new inputs its baseline took 2.4 and 2.9 times as long on an H200."""
     assert (remembered([block(*in_time), block(*late, late=True)], "a", "device") is not None) == told
 
 
@@ -63,8 +61,8 @@ def test_a_short_step_that_its_host_was_late_for_is_held_to_its_host(host_us: fl
     """10 us of a kernel, which takes the host some 60: where it is late, that is the sample's time."""
     seen = block((10.0, False))
     seen.samples[0].host_us = host_us
-    assert (remembered([seen, block((99.0, True), (98.0, True), late=True)], "a", "device") is not None) == told
-    assert remembered([seen, block((99.0, True), (98.0, True))], "a", "device") is not None, "in time it has no excuse"
+    assert (remembered([seen, block((61.0, True), (62.0, True), late=True)], "a", "device") is not None) == told
+    assert remembered([seen, block((61.0, True), (62.0, True))], "a", "device") is not None, "in time it has no excuse"
 
 
 def test_samples_of_discarded_blocks_and_of_others_tell_nothing() -> None:
