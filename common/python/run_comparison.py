@@ -94,9 +94,9 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
     clock = a.clock or "device"
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
     gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
-    by_channel = (channel_share(in_a), abs(_channel_share_of_baseline(a) - channel_share(in_a)))
     if clock == "device":
-        ratio, gain = (one and widened(one, share) for one, share in zip((ratio, gain), by_channel))
+        ratio = ratio and widened(ratio, channel_share(in_a))
+        gain = gain and widened(gain, abs(_channel_share_of_baseline(a) - channel_share(in_a)))
     return Change(
         pair,
         variant,

@@ -77,13 +77,14 @@ def placed(blocks: Sequence[Block], variant: str, twin: str, clock: ClockName) -
     """The deviation of a round's log ratio by its buffers' addresses: by as much as a variant and its twin, which is
     the same code, differ more in a round than noise explains (STANDS_OUT), as well as that is known. 0 where no round
     has both, or nothing was timed twice in one."""
-    cells, variance = _cells(blocks, clock), noise(blocks, clock) ** 2
+    cells, beyond = _cells(blocks, clock), list[float]()
     known = sum(len(cell) - 1 for cell in cells.values())
-    beyond = []
-    for index in {index for index, name in cells if name == twin} if known else ():
+    if not known:
+        return 0.0
+    reach = (t_quantile(STANDS_OUT, min(known, MOST_KNOWN)) * noise(blocks, clock)) ** 2
+    for index in {index for index, name in cells if name == twin}:
         above, below = cells.get((index, variant)), cells[index, twin]
         if above:
-            reach = t_quantile(STANDS_OUT, min(known, MOST_KNOWN)) ** 2 * variance
             beyond.append(float(np.mean(above) - np.mean(below)) ** 2 - reach * (1 / len(above) + 1 / len(below)))
     return math.sqrt(max(0.0, float(np.mean(beyond)))) if beyond else 0.0
 

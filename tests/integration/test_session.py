@@ -614,16 +614,20 @@ def test_where_a_pass_over_the_variants_takes_long_a_block_is_one(
     assert all(row.speedup and row.speedup.rounds >= 3 for row in result.variants if row.role != "baseline")
 
 
-def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, block = list[bool](), Crew.block
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each block, whether samples of it were proven while they were timed."""
+    found, block = list[bool](), Crew.block
 
     def noted(crew: Crew, order: list[str], count: int, probes: list[int], *enough: float | None) -> dict[str, Any]:
-        asked.append(bool(probes))
+        found.append(bool(probes))
         return block(crew, order, count, probes, *enough)
 
     monkeypatch.setattr(Crew, "block", noted)
+    return found
+
+
+def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(tree: Tree, asked: list[bool]) -> None:
     slow = doing("import time; time.sleep(0.001)")
     tree.pair("ch01:a", slow, optimized=slow)
     places = list[int]()
@@ -654,15 +658,8 @@ def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
     assert limits == [session.FIRST_WARM_S, *[0.0] * (len(limits) - 1)]
 
 
-def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree, asked: list[bool]) -> None:
     """Nor in the first round, which is not known to have one when its first block begins: a later one has it."""
-    asked, block = list[bool](), Crew.block
-
-    def noted(crew: Crew, order: list[str], count: int, probes: list[int], *enough: float | None) -> dict[str, Any]:
-        asked.append(bool(probes))
-        return block(crew, order, count, probes, *enough)
-
-    monkeypatch.setattr(Crew, "block", noted)
     slow = doing("import time; time.sleep(0.02)")
     tree.pair("ch01:a", slow, optimized=slow)
     first = list[bool]()
@@ -673,6 +670,22 @@ def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree, mon
         assert asked.count(True) == PROBES
         first.append(asked[0])
     assert any(first), "the first round was never asked"
+
+
+def test_but_in_a_later_round_that_turns_out_shorter_since_there_may_be_no_further_one(
+    tree: Tree, asked: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "blocks_by", lambda result, *about: 2 if result.blocks[-1].round == 0 else 1)
+    tree.pair("ch01:a")
+    later = Counter[int]()
+    for seed in range(8):
+        asked.clear()
+        assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.001, seed=seed).pairs[0].status == "measured"
+        assert asked.count(True) == PROBES
+        rounds = Counter(block.round for block in tree.result("ch01:a").blocks)
+        assert rounds.pop(0) == 2
+        later += Counter(rounds.values())
+    assert set(later) == {1, 2}, "no probe had to have a further block"
 
 
 def test_a_rounds_blocks_are_told_what_each_round_has_taken_beside_samples_but_for_the_first(

@@ -130,7 +130,7 @@ def test_what_an_experiment_leaves_of_its_time_the_next_has(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_an_experiment_has_compiled_is_no_time_of_the_next_even_if_it_ends_with_an_error(
+def test_what_a_machine_does_once_is_in_nobodys_time_even_where_the_experiment_ends_with_an_error(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[float] = []
@@ -329,29 +329,23 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
                 assert row["seconds"] == median(known), "the first is a slow one"
 
 
-def test_what_a_machine_does_once_is_in_nobodys_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[float] = []
-
-    def compiled(of: Bench) -> Sessions:
-        of.deadline += 100.0
-        return Sessions(sessions=[ONE])
-
-    def later(of: Bench) -> Sessions:
-        left.append(of.deadline - time.monotonic())
-        return Sessions(sessions=[ONE])
-
-    stand_in(monkeypatch, "aa", compiled)
-    stand_in(monkeypatch, "truth", later)
-    selftest(bench(tmp_path, aa=5.0, truth=7.0), "aa", "truth").run()
-    assert left == [pytest.approx(112.0, abs=1.0)]
-
-
 def pair(key: str, *roles: str) -> SimpleNamespace:
     chapter, name = key.split(":")
     variants = [SimpleNamespace(name=f"{role}_{name}", role=role, module=f"{key}.{role}") for role in roles]
     found = SimpleNamespace(key=key, chapter=chapter, name=name, variants=variants)
     found.only = lambda names: pair(key, *(one.role for one in variants if one.name in names))
     return found
+
+
+def sound(monkeypatch: pytest.MonkeyPatch, *roles: str) -> list[SimpleNamespace]:
+    """Five pairs that are in order are all that the chapters have."""
+    pairs = [pair(f"ch0{n}:a", *roles) for n in range(1, 6)]
+    for one in pairs:
+        one.baseline = one.variants[0]
+        for variant in one.variants:
+            variant.kinds, variant.problem = ("PyTorch",), None
+    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    return pairs
 
 
 @pytest.fixture
@@ -375,12 +369,7 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    pairs = [pair(f"ch0{n}:a", "baseline", "optimized") for n in range(1, 6)]
-    for one in pairs:
-        one.baseline = one.variants[0]
-        for variant in one.variants:
-            variant.kinds, variant.problem = ("PyTorch",), None
-    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    pairs = sound(monkeypatch, "baseline", "optimized")
     pairs[2].variants[1].problem = "no docstring"
     pairs[4].baseline = None
     monkeypatch.setattr(suites, "missing", lambda one, *about: ["two GPUs"] if one is pairs[3] else [])
@@ -407,12 +396,7 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
 def test_where_every_pair_is_run_all_are_compiled_side_by_side_and_those_not_chosen_without_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = [pair(f"ch0{n}:a", "baseline", "optimized", "peer") for n in range(1, 6)]
-    for one in pairs:
-        one.baseline = one.variants[0]
-        for variant in one.variants:
-            variant.kinds, variant.problem = ("PyTorch",), None
-    monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
+    sound(monkeypatch, "baseline", "optimized", "peer")
     monkeypatch.setattr(suites, "missing", lambda one, *about: ["two GPUs"] if one.key == "ch05:a" else [])
     asked: list[dict[str, int]] = []
 
