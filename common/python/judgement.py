@@ -28,9 +28,7 @@ SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed b
 LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
-CHANNEL_US = (
-    0.13  # between two kernels, by which processes differ: a GPU has two kinds of channels, and gives one to each
-)
+CHANNEL_US = 0.13  # between two kernels, by which processes differ: on an H200 channels are of two kinds
 CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
