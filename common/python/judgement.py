@@ -143,10 +143,17 @@ def _compare_all(result: PairResult) -> None:
 
 
 def _control(result: PairResult) -> Interval | None:
-    """The baseline against itself: a slow host is slow for both, so those blocks count here, and leave more rounds."""
-    slow = {"discarded": None}
-    blocks = [b.model_copy(update=slow) if b.discarded == SLOW_HOST else b for b in result.blocks]
+    """The baseline against itself: also in a slow host's blocks, which is slow for both, so that more rounds count.
+
+    On new inputs whoever comes first asks for memory that both then have: on those seen, if a block has both.
+    """
     baseline = next((row for row in result.variants if row.role == "baseline"), None)
+    blocks = [block.model_copy() for block in result.blocks]
+    for block in blocks:
+        seen = [sample for sample in block.samples if not sample.fresh]
+        if {f"baseline_{result.name}", CONTROL} <= {sample.variant for sample in seen}:
+            block.samples = seen
+        block.discarded = None if block.discarded == SLOW_HOST else block.discarded
     return _ratio(result, baseline, baseline.model_copy(update={"name": CONTROL}), blocks) if baseline else None
 
 

@@ -562,6 +562,46 @@ def test_the_control_has_the_blocks_of_a_slow_host_too_which_is_slow_for_both() 
     assert (judged.control.rounds, judged.verdict) == (3, "invalid")
 
 
+def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
+    """Rounds of one block, in the order taken, in which each first of its name is on inputs that no call had seen."""
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks = []
+    for index, taken in enumerate(times):
+        names = [name for name, _ in taken]
+        samples = [
+            sample(name, us).model_copy(update={"fresh": name not in names[:place]})
+            for place, (name, us) in enumerate(taken)
+        ]
+        result.blocks.append(Block(round=index, steps=1, samples=samples))
+    return result
+
+
+def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
+    """Where sizes follow from the data, it asks for memory that both then have: ms of `moe_grouped_gemm`, an H200's."""
+    result = asks_for_memory(
+        [
+            [(OPT, 2.7), (CONTROL, 13.6), (BASE, 23.7), (BASE, 16.0), (CONTROL, 16.4), (OPT, 2.7)],
+            [(BASE, 28.9), (CONTROL, 12.8), (OPT, 2.7), (OPT, 2.7), (CONTROL, 13.4), (BASE, 13.1)],
+            [(BASE, 54.6), (OPT, 2.7), (CONTROL, 18.5), (CONTROL, 18.4), (OPT, 2.7), (BASE, 18.6)],
+        ]
+    )
+    result.cost = None
+    judged = judge(result, None)
+    assert judged.control is not None
+    assert judged.control.ratio == pytest.approx(math.prod([16.0 / 16.4, 13.1 / 13.4, 18.6 / 18.4]) ** (1 / 3))
+    assert judged.verdict == "faster"
+    speedup = row(judged).speedup
+    assert speedup is not None
+    assert speedup.ratio > 7, "the time that it took counts all the same"
+
+
+def test_where_a_block_has_nothing_else_the_control_is_on_new_inputs_too() -> None:
+    once = [[(BASE, 100.0), (CONTROL, 90.0 + index / 10), (OPT, 50.0)] for index in range(3)]
+    judged = judge(asks_for_memory(once), PEAKS)
+    assert judged.control is not None
+    assert (judged.control.rounds, judged.verdict) == (3, "invalid")
+
+
 def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() -> None:
     judged = judge(contended(2, "end_to_end"), PEAKS)
     assert judged.discarded_blocks == 0
