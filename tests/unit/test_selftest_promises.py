@@ -370,6 +370,8 @@ def test_runs_agree_within_their_intervals_widened_by_a_percent() -> None:
     [said] = suites.repeat_promises(Suites(passes=[*good.passes[:4], late]))
     assert said.standing == "undecided"
     assert (said.note or "").startswith("4 runs of ")
+    mixed = Suites(passes=[*good.passes[:4], good.passes[4].model_copy(update={"budget_s": 0.2})])
+    assert ", which sample for 0.2 s and 3 s at most" in (suites.repeat_promises(mixed)[0].note or "")
 
 
 ENDS = ((1, 0.9, 1.1), (1.05, 1.05, 1.05))

@@ -488,25 +488,51 @@ def test_what_more_is_to_run_is_compiled_before_the_first_quick_run(
     assert asked == [every]
 
 
-def test_quick_runs_of_cheats_and_cost_serve_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
-    """That of the cost is no first run, in which what compiles is compiled."""
+def test_the_default_run_of_the_cost_serves_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
+    """It is no first run, in which what compiles is compiled: that is the quick one among the cheats."""
     of, passes, kept = bench(tmp_path), Passes(), list[Any]()
     of.deadline, of.keep = time.monotonic() + 9, kept.append
     cheats.experiment(of, tmp_path, passes)
     suites.cost(of, tmp_path, passes)
-    suites.repeat(of, tmp_path, passes)
-    quick = (["ch01:a"], suites.QUICK_S)
-    assert asked == [quick, (["ch01:a"], suites.DEFAULT_S), quick]
-    assert len(passes.quick) == QUICK.suite_passes
-    assert [len(found.passes) for found in kept[1:]] == [1, 2], "a run that is cut off is kept beside those before it"
+    found = suites.repeat(of, tmp_path, passes)
+    quick, default = (["ch01:a"], suites.QUICK_S), (["ch01:a"], suites.DEFAULT_S)
+    again = (["ch01/baseline_a.py", "ch01/optimized_a.py"], suites.DEFAULT_S)
+    assert asked == [quick, default, quick, *[again] * (QUICK.suite_passes - 1)]
+    assert len(found.passes) == QUICK.suite_passes
+    assert [len(one.passes) for one in kept[1:]] == [1, 2, 2], "a run that is cut off is kept beside those before it"
 
 
 def test_repeat_by_itself_has_its_own_first_run(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
-    of = bench(tmp_path)
-    of.deadline = time.monotonic() + 9
+    of, kept = bench(tmp_path), list[Any]()
+    of.deadline, of.keep = time.monotonic() + 9, kept.append
     found = suites.repeat(of, tmp_path, Passes())
     assert len(found.passes) == len(asked) == QUICK.suite_passes
-    assert asked[0] == (["ch01:a"], suites.QUICK_S)
+    assert {budget_s for _, budget_s in asked} == {suites.DEFAULT_S}
+
+
+@pytest.mark.parametrize(("over_s", "runs"), [(-9.0, QUICK.suite_passes), (9.0, 1)])
+def test_where_the_time_is_up_repeat_begins_no_further_run(
+    over_s: float, runs: int, tmp_path: Path, asked: list[tuple[list[str], float]]
+) -> None:
+    of, passes = bench(tmp_path), Passes()
+    of.deadline, of.keep = time.monotonic() - over_s, lambda found: None
+    assert len(suites.repeat(of, tmp_path, passes).passes) == runs
+
+
+def test_a_run_that_has_begun_gets_the_time_that_its_promise_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[list[str], float]]
+) -> None:
+    given: list[float] = []
+
+    def ran(of: Bench, targets: list[str], budget_s: float, seconds: float, keep: Callable[[Pass], None]) -> Any:
+        given.append(seconds)
+        return PASS, []
+
+    monkeypatch.setattr(suites, "one_pass", ran)
+    of = bench(tmp_path)
+    of.deadline = time.monotonic() - 1
+    suites.cost(of, tmp_path, Passes())
+    assert given == [suites.MOST_DEFAULT_S, 2 * suites.MOST_QUICK_S]
 
 
 def test_cost_by_itself_keeps_the_default_run_beside_the_quick_one(

@@ -49,7 +49,7 @@ QUICK = Form(
     suite_pairs=2,
     suite_passes=2,
     every_pair=False,
-    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 22.0, "cost": 14.0, "repeat": 4.0},
+    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 22.0, "cost": 14.0, "repeat": 6.0},
 )
 FULL = Form(
     name="full",
@@ -60,7 +60,7 @@ FULL = Form(
     planted_copies=5,
     drift_sessions=12,
     drift_lanes=5,
-    others_s=0.3,
+    others_s=0.2,
     repeats=20,
     others_pairs=10,
     suite_pairs=20,
@@ -70,10 +70,10 @@ FULL = Form(
         "aa": 150.0,
         "truth": 110.0,
         "drift": 55.0,
-        "others": 390.0,
-        "cheats": 230.0,
+        "others": 320.0,
+        "cheats": 210.0,
         "cost": 100.0,
-        "repeat": 110.0,
+        "repeat": 210.0,
     },
 )
 FORMS: dict[FewOrMany, Form] = {"quick": QUICK, "full": FULL}

@@ -43,7 +43,7 @@ QUESTIONS: dict[Name, str] = {
     "cheats": "Variants that cheat must be refused, and honest ones accepted: those beside the cheats, and those of as "
     "many pairs of the chapters as a note says. Peers are among them where the pair's cost is measured below.",
     "cost": "Seconds a pair, by phase.",
-    "repeat": "The same pairs several times over, in quick runs; peers take part only in those of the fifth and sixth.",
+    "repeat": "The same pairs several times over; peers take part only in runs that serve the fifth or the sixth, too.",
 }
 
 

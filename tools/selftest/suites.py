@@ -31,13 +31,13 @@ FEWEST_PASSES, FEWEST_PAIRS = 5, 10  # for a promise about a suite
 
 @dataclass
 class Passes:
-    """Runs of one choice of pairs, kept so that three experiments can share them."""
+    """Runs of one choice of pairs, kept so that other experiments can share them."""
 
     chosen: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)  # all others for which the machine has what they need
     unable: list[str] = field(default_factory=list)  # and those for which it lacks something
-    quick: list[Pass] = field(default_factory=list)
-    honest: list[PairResult] = field(default_factory=list)  # of the first quick run, in which peers take part
+    default: list[Pass] = field(default_factory=list)
+    honest: list[PairResult] = field(default_factory=list)  # of a quick run, in which peers take part
 
 
 def choose(bench: Bench, passes: Passes, every: bool = False) -> None:
@@ -162,10 +162,10 @@ def _speedup(result: PairResult) -> Interval | None:
 
 
 def first_quick(bench: Bench, passes: Passes, every: bool = False) -> None:
-    """Have the first quick run, if no experiment has had it yet; compile `every` pair before, if more are to run."""
+    """Have a quick run of the chosen pairs, in the time that its promise needs; compile `every` pair before."""
     choose(bench, passes, every)
-    if not passes.quick and passes.chosen:
-        _quick(bench, passes, [])
+    if passes.chosen:
+        passes.honest = list(_quick(bench, passes)[1])
 
 
 def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
@@ -176,7 +176,7 @@ def rest_quick(bench: Bench, passes: Passes) -> Sequence[PairResult]:
     return run_suite(bench, bench.root, files, seconds, budget_s=QUICK_S, shuffled=True).pairs if files else []
 
 
-def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
+def _quick(bench: Bench, passes: Passes, before: Sequence[Pass] = ()) -> tuple[Pass, Sequence[PairResult]]:
     """A quick run in which peers take part; it gets the time that its promise needs.
 
     `before` is what there is to be kept beside it, should the process end meanwhile.
@@ -188,9 +188,18 @@ def _quick(bench: Bench, passes: Passes, before: Sequence[Pass]) -> None:
         if before:
             bench.keep(Suites(passes=[*before, sofar]))
 
-    found, results = one_pass(bench, passes.chosen, QUICK_S, seconds, keep)
-    passes.quick.append(found)
-    passes.honest = passes.honest or list(results)
+    return one_pass(bench, passes.chosen, QUICK_S, seconds, keep)
+
+
+def _default(bench: Bench, passes: Passes, targets: list[str]) -> None:
+    """A default run of these, kept beside those before it; it, too, gets the time that its promise needs."""
+    bench.say(f"{len(passes.chosen)} pairs by default, run {len(passes.default) + 1}")
+    seconds = max(bench.deadline - time.monotonic(), MOST_DEFAULT_S * len(passes.chosen))
+
+    def keep(sofar: Pass) -> None:
+        bench.keep(Suites(passes=[*passes.default, sofar]))
+
+    passes.default.append(one_pass(bench, targets, DEFAULT_S, seconds, keep)[0])
 
 
 def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
@@ -198,29 +207,17 @@ def cost(bench: Bench, scratch: Path, passes: Passes) -> Suites:
     choose(bench, passes)
     if not passes.chosen:
         return Suites(passes=[])
-    bench.say(f"cost: {len(passes.chosen)} pairs by default")
-    seconds = bench.deadline - time.monotonic()
-
-    def keep(sofar: Pass) -> None:
-        bench.keep(Suites(passes=[sofar]))
-
-    default, _ = one_pass(bench, passes.chosen, DEFAULT_S, seconds, keep)
-    _quick(bench, passes, [default])
-    return Suites(passes=[default, passes.quick[-1]])
+    _default(bench, passes, passes.chosen)
+    return Suites(passes=[*passes.default, _quick(bench, passes, passes.default)[0]])
 
 
 def repeat(bench: Bench, scratch: Path, passes: Passes) -> Suites:
-    """Quick runs of the same pairs, those for cheats and cost among them. In the others peers have no part."""
-    first_quick(bench, passes)
+    """Default runs of the same pairs, that for the cost among them. In the others peers have no part."""
+    choose(bench, passes)
     files = _files(_without_peers(bench, passes.chosen))
-
-    def keep(sofar: Pass) -> None:
-        bench.keep(Suites(passes=[*passes.quick, sofar]))
-
-    while files and len(passes.quick) < bench.form.suite_passes and not bench.out_of_time():
-        bench.say(f"repeat: {len(passes.chosen)} pairs, run {len(passes.quick) + 1} of {bench.form.suite_passes}")
-        passes.quick.append(one_pass(bench, files, QUICK_S, bench.deadline - time.monotonic(), keep)[0])
-    return Suites(passes=passes.quick)
+    while files and len(passes.default) < bench.form.suite_passes and not (passes.default and bench.out_of_time()):
+        _default(bench, passes, files)
+    return Suites(passes=passes.default)
 
 
 def cost_promises(found: Suites) -> list[Promise]:
@@ -291,7 +288,8 @@ def repeat_promises(found: Suites) -> list[Promise]:
     )
     runs = sum(bool(one.pairs) for one in found.passes)
     pairs = {key for one in found.passes for key in one.pairs}
-    notes = [f"{runs} runs of {len(pairs)} pairs", *lines]
+    budgets = " and ".join(f"{budget_s:g} s" for budget_s in sorted({one.budget_s for one in found.passes}))
+    notes = [f"{runs} runs of {len(pairs)} pairs, which sample for {budgets} at most", *lines]
     notes += sorted({f"{key} failed: {why}" for one in found.passes for key, why in one.failed.items()})
     standing = said.standing
     if standing == "kept" and runs < FEWEST_PASSES:
