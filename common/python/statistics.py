@@ -20,7 +20,9 @@ STANDS_OUT = 0.95  # confidence with which a difference must be no noise, to say
 MOST_KNOWN = 100  # degrees of freedom, beyond which t is all but normal
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 STEADY = 0.01  # difference of two windows of warming up that is none
+APART = 2.5  # times the variance that noise alone gives the levels of blocks: it comes to more in 5 to 17% of rounds
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that are none: a cold start falls
+Sides = tuple[list[float], list[float]]  # logs of the times of two variants in a block
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),
@@ -33,26 +35,40 @@ def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: Cl
 
 
 def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> list[float]:
-    """One log ratio a round, in order: the median over those of its blocks, which a few slow samples do not move.
+    """One log ratio a round, in order: the median over ratios of samples, which a few slow ones do not move.
 
-    The median of a round's block means would be moved by a slow sample where a round has two blocks. With 65 sessions
-    of H200s, cut to that, the control's interval by these is a quarter narrower in the mean, on the device's clock.
-    In a round of one block, of two samples each, the two are the same.
+    They are of each sample to each of the other variant's in the round, whose blocks together are as mirrored as each
+    by itself, and the median of so many is known best; or in its own block, where blocks drift apart. A block that did
+    not time both does not count.
     """
-    rounds: dict[int, list[float]] = defaultdict(list)
+    rounds: dict[int, list[Sides]] = defaultdict(list)
     for block in blocks:
-        if block.discarded is None:
-            rounds[block.round] += block_log_ratios(block, numerator, denominator, clock)
-    return [float(np.median(rounds[index])) for index in sorted(rounds) if rounds[index]]
+        sides = _logs(block, numerator, clock), _logs(block, denominator, clock)
+        if block.discarded is None and all(sides):
+            rounds[block.round].append(sides)
+    return [_log_ratio(rounds[index]) for index in sorted(rounds)]
 
 
-def block_log_ratios(block: Block, numerator: str, denominator: str, clock: ClockName) -> list[float]:
-    """The log ratio of each sample of one variant to each of the other's; none if the block did not time both.
+def _log_ratio(blocks: Sequence[Sides]) -> float:
+    """In a mirrored block linear drift moves as many ratios up as down, and as far, so that their median stays."""
+    above, below = ([log for logs in side for log in logs] for side in zip(*blocks))
+    groups = blocks if drift_apart(blocks) else [(above, below)]
+    return float(np.median(np.concatenate([np.subtract.outer(*sides).ravel() for sides in groups])))
 
-    In a mirrored block linear drift moves as many up as down, and as far, so that it cancels in their median.
+
+def drift_apart(blocks: Sequence[Sides]) -> bool:
+    """Whether blocks differ by more than noise within them explains: APART times the variance that it gives them.
+
+    A one-way analysis of variance, over each variant's deviations from its own mean.
     """
-    above, below = (_logs(block, variant, clock) for variant in (numerator, denominator))
-    return [a - b for a in above for b in below]
+    centered = [[np.asarray(logs) - np.mean(np.concatenate(side)) for logs in side] for side in zip(*blocks)]
+    levels = [np.concatenate(sides) for sides in zip(*centered)]
+    known = sum(map(len, levels)) - len(levels) - 1
+    if len(levels) < 2 or known < 1:
+        return False
+    between = sum(len(level) * float(np.mean(level)) ** 2 for level in levels) / (len(levels) - 1)
+    within = sum(float(np.var(level)) * len(level) for level in levels) / known
+    return between > APART * within
 
 
 def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:

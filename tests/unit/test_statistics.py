@@ -13,7 +13,6 @@ from common.python.results import Block, Interval, Sample
 from common.python.statistics import (
     MIDDLE,
     another_run,
-    block_log_ratios,
     compare,
     control_ok,
     escaped_us,
@@ -123,7 +122,7 @@ def test_one_variant_after_the_other_does_not_cover_under_drift() -> None:
 
 def test_blocks_of_one_allocation_as_the_unit_do_not_cover() -> None:
     sessions = list(Machine().sessions(seed=4, rounds=1, blocks=64))
-    by_block = [[np.median(block_log_ratios(block, "b", "a", "device")) for block in blocks] for blocks in sessions]
+    by_block = [[round_log_ratios([block], "b", "a", "device")[0] for block in blocks] for blocks in sessions]
     assert _coverage([interval(ratios) for ratios in by_block]) < 0.5
     assert _compared(iter(sessions)) == [None] * SESSIONS  # one round is no evidence at all
 
@@ -156,21 +155,45 @@ def test_linear_drift_cancels_in_a_mirrored_block_of_any_variants(
     assert round_log_ratios([_block(*drifted)], "a", "b", "device") == [pytest.approx(expected, abs=1e-9)]
 
 
-def test_a_blocks_ratios_are_those_of_each_sample_to_each() -> None:
-    block = _block(("a", 8.0), ("b", 1.0), ("b", 4.0), ("a", 2.0))
-    assert np.exp(block_log_ratios(block, "a", "b", "device")) == pytest.approx([8.0, 2.0, 2.0, 0.5])
-    assert np.exp(block_log_ratios(block, "b", "a", "device")) == pytest.approx([1 / 8, 1 / 2, 1 / 2, 2.0])
-    assert round_log_ratios([block], "a", "b", "device") == pytest.approx([math.log(2)])  # as of its mean logs
+def test_a_rounds_ratio_is_the_median_over_those_of_each_sample_to_each() -> None:
+    block = _block(("a", 16.0), ("b", 1.0), ("b", 4.0), ("a", 3.0))  # 16, 4, 3 and 3/4
+    assert np.exp(round_log_ratios([block], "a", "b", "device")) == pytest.approx([math.sqrt(12)])
+    assert np.exp(round_log_ratios([block], "b", "a", "device")) == pytest.approx([1 / math.sqrt(12)])
 
 
-def test_a_block_without_a_variant_or_without_its_time_on_the_clock_has_no_ratio() -> None:
+def test_a_block_without_a_variant_or_without_its_time_on_the_clock_does_not_count() -> None:
     block = _block(("a", 8.0), ("b", 1.0), ("b", None), ("a", 2.0))
-    assert block_log_ratios(block, "a", "c", "device") == []
-    assert block_log_ratios(block, "a", "b", "device") == []
-    assert block_log_ratios(block, "a", "a", "end_to_end") == []
+    assert round_log_ratios([block], "a", "c", "device") == []
     assert round_log_ratios([block], "a", "b", "device") == []
+    assert round_log_ratios([block], "a", "a", "end_to_end") == []
+    whole = _block(("a", 8.0), ("b", 1.0), ("b", 1.0), ("a", 2.0))
+    assert np.exp(round_log_ratios([block, whole], "a", "b", "device")) == pytest.approx([4.0])
     with pytest.raises(ValueError, match="a in round 0 took 0"):
-        block_log_ratios(_block(("a", 0.0), ("b", 1.0)), "a", "b", "device")
+        round_log_ratios([_block(("a", 0.0), ("b", 1.0))], "a", "b", "device")
+
+
+@pytest.mark.parametrize(("times", "ratio"), [(1.0, 2.0), (8.0, math.sqrt(2))])
+def test_samples_are_held_against_all_of_their_round_unless_blocks_drift_apart(times: float, ratio: float) -> None:
+    """By powers of two they differ by -2 to 3 in the round, half by 1 or more, and in their own blocks by 0 or 1."""
+    blocks = [_block(*zip("abba", (1 * times, 1 * times, 2 * times, 8 * times))), _block(*zip("abba", (2, 4, 1, 4)))]
+    assert np.exp(round_log_ratios(blocks, "a", "b", "device")) == pytest.approx([ratio])
+
+
+@pytest.mark.parametrize(("drift", "wider"), [(0.0, (0.80, 0.95)), (0.3, (0.99, 1.01))])
+def test_a_round_of_calm_blocks_is_known_better_than_by_each_block_alone(
+    drift: float, wider: tuple[float, float]
+) -> None:
+    machine = Machine(drift=drift, placement=0.0)
+    sessions = list(machine.sessions(seed=9, rounds=1, blocks=8))
+    ours = [round_log_ratios(blocks, "b", "a", "device")[0] for blocks in sessions]
+    alone = [np.median([_ratios(block) for block in blocks]) for blocks in sessions]
+    assert wider[0] < np.std(ours) / np.std(alone) < wider[1]
+
+
+def _ratios(block: Block) -> list[float]:
+    """Log ratios of each sample of b in the block to each of a."""
+    a, b = ([math.log(s.device_us or 0) for s in block.samples if s.variant == name] for name in "ab")
+    return [above - below for above in b for below in a]
 
 
 def test_one_slow_sample_moves_no_round_of_two_blocks() -> None:
@@ -190,7 +213,7 @@ def test_with_few_blocks_in_a_round_spikes_widen_the_interval_less_than_by_means
 def _by_means(blocks: Sequence[Block], index: int) -> float:
     """A round's median over blocks of the difference of their mean logs, by which a slow sample counts a quarter."""
     mine = [block for block in blocks if block.round == index]
-    return float(np.median([np.mean(block_log_ratios(block, "b", "a", "device")) for block in mine]))
+    return float(np.median([np.mean(_ratios(block)) for block in mine]))
 
 
 def test_a_round_is_the_median_of_its_blocks_that_count() -> None:
