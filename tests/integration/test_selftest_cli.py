@@ -25,7 +25,7 @@ from tools.selftest.sessions import Bench
 
 CHEATS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
 SHORT = replace(
-    QUICK, session_s=0.05, planted_sessions=1, planted_copies=1, others_s=0.02, repeats=1, others_pairs=1,
+    QUICK, session_s=0.05, planted_sessions=1, planted_copies=1, others_samples=1, repeats=1, others_pairs=1,
     suite_pairs=1, seconds=dict.fromkeys(NAMES, 1.0) | {"cheats": 20.0, "cost": 20.0, "repeat": 20.0},
 )  # fmt: skip
 

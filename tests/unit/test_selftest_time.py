@@ -300,13 +300,14 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
 
     def ours(spec: Any, bench: Any, of: Any, repeat: int, monitor: Any) -> Any:
         assert loaded[-1] == of.variants[0].module
+        given.append((of.key, spec["session_s"]))
         return timing(of.key, "ours", repeat, 1.0 + repeat if repeat else 9.0)
 
     def theirs(bench: Any, of: Any, size: str, rival: Any, repeat: int, seconds: float) -> Any:
         assert loaded[-1] == of.variants[0].module
         return timing(of.key, rival.name, repeat, seconds)
 
-    loaded, written = list[str](), list[dict[str, Any]]()
+    loaded, written, given = list[str](), list[dict[str, Any]](), list[tuple[str, float]]()
     pairs = [pair("ch01:a", "baseline", "optimized"), pair("ch01:b", "baseline", "optimized")]
     monkeypatch.setattr(rival_process, "find_pairs", lambda root: pairs)
     monkeypatch.setattr(rival_process, "rivals", lambda: {"x": None, "y": None})
@@ -314,7 +315,8 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
     monkeypatch.setattr(rival_process, "by_rival", theirs)
     worker: Any = SimpleNamespace(load=lambda baseline, modules, size: loaded.append(baseline))
     spec = {"seed": 3, "root": tmp_path, "pairs": [one.key for one in pairs], "uuid": None, "size": "bench"}
-    rival_process.compare_methods(spec | {"seconds": 60.0, "repeats": 20}, worker, written.append)
+    rival_process.compare_methods(spec | {"seconds": 60.0, "repeats": 20, "samples": 100_000}, worker, written.append)
+    assert [seconds for key, seconds in given if key == "ch01:a"] == [0.12, *[0.2] * 20], "the first does not count"
     rows = [written[3 * turn : 3 * turn + 3] for turn in range(40)]
     assert all({row["method"] for row in turn} == {"ours", "x", "y"} for turn in rows)
     assert all(len({(row["pair"], row["repeat"]) for row in turn}) == 1 for turn in rows)
@@ -327,6 +329,14 @@ def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
             if row["method"] != "ours":
                 known = [9.0, *(1.0 + repeat for repeat in range(1, row["repeat"] + (place > before)))]
                 assert row["seconds"] == median(known), "the first is a slow one"
+
+
+@pytest.mark.parametrize(("us", "seconds"), [(10.0, 0.12), (2000.0, 0.256), (2800.0, 0.35), (50_000.0, 0.35)])
+def test_a_long_step_gets_as_many_samples_as_a_shorter_one_within_bounds(us: float, seconds: float) -> None:
+    from tools.selftest.rival_process import budget_s
+
+    row = {"pair": "ch01:a", "method": "ours", "repeat": 0, "a_us": us, "b_us": us, "ratio": 1.0, "seconds": 0.3}
+    assert budget_s(64, models.Timing.model_validate(row)) == pytest.approx(seconds)
 
 
 def pair(key: str, *roles: str) -> SimpleNamespace:

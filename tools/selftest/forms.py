@@ -25,7 +25,7 @@ class Form:
     planted_copies: int  # of the largest slowdown, whose promise needs the most trials
     drift_sessions: int
     drift_lanes: int
-    others_s: float  # sampling budget of a session that is held against other methods
+    others_samples: int  # of each side that a session has time for, where it is held against other methods
     repeats: int  # of each method on each pair
     others_pairs: int
     suite_pairs: int
@@ -43,7 +43,7 @@ QUICK = Form(
     planted_copies=3,
     drift_sessions=2,
     drift_lanes=2,
-    others_s=0.1,
+    others_samples=16,
     repeats=3,
     others_pairs=4,
     suite_pairs=2,
@@ -60,7 +60,7 @@ FULL = Form(
     planted_copies=5,
     drift_sessions=12,
     drift_lanes=5,
-    others_s=0.2,
+    others_samples=64,
     repeats=20,
     others_pairs=10,
     suite_pairs=20,

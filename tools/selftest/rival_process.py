@@ -36,6 +36,7 @@ from tools.selftest.models import Timing
 
 LEFT_OUT = ("prove", "why")  # what takes no part in timing
 LEAST_S = 0.02
+SESSION_S = 0.12, 0.35  # of sampling, at least and at most, in a session
 LOOP_WARM_UP = 3
 LIMIT_S = 60.0
 EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
@@ -119,6 +120,12 @@ def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, moni
         seconds=spent, verdict=verdict(found), rounds=round_log_ratios(done.blocks, a, b, clock),
         late=sum(block.late for block in done.blocks),
     )  # fmt: skip
+
+
+def budget_s(samples: int, of: Timing) -> float:
+    """Of sampling, for so many samples of each side: in the same time for all, a long step would have but a few."""
+    least, most = SESSION_S
+    return max(least, min(samples * (of.a_us + of.b_us) / 1e6, most))
 
 
 def do_bench(step: Step, seconds: float) -> float:
@@ -214,6 +221,7 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     Whoever comes first on a pair finds memory as another has left it: on one H200 a transpose differed from itself by
     0.9%, by do_bench, and by 0.2 where that was the third or later. So this harness is first in the first repeat only,
     in which it says how long a comparison takes. Later ones take as long as its median so far: the first is a slow one.
+    Before that a session that does not count tells how long a step is.
     """
     methods = rivals()
     order = random.Random(spec["seed"])
@@ -221,6 +229,7 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
     every = {key: [Rival(name, method) for name, method in methods.items()] for key in pairs}
     until, lost, spent = time.monotonic() + spec["seconds"], set[str](), defaultdict[str, list[float]](list)
+    given = dict[str, float]()
     for repeat in range(spec["repeats"]):
         for key, pair in pairs.items():
             if time.monotonic() >= until:
@@ -230,9 +239,12 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
             turns: list[Rival | None] = [None, *every[key]]
             try:
                 bench.load(pair.variants[0].module, {one.name: one.module for one in pair.variants}, spec["size"])
+                if key not in given:
+                    tried = by_harness({**spec, "session_s": SESSION_S[0]}, bench, pair, repeat, monitor)
+                    given[key] = budget_s(spec["samples"], tried)
                 for rival in order.sample(turns, len(turns)) if repeat else turns:
                     if rival is None:
-                        timing = by_harness(spec, bench, pair, repeat, monitor)
+                        timing = by_harness({**spec, "session_s": given[key]}, bench, pair, repeat, monitor)
                         spent[key].append(timing.seconds)
                     else:
                         timing = by_rival(bench, pair, spec["size"], rival, repeat, median(spent[key]))

@@ -94,7 +94,7 @@ def ask(
         "uuid": bench.uuid,
         "size": bench.size,
         "seed": bench.seed,
-        "session_s": bench.form.others_s,
+        "samples": bench.form.others_samples,
     }
     (root / f"{task}.json").write_text(json.dumps(spec | asked))
     out, log = root / f"{task}.jsonl", folder / f"{task}.log"
