@@ -88,6 +88,7 @@ CONSTANTS = (  # module, name, what it decides
         "STANDS_OUT",
         "confidence with which baseline and control must differ, to tell what their buffers' addresses do",
     ),
+    ("statistics", "APART", "times the variance that noise gives the levels of blocks, beyond which they drift apart"),
     ("statistics", "OWN", "of a round's variance: what an end-to-end run errs beside its rounds' mean"),
     ("statistics", "HOST_ROUNDS", "rounds that what the host's pace says of their deviation counts as much as"),
     (
