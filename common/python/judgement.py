@@ -145,7 +145,7 @@ def _compare_all(result: PairResult) -> None:
 def _control(result: PairResult) -> Interval | None:
     """The baseline against itself: also in a slow host's blocks, which is slow for both, so that more rounds count.
 
-    On new inputs whoever comes first asks for memory that both then have: on those seen, if a block has both.
+    On new inputs whoever comes first may ask for memory that both then have: where a block has others, those count.
     """
     baseline = next((row for row in result.variants if row.role == "baseline"), None)
     blocks = [block.model_copy() for block in result.blocks]

@@ -595,8 +595,9 @@ def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
     assert speedup.ratio > 7, "the time that it took counts all the same"
 
 
-def test_where_a_block_has_nothing_else_the_control_is_on_new_inputs_too() -> None:
-    once = [[(BASE, 100.0), (CONTROL, 90.0 + index / 10), (OPT, 50.0)] for index in range(3)]
+@pytest.mark.parametrize("again", [[], [(CONTROL, 90.0)]])
+def test_where_a_block_has_nothing_else_the_control_is_on_new_inputs_too(again: list[tuple[str, float]]) -> None:
+    once = [[(BASE, 100.0), (CONTROL, 90.0 + index / 10), (OPT, 50.0), *again] for index in range(3)]
     judged = judge(asks_for_memory(once), PEAKS)
     assert judged.control is not None
     assert (judged.control.rounds, judged.verdict) == (3, "invalid")

@@ -498,6 +498,16 @@ def test_what_more_is_to_run_is_compiled_before_the_first_quick_run(
     assert asked == [every]
 
 
+def test_what_a_quick_run_says_of_honest_pairs_is_kept_for_the_cheats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[list[str], float]]
+) -> None:
+    measured = PairResult(chapter="ch01", name="a", status="measured", device="cpu")
+    monkeypatch.setattr(suites, "one_pass", lambda *about, **how: (PASS, [measured]))
+    passes = Passes()
+    suites.first_quick(bench(tmp_path), passes)
+    assert passes.honest == [measured]
+
+
 def test_the_default_run_of_the_cost_serves_repeat_too(tmp_path: Path, asked: list[tuple[list[str], float]]) -> None:
     """It is no first run, in which what compiles is compiled: that is the quick one among the cheats."""
     of, passes, kept = bench(tmp_path), Passes(), list[Any]()

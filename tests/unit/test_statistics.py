@@ -15,6 +15,7 @@ from common.python.statistics import (
     another_run,
     compare,
     control_ok,
+    drift_apart,
     escaped_us,
     half_width,
     headline,
@@ -188,6 +189,15 @@ def test_a_round_of_calm_blocks_is_known_better_than_by_each_block_alone(
     ours = [round_log_ratios(blocks, "b", "a", "device")[0] for blocks in sessions]
     alone = [np.median([_ratios(block) for block in blocks]) for blocks in sessions]
     assert wider[0] < np.std(ours) / np.std(alone) < wider[1]
+
+
+@pytest.mark.parametrize(("blocks", "share"), [(1, 0.0), (2, 0.18), (5, 0.08), (16, 0.01)])
+def test_blocks_of_nothing_but_noise_seldom_seem_to_drift_apart(blocks: int, share: float) -> None:
+    random = np.random.default_rng(10)
+    rounds = random.normal(0, 0.002, (1500, blocks, 2, 2)).tolist()
+    assert np.mean([drift_apart([(a, b) for a, b in one]) for one in rounds]) == pytest.approx(share, abs=0.02)
+    moved = [[([t + 0.02 * i for t in a], [t + 0.02 * i for t in b]) for i, (a, b) in enumerate(one)] for one in rounds]
+    assert np.mean([drift_apart(one) for one in moved]) > (0.99 if blocks > 1 else -1)
 
 
 def _ratios(block: Block) -> list[float]:
