@@ -61,11 +61,11 @@ def drift_apart(blocks: Sequence[Sides]) -> bool:
 
     A one-way analysis of variance, over each variant's deviations from its own mean.
     """
+    if len(blocks) < 2:
+        return False
     centered = [[np.asarray(logs) - np.mean(np.concatenate(side)) for logs in side] for side in zip(*blocks)]
     levels = [np.concatenate(sides) for sides in zip(*centered)]
     known = sum(map(len, levels)) - len(levels) - 1
-    if len(levels) < 2 or known < 1:
-        return False
     between = sum(len(level) * float(np.mean(level)) ** 2 for level in levels) / (len(levels) - 1)
     within = sum(float(np.var(level)) * len(level) for level in levels) / known
     return between > APART * within

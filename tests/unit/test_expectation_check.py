@@ -84,7 +84,7 @@ def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not(
     assert rates[0.0]["regressed"] == 0
     assert rates[0.0]["met"] >= 0.97
     assert rates[0.01]["regressed"] <= 0.02  # which is the margin
-    assert rates[0.03]["regressed"] >= 0.95  # by other seeds 0.92 to 1
+    assert rates[0.03]["regressed"] >= (0.98 if placement < 0.006 else 0.95)  # by other seeds 0.92 to 1
     assert rates[0.03]["met"] == 0  # what is not seen is at least in doubt
     assert (rates[0.1]["regressed"], rates[0.3]["regressed"]) == (1.0, 1.0)
     assert not any(rate["improved"] for rate in rates.values())

@@ -577,7 +577,7 @@ def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
 
 
 def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
-    """Where sizes follow from the data, it asks for memory that both then have: ms of `moe_grouped_gemm`, an H200's."""
+    """Where sizes follow from the data, whoever that is may take longer: ms of `moe_grouped_gemm`, on an H200."""
     result = asks_for_memory(
         [
             [(OPT, 2.7), (CONTROL, 13.6), (BASE, 23.7), (BASE, 16.0), (CONTROL, 16.4), (OPT, 2.7)],

@@ -1,5 +1,6 @@
 """What a selftest has when its time is up or its process is ended, and what its experiments share of their time."""
 
+import json
 import subprocess
 import sys
 import time
@@ -226,6 +227,7 @@ def test_a_process_that_hangs_is_ended_with_its_time(tmp_path: Path, monkeypatch
     monkeypatch.setattr(rivals, "sys", SimpleNamespace(executable=str(hangs)))
     began = time.monotonic()
     lines, error = rivals.ask(bench(tmp_path), tmp_path, {"task": "others"}, 0.2)
+    assert json.loads((tmp_path / "others.json").read_text())["samples"] == QUICK.others_samples
     assert (lines, time.monotonic() - began < 10) == ([], True)
     assert "was not done after 0 s and was ended; see " in (error or "")
 

@@ -162,7 +162,7 @@ def _speedup(result: PairResult) -> Interval | None:
 
 
 def first_quick(bench: Bench, passes: Passes, every: bool = False) -> None:
-    """Have a quick run of the chosen pairs, in the time that its promise needs; compile `every` pair before."""
+    """Have a quick run of the chosen pairs; compile `every` pair before, if more are to run."""
     choose(bench, passes, every)
     if passes.chosen:
         passes.honest = list(_quick(bench, passes)[1])
