@@ -136,10 +136,12 @@ def peaks_for_run(
     found: dict[str, Any],
     say: Say,
     deadline: float = math.inf,
+    measure: bool = True,
 ) -> Peaks | None:
     """The peaks that a run's limits are made of: stored ones, else measured now and stored, else the datasheet's.
 
-    None on a CPU, where a chapter starts at once and no limits are shown. What was measured also goes to `peaks.json`
+    Without `measure` a datasheet comes before measuring, which takes a minute. None on a CPU, where a chapter starts at
+    once and no limits are shown. What was measured also goes to `peaks.json`
     in the run's folder. `say` hears where the peaks are from and how old they are. Raises PeakFileError for a stored
     file that cannot be read.
     """
@@ -150,6 +152,9 @@ def peaks_for_run(
     here = peak_store.versions(machine.driver, machine.cuda_driver)
     other = peak_store.difference(stored, found["uuid"], here) if stored else f"there are no peaks in {path}"
     if stored is None or other is not None:
+        if not measure and (sheet := datasheet_peaks(found["device"])):
+            say(f"{other}: limits come from the {sheet.source}; `benchmark_cli peak` measures them")
+            return sheet
         say(f"{other}: measuring those of this {clean(found['device'])}, once, which takes about a minute")
         try:
             stored = survey(root, folder / "logs" / "peaks.log", machine, found, say, deadline)

@@ -288,7 +288,7 @@ def open_suite(
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     journal.begin(folder)
-    peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline)
+    peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
     suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("quiet_pace_us")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):

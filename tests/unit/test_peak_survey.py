@@ -35,8 +35,8 @@ class Place:
     def store(self) -> Path:
         return self.artifacts / "peaks" / "ab-12.json"
 
-    def peaks(self, found: dict[str, Any] = FOUND) -> Peaks | None:
-        return peaks_for_run(Path("/"), self.artifacts, self.folder, MACHINE, found, self.said.append)
+    def peaks(self, found: dict[str, Any] = FOUND, measure: bool = True) -> Peaks | None:
+        return peaks_for_run(Path("/"), self.artifacts, self.folder, MACHINE, found, self.said.append, measure=measure)
 
 
 @pytest.fixture
@@ -96,6 +96,23 @@ def test_peaks_of_another_gpu_driver_or_torch_are_measured_anew_and_replaced(
     assert told in place.said[0]
     place.peaks()
     assert place.surveys == 1
+
+
+def test_who_does_not_ask_for_measuring_has_stored_peaks_or_the_datasheets(place: Place) -> None:
+    assert place.peaks(measure=False) == datasheet_peaks("NVIDIA H200")
+    where = "limits come from the datasheet of H200; `benchmark_cli peak` measures them"
+    assert place.said == [f"there are no peaks in {place.store}: {where}"]
+    assert (place.surveys, place.store.exists()) == (0, False)
+    kept = place.peaks()
+    assert (place.peaks(measure=False), place.surveys) == (kept, 1)
+    peak_store.save(place.store, measured(hbm=1e12, uuid="cd-34"))
+    assert place.peaks(measure=False) == datasheet_peaks("NVIDIA H200"), "those of another GPU are none"
+
+
+def test_without_a_datasheet_the_peaks_are_measured_all_the_same(place: Place) -> None:
+    found = place.peaks({"device": "NVIDIA A10", "uuid": "ab-12"}, measure=False)
+    assert found is not None
+    assert (found.values, place.surveys) == ({"hbm": 4.25e12}, 1)
 
 
 def test_a_file_that_cannot_be_read_stops_the_run_and_is_left_as_it_is(place: Place) -> None:

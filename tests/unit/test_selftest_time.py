@@ -4,11 +4,9 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +17,9 @@ from common.python.machine import Machine
 from common.python.members import Crowded
 from common.python.results import Manifest, PairResult, VariantResult
 from common.python.schedule import FEWEST_ROUNDS, fixed_plan
-from tools.selftest import cheats, experiments, models, rivals, sessions, suites
+from tools.selftest import cheats, experiments, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
-from tools.selftest.forms import QUICK
+from tools.selftest.forms import FULL, QUICK, Form
 from tools.selftest.models import NAMES, Name, Others, Pass, Promise, Report, Session, Sessions
 from tools.selftest.sessions import Bench
 from tools.selftest.suites import Passes
@@ -290,57 +288,6 @@ def test_what_a_method_takes_beyond_what_it_is_asked_for_is_taken_off_the_next_t
     assert given == [pytest.approx(seconds, abs=0.03) for seconds in asked for _ in range(2)]
 
 
-def test_any_method_may_be_the_first_on_a_pair_after_another_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who is first finds memory as another pair has left it; and all have as many seconds as this harness has taken."""
-    from tools.selftest import rival_process  # which imports torch
-
-    def timing(key: str, method: str, repeat: int, seconds: float) -> Any:
-        row = {"pair": key, "method": method, "repeat": repeat, "a_us": 1.0, "b_us": 1.0, "ratio": 1.0}
-        return models.Timing(**row, seconds=seconds)
-
-    def ours(spec: Any, bench: Any, of: Any, repeat: int, monitor: Any) -> Any:
-        assert loaded[-1] == of.variants[0].module
-        given.append((of.key, spec["session_s"]))
-        return timing(of.key, "ours", repeat, 1.0 + repeat if repeat else 9.0)
-
-    def theirs(bench: Any, of: Any, size: str, rival: Any, repeat: int, seconds: float) -> Any:
-        assert loaded[-1] == of.variants[0].module
-        return timing(of.key, rival.name, repeat, seconds)
-
-    loaded, written, given = list[str](), list[dict[str, Any]](), list[tuple[str, float]]()
-    pairs = [pair("ch01:a", "baseline", "optimized"), pair("ch01:b", "baseline", "optimized")]
-    monkeypatch.setattr(rival_process, "find_pairs", lambda root: pairs)
-    monkeypatch.setattr(rival_process, "rivals", lambda: {"x": None, "y": None})
-    monkeypatch.setattr(rival_process, "by_harness", ours)
-    monkeypatch.setattr(rival_process, "by_rival", theirs)
-    worker: Any = SimpleNamespace(load=lambda baseline, modules, size: loaded.append(baseline))
-    spec = {"seed": 3, "root": tmp_path, "pairs": [one.key for one in pairs], "uuid": None, "size": "bench"}
-    rival_process.compare_methods(spec | {"seconds": 60.0, "repeats": 20, "samples": 100_000}, worker, written.append)
-    assert [seconds for key, seconds in given if key == "ch01:a"] == [0.12, *[0.2] * 20], "the first does not count"
-    rows = [written[3 * turn : 3 * turn + 3] for turn in range(40)]
-    assert all({row["method"] for row in turn} == {"ours", "x", "y"} for turn in rows)
-    assert all(len({(row["pair"], row["repeat"]) for row in turn}) == 1 for turn in rows)
-    assert [turn[0]["method"] for turn in rows[:2]] == ["ours", "ours"], "who says how long it takes"
-    first = Counter(turn[0]["method"] for turn in rows[2:])
-    assert min(first[method] for method in ("ours", "x", "y")) >= 6, first
-    for turn in rows:
-        before = [row["method"] for row in turn].index("ours")
-        for place, row in enumerate(turn):
-            if row["method"] != "ours":
-                known = [9.0, *(1.0 + repeat for repeat in range(1, row["repeat"] + (place > before)))]
-                assert row["seconds"] == median(known), "the first is a slow one"
-
-
-@pytest.mark.parametrize(("us", "seconds"), [(10.0, 0.12), (2000.0, 0.256), (2800.0, 0.35), (50_000.0, 0.35)])
-def test_a_long_step_gets_as_many_samples_as_a_shorter_one_within_bounds(us: float, seconds: float) -> None:
-    from tools.selftest.rival_process import budget_s
-
-    row = {"pair": "ch01:a", "method": "ours", "repeat": 0, "a_us": us, "b_us": us, "ratio": 1.0, "seconds": 0.3}
-    assert budget_s(64, models.Timing.model_validate(row)) == pytest.approx(seconds)
-
-
 def pair(key: str, *roles: str) -> SimpleNamespace:
     chapter, name = key.split(":")
     variants = [SimpleNamespace(name=f"{role}_{name}", role=role, module=f"{key}.{role}") for role in roles]
@@ -593,17 +540,31 @@ def test_the_first_session_is_held_against_the_hosts_best_pace_before_it(
     assert opened.bench.best_pace_us == 21.0
 
 
+@pytest.mark.parametrize(
+    ("only", "form", "asked"), [([], QUICK, [False]), (["cost"], FULL, [True]), (["aa"], FULL, [])]
+)
+def test_the_quick_form_spends_no_minute_on_peaks(
+    only: list[Name], form: Form, asked: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(experiments, "open_machine", lambda *_: (HOST, {"device": "NVIDIA H200", "uuid": "ab-12"}))
+    monkeypatch.setattr(experiments, "find_pairs", lambda root: [root])
+    monkeypatch.setattr(experiments, "peaks_for_run", lambda *_, measure: told.append(measure))
+    experiments.open_selftest(tmp_path, tmp_path, only, form, 1, lambda line: None)
+    assert told == asked
+
+
 @pytest.mark.parametrize(("budget_s", "quick"), [(suites.QUICK_S, True), (suites.DEFAULT_S, False)])
 def test_a_quick_suite_of_a_selftest_is_what_quick_is_to_a_user(
     budget_s: float, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    asked: list[tuple[bool, bool]] = []
 
     def opened(options: Any, *_: Any, **__: Any) -> None:
-        asked.append(options.quick)
+        asked.append((options.quick, options.survey))
         raise RuntimeError("that is all")
 
     monkeypatch.setattr(suites, "open_suite", opened)
     with pytest.raises(RuntimeError, match="that is all"):
         suites.run_suite(bench(tmp_path), tmp_path, ["ch01"], 9.0, budget_s=budget_s)
-    assert asked == [quick]
+    assert asked == [(quick, False)]

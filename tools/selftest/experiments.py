@@ -129,7 +129,9 @@ def open_selftest(
     say: Callable[[str], None],
     claim: lock.Claim = lock.unclaimed,
 ) -> Selftest:
-    """Look at the machine, take the device's lock, make the folder, and measure what peaks the suites lack.
+    """Look at the machine, take the device's lock, make the folder, and in the full form measure missing peaks.
+
+    No promise tells of them, so the quick form, where there is a datasheet, does not spend a minute on that.
 
     Without `only`, on a CPU, the experiments that are about a GPU are left out. Raises RuntimeError if no worker can be
     started, OSError for a folder that cannot be written, ValueError for stored peaks that cannot be read.
@@ -146,7 +148,7 @@ def open_selftest(
         left_out = {name: NEEDS_GPU for name in NAMES if not EXPERIMENTS[name].on_cpu}
     chosen = [name for name in NAMES if name in (only or NAMES) and name not in left_out]
     if gpu and any(EXPERIMENTS[name].suites for name in chosen):
-        peaks_for_run(root, artifacts_dir, folder, machine, found, say)
+        peaks_for_run(root, artifacts_dir, folder, machine, found, say, measure=form.name == "full")
     device = found["device"], found.get("uuid")
     bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, say, found.get("quiet_pace_us"))
     about = _manifest(bench, chosen)

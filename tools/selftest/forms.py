@@ -45,11 +45,11 @@ QUICK = Form(
     drift_lanes=2,
     others_samples=16,
     repeats=3,
-    others_pairs=4,
+    others_pairs=3,
     suite_pairs=2,
     suite_passes=2,
     every_pair=False,
-    seconds={"aa": 22.0, "truth": 14.0, "drift": 12.0, "others": 16.0, "cheats": 22.0, "cost": 14.0, "repeat": 6.0},
+    seconds={"aa": 20.0, "truth": 14.0, "drift": 12.0, "others": 14.0, "cheats": 22.0, "cost": 14.0, "repeat": 8.0},
 )
 FULL = Form(
     name="full",

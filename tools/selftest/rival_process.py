@@ -12,14 +12,11 @@ import os
 import random
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import torch
 
 from common.python.bench import Bench
 from common.python.discovery import Pair, find_pairs
@@ -33,11 +30,12 @@ from common.python.telemetry import Monitor
 from common.python.worker import Worker
 from common.python.workload import Output, Step
 from tools.selftest.models import Timing
+from tools.selftest.rival_methods import LEAST_S, Method, rivals
+from tools.selftest.rivals import OURS, near_ties
 
 LEFT_OUT = ("prove", "why")  # what takes no part in timing
-LEAST_S = 0.02
-SESSION_S = 0.12, 0.35  # of sampling, at least and at most, in a session
-LOOP_WARM_UP = 3
+SESSION_S = 0.12, 0.25  # of sampling, at least and at most, in a session
+IF_NEAR = 3  # times as many repeats of methods that the form's do not tell apart from this harness
 LIMIT_S = 60.0
 EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
 
@@ -116,7 +114,7 @@ def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, moni
     }
     spent = sum(done.seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "samples"))
     return Timing(
-        pair=pair.key, method="this harness", repeat=repeat, a_us=middle[a], b_us=middle[b], ratio=found.ratio,
+        pair=pair.key, method=OURS, repeat=repeat, a_us=middle[a], b_us=middle[b], ratio=found.ratio,
         seconds=spent, verdict=verdict(found), rounds=round_log_ratios(done.blocks, a, b, clock),
         late=sum(block.late for block in done.blocks),
     )  # fmt: skip
@@ -126,61 +124,6 @@ def budget_s(samples: int, of: Timing) -> float:
     """Of sampling, for so many samples of each side: in the same time for all, a long step would have but a few."""
     least, most = SESSION_S
     return max(least, min(samples * (of.a_us + of.b_us) / 1e6, most))
-
-
-def do_bench(step: Step, seconds: float) -> float:
-    """Microseconds of one step by triton.testing.do_bench."""
-    from triton.testing import do_bench as triton_do_bench  # needs a driver: not where only a CPU is timed
-
-    return 1e3 * float(triton_do_bench(step, warmup=25, rep=max(1, round(1e3 * seconds)), return_mode="median"))
-
-
-def autorange(step: Step, seconds: float) -> float:
-    """Microseconds of one step by torch.utils.benchmark."""
-    from torch.utils.benchmark import Timer
-
-    return 1e6 * float(Timer("step()", globals={"step": step}).blocked_autorange(min_run_time=seconds).median)
-
-
-def event_loop(step: Step, seconds: float) -> float:
-    """Microseconds of one step by a pair of CUDA events and a synchronisation each iteration."""
-    for _ in range(LOOP_WARM_UP):
-        step()
-    torch.cuda.synchronize()
-    until, taken = time.perf_counter() + seconds, list[float]()
-    while not taken or time.perf_counter() < until:
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        step()
-        stop.record()
-        torch.cuda.synchronize()
-        taken.append(1e3 * start.elapsed_time(stop))
-    return median(taken)
-
-
-def host_loop(step: Step, seconds: float) -> float:
-    """Microseconds of one step by the host's clock, where there is no device to wait for."""
-    for _ in range(LOOP_WARM_UP):
-        step()
-    until, taken = time.perf_counter() + seconds, list[float]()
-    while not taken or time.perf_counter() < until:
-        began = time.perf_counter()
-        step()
-        taken.append(1e6 * (time.perf_counter() - began))
-    return median(taken)
-
-
-Method = Callable[[Step, float], float]
-ON_GPU: dict[str, Method] = {
-    "triton do_bench": do_bench,
-    "torch blocked_autorange": autorange,
-    "event loop": event_loop,
-}
-ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": host_loop}
-
-
-def rivals() -> dict[str, Method]:
-    return ON_GPU if torch.cuda.is_available() else ON_CPU
 
 
 @dataclass
@@ -215,6 +158,52 @@ def by_rival(bench: Bench, pair: Pair, size: str, rival: Rival, repeat: int, sec
     )  # fmt: skip
 
 
+@dataclass
+class Contest:
+    """All methods on pairs that are loaded in turn into one bench; what was taken so far."""
+
+    spec: dict[str, Any]
+    bench: Bench
+    write: Callable[[dict[str, Any]], None]
+    pairs: dict[str, Pair]
+    until: float  # a monotonic time
+    order: random.Random
+    monitor: Monitor | None
+    given: dict[str, float] = field(default_factory=dict)  # to sample for, by pair
+    taken: list[Timing] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        methods = rivals()
+        self.every = {key: [Rival(name, method) for name, method in methods.items()] for key in self.pairs}
+
+    def compare(self, key: str, repeat: int, only: Sequence[str] | None = None) -> None:
+        """Every method once, or this harness and `only` these others. A pair that fails has no more turns."""
+        if key in self.lost or time.monotonic() >= self.until:
+            return
+        others = [rival for rival in self.every[key] if only is None or rival.name in only]
+        pair = self.pairs[key]
+        try:
+            self.bench.load(pair.variants[0].module, {v.name: v.module for v in pair.variants}, self.spec["size"])
+            if key not in self.given:
+                self.given[key] = budget_s(self.spec["samples"], self._ours(pair, repeat, SESSION_S[0]))
+            turns: list[Rival | None] = [None, *others]
+            for rival in self.order.sample(turns, len(turns)) if repeat else turns:
+                timing = self._theirs(pair, repeat, rival) if rival else self._ours(pair, repeat, self.given[key])
+                self.taken.append(timing)
+                self.write(timing.model_dump())
+        except Exception as error:  # a pair's own code may raise anything; the others go on
+            self.lost.add(key)
+            self.write({"failed": key, "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"})
+
+    def _ours(self, pair: Pair, repeat: int, session_s: float) -> Timing:
+        return by_harness({**self.spec, "session_s": session_s}, self.bench, pair, repeat, self.monitor)
+
+    def _theirs(self, pair: Pair, repeat: int, rival: Rival) -> Timing:
+        spent = median(one.seconds for one in self.taken if (one.pair, one.method) == (pair.key, OURS))
+        return by_rival(self.bench, pair, self.spec["size"], rival, repeat, spent)
+
+
 def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
     """Every method on every pair, one repeat after the other, in random order, until the time is up.
 
@@ -222,36 +211,20 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     0.9%, by do_bench, and by 0.2 where that was the third or later. So this harness is first in the first repeat only,
     in which it says how long a comparison takes. Later ones take as long as its median so far: the first is a slow one.
     Before that a session that does not count tells how long a step is.
+
+    Where that leaves open which of two spreads less, both have so many more turns, whichever seems to be ahead.
     """
-    methods = rivals()
-    order = random.Random(spec["seed"])
     pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
-    every = {key: [Rival(name, method) for name, method in methods.items()] for key in pairs}
-    until, lost, spent = time.monotonic() + spec["seconds"], set[str](), defaultdict[str, list[float]](list)
-    given = dict[str, float]()
+    until, order = time.monotonic() + spec["seconds"], random.Random(spec["seed"])
+    contest = Contest(spec, bench, write, pairs, until, order, monitor)
     for repeat in range(spec["repeats"]):
-        for key, pair in pairs.items():
-            if time.monotonic() >= until:
-                return
-            if key in lost:
-                continue
-            turns: list[Rival | None] = [None, *every[key]]
-            try:
-                bench.load(pair.variants[0].module, {one.name: one.module for one in pair.variants}, spec["size"])
-                if key not in given:
-                    tried = by_harness({**spec, "session_s": SESSION_S[0]}, bench, pair, repeat, monitor)
-                    given[key] = budget_s(spec["samples"], tried)
-                for rival in order.sample(turns, len(turns)) if repeat else turns:
-                    if rival is None:
-                        timing = by_harness({**spec, "session_s": given[key]}, bench, pair, repeat, monitor)
-                        spent[key].append(timing.seconds)
-                    else:
-                        timing = by_rival(bench, pair, spec["size"], rival, repeat, median(spent[key]))
-                    write(timing.model_dump())
-            except Exception as error:  # a pair's own code may raise anything; the others go on
-                lost.add(key)
-                write({"failed": key, "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"})
+        for key in pairs:
+            contest.compare(key, repeat)
+    near = near_ties(contest.taken)
+    for repeat in range(spec["repeats"], IF_NEAR * spec["repeats"]):
+        for key, methods in near.items():
+            contest.compare(key, repeat, methods)
 
 
 def floors(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:

@@ -161,12 +161,45 @@ def table(timings: Sequence[Timing]) -> list[Row]:
     return rows
 
 
+def _clearly_less(one: Row, other: Row) -> bool:
+    """Whether the first spreads less, by more than chance would have it.
+
+    The log ratio of two standard deviations, of n and m values, has an error of sqrt(1/(2(n-1)) + 1/(2(m-1))). A single
+    comparison has no spread and tells nothing.
+    """
+    if one.spread is None or other.spread is None or one.spread >= other.spread:
+        return False
+    error = math.sqrt(0.5 / (one.n - 1) + 0.5 / (other.n - 1))
+    return one.spread == 0 or math.log(other.spread / one.spread) > CLEARLY * error
+
+
+def near_ties(timings: Sequence[Timing]) -> dict[str, list[str]]:
+    """By pair, the methods of which so many comparisons as a promise needs do not tell whether they spread less than
+    this harness or more."""
+    rows = [row for row in table(timings) if row.n >= FEWEST_REPEATS]
+    ours = {row.pair: row for row in rows if row.method == OURS}
+    near: dict[str, list[str]] = {}
+    for row in rows:
+        own = ours.get(row.pair, row)
+        if own is not row and not _clearly_less(row, own) and not _clearly_less(own, row):
+            near.setdefault(row.pair, []).append(row.method)
+    return near
+
+
 def promises(found: Others) -> list[Promise]:
     """Ours has the smallest spread of the ratio on every kind, and the fewest false differences."""
     rows = table(found.timings)
     note = "; ".join(f"{what}: {why}" for what, why in found.skipped.items()) or None
     said = [_spread(pair, [row for row in rows if row.pair == pair]) for pair in dict.fromkeys(r.pair for r in rows)]
-    return [*said, _differences(rows).model_copy(update={"note": note})]
+    return [*said, _differences(table(_alike(found.timings))).model_copy(update={"note": note})]
+
+
+def _alike(timings: Sequence[Timing]) -> list[Timing]:
+    """Of each pair as many repeats as every method has: further ones of some would be ratios of one pair alone."""
+    fewest: dict[str, int] = {}
+    for row in table(timings):
+        fewest[row.pair] = min(row.n, fewest.get(row.pair, row.n))
+    return [timing for timing in timings if timing.repeat < fewest[timing.pair]]
 
 
 def _differences(rows: Sequence[Row]) -> Promise:
@@ -191,8 +224,7 @@ def _differences(rows: Sequence[Row]) -> Promise:
 
 
 def _spread(pair: str, rows: Sequence[Row]) -> Promise:
-    """Kept where no method spreads less; refuted where one clearly does, by the standard error of a log ratio of two
-    standard deviations, sqrt(1/(2(n-1)) + 1/(2(m-1))); else undecided."""
+    """Kept where no method spreads less; refuted where one clearly does; else undecided."""
     ours = next((row for row in rows if row.method == OURS), None)
     others = [row for row in rows if row.method != OURS and row.spread is not None]
     standing: Standing = "not run"
@@ -200,9 +232,7 @@ def _spread(pair: str, rows: Sequence[Row]) -> Promise:
         best, least = min(((row, row.spread or 0.0) for row in others), key=lambda item: item[1])
         standing = "kept" if min(ours.n, best.n) >= FEWEST_REPEATS else "undecided"
         if ours.spread > least:
-            error = math.sqrt(0.5 / (ours.n - 1) + 0.5 / (best.n - 1))
-            clear = least == 0 or math.log(ours.spread / least) > CLEARLY * error
-            standing = "refuted" if clear else "undecided"
+            standing = "refuted" if _clearly_less(best, ours) else "undecided"
     cells = (
         f"{row.method} {'-' if row.spread is None else f'{row.spread:.2%}'} (bias {row.bias:+.2%}, "
         f"{row.different} of {row.n} over 1%, {row.seconds:.2f} s)"

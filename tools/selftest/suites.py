@@ -101,7 +101,7 @@ def run_suite(
     shuffled: bool = False,
     show: Show = lambda phase, result: None,
 ) -> Summary:
-    """A suite as `run` runs it, for at most so many seconds, with the peaks that were measured before."""
+    """A suite as `run` runs it, for at most so many seconds, with what peaks were measured before."""
     place = bench.folder / "suites"
     if bench.uuid and (survey := peak_store.load(peak_store.path_of(bench.artifacts_dir, bench.uuid))):
         peak_store.save(peak_store.path_of(place, bench.uuid), survey)
@@ -115,6 +115,7 @@ def run_suite(
         seed=bench.seed,
         budget_s=budget_s,
         quick=budget_s == QUICK_S,
+        survey=False,
     )
     suite = open_suite(options, show, say=lambda line: None)
     if shuffled:
