@@ -296,13 +296,18 @@ def pair(key: str, *roles: str) -> SimpleNamespace:
     return found
 
 
+def source(code: bytes) -> SimpleNamespace:
+    """A path, to whoever reads it."""
+    return SimpleNamespace(read_bytes=lambda: code)
+
+
 def sound(monkeypatch: pytest.MonkeyPatch, *roles: str) -> list[SimpleNamespace]:
     """Five pairs that are in order are all that the chapters have."""
     pairs = [pair(f"ch0{n}:a", *roles) for n in range(1, 6)]
     for one in pairs:
         one.baseline = one.variants[0]
         for variant in one.variants:
-            variant.kinds, variant.problem = ("PyTorch",), None
+            variant.kinds, variant.problem, variant.path = ("PyTorch",), None, source(b"")
     monkeypatch.setattr(suites, "find_pairs", lambda root: pairs)
     return pairs
 
@@ -350,6 +355,26 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     assert of.deadline == 43.0
     suites.choose(of, passes)
     assert len(done) == 4, "once"
+
+
+@pytest.mark.parametrize(("form", "drawn"), [(QUICK, {"ch01:a", "ch04:a"}), (FULL, {f"ch0{n}:a" for n in range(1, 6)})])
+def test_the_quick_form_draws_no_pair_that_takes_long_to_compile(
+    form: Form, drawn: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = sound(monkeypatch, "baseline", "optimized")
+    pairs[1].variants[1].kinds = ("Triton",)
+    pairs[2].variants[0].path = source(b"torch.compile(step)")
+    pairs[4].variants[0].kinds, pairs[3].variants[0].kinds = ("CUDA", "Triton"), ("CUDA",)
+    monkeypatch.setattr(suites, "compile_ahead", lambda *_: None)
+    monkeypatch.setattr(suites, "compiled", lambda *_: None)
+    monkeypatch.setattr(suites, "missing", lambda *_: None)
+    monkeypatch.setattr(Ahead, "compile", lambda *_: None)
+    seen: set[str] = set()
+    for seed in range(40):
+        of, passes = replace(bench(tmp_path), form=form, seed=seed, device="NVIDIA H200"), Passes()
+        suites.choose(of, passes)
+        seen |= set(passes.chosen)
+    assert seen == drawn
 
 
 def test_where_every_pair_is_run_all_are_compiled_side_by_side_and_those_not_chosen_without_peers(

@@ -35,7 +35,7 @@ from tools.selftest.rivals import OURS, near_ties
 
 LEFT_OUT = ("prove", "why")  # what takes no part in timing
 SESSION_S = 0.12, 0.25  # of sampling, at least and at most, in a session
-IF_NEAR = 3  # times as many repeats of methods that the form's do not tell apart from this harness
+IF_NEAR = 6  # times as many repeats at most, of methods that fewer do not tell apart from this harness
 LIMIT_S = 60.0
 EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
 
@@ -212,7 +212,8 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     in which it says how long a comparison takes. Later ones take as long as its median so far: the first is a slow one.
     Before that a session that does not count tells how long a step is.
 
-    Where that leaves open which of two spreads less, both have so many more turns, whichever seems to be ahead.
+    Where that leaves open which of two spreads less, both have as many turns again, whichever seems to be ahead, until
+    it is told or they had IF_NEAR times as many.
     """
     pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
@@ -221,8 +222,9 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     for repeat in range(spec["repeats"]):
         for key in pairs:
             contest.compare(key, repeat)
-    near = near_ties(contest.taken)
     for repeat in range(spec["repeats"], IF_NEAR * spec["repeats"]):
+        if repeat % spec["repeats"] == 0:
+            near = near_ties(contest.taken)
         for key, methods in near.items():
             contest.compare(key, repeat, methods)
 

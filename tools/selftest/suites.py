@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from common.python import peak_store
-from common.python.ahead import Ahead
+from common.python.ahead import Ahead, compiles
 from common.python.assignment import compile_ahead, missing
 from common.python.discovery import Pair, Variant, find_pairs
 from common.python.judgement import headline_row
@@ -42,13 +42,15 @@ class Passes:
 
 def choose(bench: Bench, passes: Passes, every: bool = False) -> None:
     """Choose of the chapters' pairs that can be timed here, at random but alike for one seed; compile these, or `every`
-    pair, since all side by side are quicker than some and then the rest."""
+    pair, since all side by side are quicker than some and then the rest. The quick form chooses none that Triton or
+    torch.compile compiles, which took 19 s for two pairs on an H200's host."""
     if passes.chosen:
         return
     pairs = find_pairs(bench.root)
     able = [pair.key for pair in pairs if _able(bench, pair)]
     faulty = [pair.key for pair in pairs if not pair.baseline or any(variant.problem for variant in _own(pair))]
-    sound = [key for key in able if key not in faulty]
+    slow = [] if bench.form.every_pair else [pair.key for pair in pairs if any(map(compiles, pair.variants))]
+    sound = [key for key in able if key not in (*faulty, *slow)]
     chosen = sorted(random.Random(bench.seed).sample(sound, min(len(sound), bench.form.suite_pairs)))
     rest = _without_peers(bench, [key for key in able if key not in chosen]) if every else []
     ready = _compiled(bench, [*(pair for pair in pairs if pair.key in chosen), *rest])
