@@ -16,7 +16,7 @@ from common.python.results import Block, ClockName, Interval, Sample, Spread, Ve
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
-STANDS_OUT = 0.95  # confidence with which a difference must be no noise, to say something of addresses
+STANDS_OUT = 0.99  # confidence with which a difference must be no noise, to say something of addresses
 MOST_KNOWN = 100  # degrees of freedom, beyond which t is all but normal
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 STEADY = 0.01  # difference of two windows of warming up that is none

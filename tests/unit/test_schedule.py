@@ -144,10 +144,10 @@ def test_where_addresses_tell_more_than_noise_a_round_has_one_block_and_else_its
     def blocks(placement: float, rounds: int) -> list[int]:
         return [blocks_by(result(taken(rounds, 1, 0.001, placement, seed)), 1.0, 0.012, 0.02) for seed in range(200)]
 
-    assert np.mean([count <= 2 for count in blocks(0.005, 1)]) > 0.6, "a single round may show little of it by chance"
-    assert np.mean([count <= 2 for count in blocks(0.005, 3)]) > 0.9
-    assert np.mean([count == 15 for count in blocks(0.0, 1)]) > 0.92
-    assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.9
+    assert np.mean([count <= 2 for count in blocks(0.005, 1)]) > 0.4, "a single round may show little of it by chance"
+    assert np.mean([count <= 2 for count in blocks(0.005, 3)]) > 0.85
+    assert np.mean([count == 15 for count in blocks(0.0, 1)]) > 0.98
+    assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.98
 
 
 def by_noise_and_addresses(kept: list[Block], later: list[Block]) -> int:
