@@ -347,7 +347,7 @@ def test_the_pairs_that_are_chosen_are_compiled_side_by_side_before_one_is_looke
     now = iter([10.0, 13.0])  # before and behind all that compiles
     monkeypatch.setattr(suites, "time", SimpleNamespace(monotonic=lambda: next(now)))
     of, passes = bench(tmp_path), Passes()
-    of.deadline = 40.0
+    of.deadline, of.form = 40.0, replace(of.form, suite_pairs=2)
     suites.choose(of, passes)
     assert passes.chosen == ["ch01:a", "ch02:a"]
     assert done == ["ch01:a ch02:a", "ch01:a", "ch02:a", "100% of the time: ch01:a ch02:a"]
@@ -539,11 +539,17 @@ def test_cost_by_itself_keeps_the_default_run_beside_the_quick_one(
     assert [len(found.passes) for found in kept] == [1, 2]
 
 
-@pytest.mark.parametrize(("only", "forked_from_compilers"), [(["cost"], True), (["aa", "others"], False), ([], True)])
+@pytest.mark.parametrize(
+    ("only", "form", "forked_from_compilers"),
+    [(["cost"], FULL, True), (["aa", "others"], FULL, False), ([], FULL, True), ([], QUICK, False)],
+)
 def test_the_workers_of_suites_are_forked_from_what_a_run_forks_them_from(
-    only: list[Name], forked_from_compilers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    only: list[Name], form: Form, forked_from_compilers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each pair that compiles would import the compiler, 3 s on an H200's host, which a run's pairs do not."""
+    """Else each pair that compiles would import the compiler, 3 s on an H200's host, which a run's pairs do not.
+
+    The quick form draws no such pair.
+    """
     told: list[list[Any]] = []
 
     def opened(root: Path, folder: Path, pairs: Any = ()) -> None:
@@ -553,7 +559,7 @@ def test_the_workers_of_suites_are_forked_from_what_a_run_forks_them_from(
     monkeypatch.setattr(experiments, "open_machine", opened)
     monkeypatch.setattr(experiments, "find_pairs", lambda root: [root])
     with pytest.raises(RuntimeError, match="that is all"):
-        experiments.open_selftest(tmp_path, tmp_path, only, QUICK, 1, lambda line: None)
+        experiments.open_selftest(tmp_path, tmp_path, only, form, 1, lambda line: None)
     assert told == [[tmp_path]] if forked_from_compilers else told == [[]]
 
 

@@ -139,7 +139,7 @@ def open_selftest(
     seed = random.randrange(2**31) if seed is None else seed
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
     folder.mkdir(parents=True)
-    suites = any(EXPERIMENTS[name].suites for name in only or NAMES)
+    suites = form.every_pair and any(EXPERIMENTS[name].suites for name in only or NAMES)
     machine, found = open_machine(root, folder, find_pairs(root) if suites else ())  # forked from what suites fork from
     claim(found.get("uuid"))
     gpu = found["device"] != "cpu"

@@ -46,10 +46,10 @@ QUICK = Form(
     others_samples=16,
     repeats=3,
     others_pairs=2,
-    suite_pairs=2,
+    suite_pairs=1,
     suite_passes=2,
     every_pair=False,
-    seconds={"aa": 20.0, "truth": 14.0, "drift": 12.0, "others": 14.0, "cheats": 22.0, "cost": 14.0, "repeat": 8.0},
+    seconds={"aa": 14.0, "truth": 16.0, "drift": 10.0, "others": 14.0, "cheats": 22.0, "cost": 8.0, "repeat": 6.0},
 )
 FULL = Form(
     name="full",
