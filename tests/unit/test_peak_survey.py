@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from common.python import peak_store, peak_survey
+from common.python import peak_store, peak_survey, runner
 from common.python.machine import Machine
+from common.python.manifest import ROOT
+from common.python.options import Options
 from common.python.peak_store import Curve, Peak, PeakFileError, Point, Survey
 from common.python.peak_survey import _Surveyor, curve_text, figure, peak_line, peaks_for_run, size_text
 from common.python.performance_targets import Peaks, datasheet_peaks
@@ -113,6 +115,24 @@ def test_without_a_datasheet_the_peaks_are_measured_all_the_same(place: Place) -
     found = place.peaks({"device": "NVIDIA A10", "uuid": "ab-12"}, measure=False)
     assert found is not None
     assert (found.values, place.surveys) == ({"hbm": 4.25e12}, 1)
+
+
+@pytest.mark.parametrize("survey", [True, False])
+def test_a_suite_measures_peaks_unless_it_is_asked_not_to(
+    survey: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def peaks(*about: Any) -> None:
+        asked.append(about[-1])
+        raise RuntimeError("that is all")
+
+    monkeypatch.setattr(runner, "open_machine", lambda *_: (MACHINE, FOUND))
+    monkeypatch.setattr(runner, "peaks_for_run", peaks)
+    options = Options(targets=["ch01"], root=ROOT, artifacts_dir=tmp_path, survey=survey)
+    with pytest.raises(RuntimeError, match="that is all"):
+        runner.open_suite(options, lambda phase, result: None)
+    assert asked == [survey]
 
 
 def test_a_file_that_cannot_be_read_stops_the_run_and_is_left_as_it_is(place: Place) -> None:

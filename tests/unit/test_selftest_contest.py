@@ -136,13 +136,14 @@ def test_a_pair_that_fails_is_told_once_and_has_no_more_turns(tmp_path: Path, mo
 
 
 def test_few_comparisons_call_nothing_a_near_tie() -> None:
-    def said(n: int, ours: float) -> list[Timing]:
-        errors = {OURS: ours, "x": 0.01}
+    def said(n: int, ours: float, other: float = 0.01) -> list[Timing]:
+        errors = {OURS: ours, "x": other}
         return [timing("ch01:a", name, i, error=error * shape(i)) for name, error in errors.items() for i in range(n)]
 
     assert rivals.near_ties(said(10, 0.01)) == {"ch01:a": ["x"]}
     assert rivals.near_ties(said(9, 0.01)) == {}, "the quick form makes no promise by so few"
     assert rivals.near_ties(said(20, 0.0)) == {}
+    assert rivals.near_ties(said(20, 0.0, 0.0)) == {"ch01:a": ["x"]}
     assert rivals.near_ties([one for one in said(20, 0.01) if one.method != OURS]) == {}
 
 
