@@ -119,13 +119,6 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert others.skipped == {"triton do_bench": "it times GPUs only"}
 
     cheats = read(folder, "cheats", Cheats)
-    constant = [row for row in cheats.rows if row.pair == "ch01:constant_output"]
-    busy = any("something disturbs this session" in (row.reason or "") for row in constant)  # as this machine may be
-    assert {(row.variant, row.honest, row.refused) for row in constant} == {
-        ("baseline_constant_output", True, busy),
-        ("optimized_constant_output", False, True),
-        ("optimized_constant_output__honest", True, busy),
-    }
     assert [row.pair for row in cheats.rows[-2:]] == ["ch01:doubles"] * 2
     assert (cheats.honest_pairs, cheats.not_run, cheats.honest_not_run) == (1, [], [])
     costs, runs = read(folder, "cost", Suites).passes, read(folder, "repeat", Suites).passes
@@ -133,6 +126,16 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert costs[0] == runs[0], "the run by default serves both"
     assert {"start", "prepare", "proof", "warm-up", "samples", "why", "writing"} <= set(costs[0].phases)
     assert all((folder / name / "plot.svg").read_text().startswith("<?xml") for name in report.seconds)
+    for _ in range(3):
+        if not any("something disturbs this session" in (row.reason or "") for row in cheats.rows):
+            break  # else others were at work here: that one says nothing of cheats, and a further one is asked
+        shutil.rmtree(small.artifacts)
+        cheats = read(selftest(small, "cheats")[2], "cheats", Cheats)
+    assert {(row.variant, row.honest, row.refused) for row in cheats.rows if row.pair == "ch01:constant_output"} == {
+        ("baseline_constant_output", True, False),
+        ("optimized_constant_output", False, True),
+        ("optimized_constant_output__honest", True, False),
+    }
 
 
 def test_a_card_that_is_heated_between_blocks(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

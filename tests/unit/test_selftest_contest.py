@@ -33,7 +33,7 @@ def shape(repeat: int) -> float:
 
 
 class Played:
-    """A contest of two pairs in which methods err by what `spreads` says, and take the time that they are given."""
+    """A contest in which methods err by what `spreads` says, and take the time that they are given."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, root: Path, spreads: dict[str, dict[str, float]], seconds: float = 60.0
