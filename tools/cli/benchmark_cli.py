@@ -262,7 +262,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 @app.command()
 def selftest(
     only: Annotated[str | None, typer.Option(help="Some of aa,truth,drift,others,cheats,cost,repeat.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Under twenty minutes on an H200, instead of two.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="About twenty minutes on an H200, instead of two.")] = False,
     publish: Annotated[
         list[Path] | None, typer.Option(metavar="FOLDER", help="Measure nothing: put earlier selftests on the page.")
     ] = None,

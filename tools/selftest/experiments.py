@@ -139,8 +139,9 @@ def open_selftest(
     seed = random.randrange(2**31) if seed is None else seed
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
     folder.mkdir(parents=True)
-    suites = form.every_pair and any(EXPERIMENTS[name].suites for name in only or NAMES)
-    machine, found = open_machine(root, folder, find_pairs(root) if suites else ())  # forked from what suites fork from
+    full = form.name == "full"
+    compiling = full and any(EXPERIMENTS[name].suites for name in only or NAMES)  # forked from what suites fork from
+    machine, found = open_machine(root, folder, find_pairs(root) if compiling else ())
     claim(found.get("uuid"))
     gpu = found["device"] != "cpu"
     left_out: dict[str, str] = {}
@@ -148,7 +149,7 @@ def open_selftest(
         left_out = {name: NEEDS_GPU for name in NAMES if not EXPERIMENTS[name].on_cpu}
     chosen = [name for name in NAMES if name in (only or NAMES) and name not in left_out]
     if gpu and any(EXPERIMENTS[name].suites for name in chosen):
-        peaks_for_run(root, artifacts_dir, folder, machine, found, say, measure=form.name == "full")
+        peaks_for_run(root, artifacts_dir, folder, machine, found, say, measure=full)
     device = found["device"], found.get("uuid")
     bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, say, found.get("quiet_pace_us"))
     about = _manifest(bench, chosen)
