@@ -146,6 +146,8 @@ def test_where_addresses_tell_more_than_noise_a_round_has_one_block_and_else_its
 
     assert np.mean([count <= 2 for count in blocks(0.005, 1)]) > 0.4, "a single round may show little of it by chance"
     assert np.mean([count <= 2 for count in blocks(0.005, 3)]) > 0.85
+    assert np.mean([count <= 2 for count in blocks(0.01, 1)]) > 0.6
+    assert np.mean([count <= 2 for count in blocks(0.01, 3)]) > 0.9
     assert np.mean([count == 15 for count in blocks(0.0, 1)]) > 0.98
     assert np.mean([count == 15 for count in blocks(0.0, 3)]) > 0.98
 
