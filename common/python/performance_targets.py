@@ -133,7 +133,7 @@ def _margin(resource: str, peaks: Peaks, margin: float) -> float:
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:
     amounts = {
-        "hbm": cost.hbm_bytes,
+        "hbm": cost.hbm,
         cost.dtype: cost.flops,
         "pcie": cost.pcie_bytes,
         "nvlink": cost.nvlink_bytes,

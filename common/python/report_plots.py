@@ -150,7 +150,7 @@ def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:
     """Whether a pair has a place there: flops and bytes of its problem, a roof for them, and a time that holds."""
     cost = result.cost
     known = peaks is not None and cost is not None and {"hbm", cost.dtype} <= set(peaks.values)
-    worked = cost is not None and cost.flops > 0 and cost.hbm_bytes > 0
+    worked = cost is not None and cost.flops > 0 and cost.hbm > 0
     return known and worked and any(_rate(result, variant) for variant in result.variants)
 
 
@@ -163,7 +163,7 @@ def _rate(result: PairResult, variant: VariantResult) -> float | None:
 
 
 def _intensity(result: PairResult) -> float:
-    return result.cost.flops / result.cost.hbm_bytes if result.cost else 0.0
+    return result.cost.flops / result.cost.hbm if result.cost else 0.0
 
 
 def _points(axes: Any, result: PairResult) -> list[float]:

@@ -34,6 +34,8 @@ class Cost(Model):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     hbm_bytes: float = Field(default=0.0, ge=0)
+    read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
+    write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
     dtype: str = Field(default="fp32", description="rate that bounds the flops: fp64 fp32 tf32 bf16 fp16 fp8 fp4 int8")
     pcie_bytes: float = Field(default=0.0, ge=0, description="the busier direction")
@@ -43,6 +45,11 @@ class Cost(Model):
     launches: int = Field(default=0, ge=0)
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
     unit: str = Field(default="", description="what an item is: tokens, images")
+
+    @property
+    def hbm(self) -> float:
+        """Bytes of device memory, read plus written."""
+        return self.hbm_bytes + self.read + self.write
 
 
 class Limit(Model):
