@@ -50,7 +50,7 @@ make_venv() {
 
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 
-nvcc_path() { .venv/bin/python -c 'from common.python.cuda import find_nvcc; print(find_nvcc() or "")'; }
+nvcc_path() { .venv/bin/python -c 'from common.python.base.toolkit import find_nvcc; print(find_nvcc() or "")'; }
 
 install_nvcc() {
     local nvcc

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ch03.baseline_worker_thread_budget import WORKERS, start_workers
 from ch03.baseline_worker_thread_budget import workload as workload
-from common.python.machine import usable_cores
+from common.python.base.machine import usable_cores
 from common.python.workload import Metered
 
 

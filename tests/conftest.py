@@ -8,7 +8,7 @@ from multiprocessing.util import Finalize
 
 import pytest
 
-from common.python.machine import machine
+from common.python.base.machine import machine
 
 MOST = 4
 LAST = -200  # multiprocessing removes its own folder in here at -100

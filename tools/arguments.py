@@ -3,7 +3,7 @@
 import argparse
 from typing import NoReturn
 
-from common.python.text import clean
+from common.python.base.text import clean
 
 USAGE = 2
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.python.cuda import find_nvcc, nvcc_version
+from common.python.base.toolkit import find_nvcc, nvcc_version
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from common.python.report import bytes_text, time_text
-from common.python.results import Spread, VariantResult
-from common.python.statistics import MARGIN
-from common.python.text import clean, wide_console
+from common.python.base.results import Spread, VariantResult
+from common.python.base.text import clean, wide_console
+from common.python.report.rows import bytes_text, time_text
+from common.python.stats.intervals import MARGIN
 
 Group = Literal["timing", "memory", "throughput", "profiler", "other"]
 Better = Literal["lower", "higher"]

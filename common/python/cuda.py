@@ -8,10 +8,8 @@ import ctypes
 import fcntl
 import functools
 import hashlib
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -19,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.python.installation import build_folder
+from common.python.base import toolkit
+from common.python.base.paths import build_folder
+from common.python.base.toolkit import HEADERS, find_nvcc, include_dirs, version_text
 from common.python.requirements import arch_of, cuda_targets
 
 if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
-    from common.python.builds import KernelUse
+    from common.python.base.builds import KernelUse
 
-ROOT = Path(__file__).resolve().parents[2]
-HEADERS = ROOT / "common" / "cuda"
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
 
 POINTERS = {
@@ -72,50 +70,6 @@ class Parameter:
     dtype: str | None = None
     const: bool = False
     ctype: Any = None
-
-
-def find_nvcc() -> Path | None:
-    """nvcc from the PATH, $CUDA_HOME, /usr/local/cuda, or the nvidia-cuda-nvcc wheel; $NVCC, if set, and no other."""
-    homes = [home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", *_wheel_roots()) if home]
-    named = os.environ.get("NVCC")
-    candidates = [named] if named else ["nvcc", *(f"{home}/bin/nvcc" for home in homes)]
-    return next((Path(found) for found in map(shutil.which, candidates) if found), None)
-
-
-def include_dirs() -> list[Path]:
-    """Folders of headers: ours, those of the nvcc that is used, and after them those of the CUDA and CCCL wheels.
-
-    A folder named with -I comes before those that nvcc searches by itself, so its own are named too: wheels of another
-    release only add what the toolkit lacks.
-    """
-    nvcc = find_nvcc()
-    bases = [HEADERS, *(_toolkit_includes(nvcc) if nvcc else ()), *(root / "include" for root in _wheel_roots())]
-    return list(dict.fromkeys(path for base in bases for path in (base, base / "cccl") if path.is_dir()))
-
-
-def find_header(name: str) -> Path | None:
-    return next((folder / name for folder in include_dirs() if (folder / name).is_file()), None)
-
-
-@functools.cache
-def _toolkit_includes(nvcc: Path) -> tuple[Path, ...]:
-    """The folders that this nvcc searches by itself.
-
-    Only it knows, as the nvcc on the PATH may be a wrapper script; but without a host compiler it does not say, so the
-    folder beside it is named as well.
-    """
-    plan = [str(nvcc), "--dryrun", "-x", "cu", "/dev/null", "-o", "/dev/null"]
-    said = subprocess.run(plan, capture_output=True, text=True, check=False).stderr
-    lines = [line for line in said.splitlines() if line.startswith("#$ INCLUDES=")]
-    asked = [Path(folder).resolve() for line in lines for folder in re.findall(r'"-I([^"]+)"', line)]
-    return *asked, nvcc.resolve().parent.parent / "include"
-
-
-@functools.cache
-def _wheel_roots() -> tuple[Path, ...]:
-    spec = importlib.util.find_spec("nvidia")
-    locations = [Path(p) for p in spec.submodule_search_locations or []] if spec else []
-    return tuple(root for place in locations for root in sorted(place.glob("cu[0-9]*")) if root.is_dir())
 
 
 def signature(source: Path, function: str) -> list[Parameter]:
@@ -172,7 +126,7 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     Raises CudaError with the compiler's first error when it does not compile, when the file is for other architectures
     only, or when there is no nvcc.
     """
-    from common.python.builds import keep, kept
+    from common.python.base.builds import keep, kept
 
     nvcc = find_nvcc()
     if nvcc is None and (named := os.environ.get("NVCC")):
@@ -184,10 +138,10 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
         raise CudaError(f"{source.name} is for {', '.join(targets)} only{f': {why}' * bool(why)}; this is {arch}")
     headers = sorted([*HEADERS.glob("*.cuh"), *source.parent.glob("*.cuh")])
     extra = _flags_from(source)
-    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{_version(nvcc)}".encode())
+    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{version_text(nvcc)}".encode())
     for file in (source, *headers):
         digest.update(file.read_bytes())
-    folder = cache or build_folder(ROOT) / "cuda"
+    folder = cache or build_folder(toolkit.ROOT) / "cuda"
     library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{library.stem}.lock").open("w") as lock:
@@ -199,7 +153,7 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
 
 
 def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> "list[KernelUse]":
-    from common.python.builds import kernel_uses
+    from common.python.base.builds import kernel_uses
 
     code = arch.removeprefix("sm_")
     includes = [f"-I{folder}" for folder in include_dirs()]
@@ -226,18 +180,6 @@ def _flags_from(source: Path) -> list[str]:
     head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
     names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
     return [f"-l{name.strip()}" for line in names for name in line.split(",")]
-
-
-def nvcc_version() -> str | None:
-    """The release of the nvcc that is found, such as 13.0."""
-    nvcc = find_nvcc()
-    release = re.search(r"release ([\d.]+)", _version(nvcc)) if nvcc else None
-    return release[1] if release else None
-
-
-@functools.cache
-def _version(nvcc: Path) -> str:
-    return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def load_cuda(file: str, function: str) -> Callable[..., None]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from pydantic import ConfigDict, Field
 
-from common.python.hardware import datasheet
-from common.python.results import Cost, Limit, Model
+from common.python.base.hardware import datasheet
+from common.python.base.results import Cost, Limit, Model
 
 DATASHEET = "datasheet"
 # Vendors quote rates at the boost clock, and GeForce cards run beyond it: an RTX 4090 quoted at 2.52 GHz runs at 2.7

@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from common.python.machine import Machine, filesystem
+from common.python.base.machine import Machine, filesystem
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -135,7 +135,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
     reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
     if required.headers and not reasons:  # asking nvcc where it looks takes a process
-        from common.python.cuda import find_header
+        from common.python.base.toolkit import find_header
 
         reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
     return reasons

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.python.results import ClockName, Cost, Goal
+from common.python.base.results import ClockName, Cost, Goal
 
 __all__ = ["Cost", "Draw", "Metered", "Output", "Prepare", "Step", "Workload"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common.python import peak_store
-from common.python.machine import machine
-from common.python.peak_store import Survey
+from common.python.base.machine import machine
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Survey
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """The peaks of this GPU, measured once for all tests, or those of the artifacts folder in BENCHMARK_PEAKS."""
-    from common.python.opening import open_machine
-    from common.python.peak_survey import survey
+    from common.python.run.peak_survey import survey
+    from common.python.run.probe import open_machine
 
     folder = tmp_path_factory.mktemp("peaks")
     here, found = open_machine(ROOT, folder)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from common.python.clock import OTHERS_US, await_others
+from common.python.timing.clock import OTHERS_US, await_others
 
 ENQUEUES = """
 import sys, torch

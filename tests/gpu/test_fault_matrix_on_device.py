@@ -27,14 +27,14 @@ from fault_suite import (
     run,
 )
 
-from common.python import peak_store
-from common.python.cuda import find_nvcc
-from common.python.lock import Busy, hold
-from common.python.machine import ask
-from common.python.options import Options
-from common.python.peak_store import Survey
-from common.python.results import NOT_ALONE
-from common.python.runner import PAIR_LIMIT_S, open_suite
+from common.python.base.lock import Busy, hold
+from common.python.base.machine import ask
+from common.python.base.results import NOT_ALONE
+from common.python.base.toolkit import find_nvcc
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Survey
+from common.python.run.options import Options
+from common.python.run.suite import PAIR_LIMIT_S, open_suite
 from tools.cli.measuring import claims
 
 MULTIPLIER = 0.25

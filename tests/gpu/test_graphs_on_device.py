@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from common.python.cuda import load_cuda
-from common.python.preparation import Prepared, clone, overwrite
-from common.python.profiling import why
+from common.python.profile.profiled_why import why
+from common.python.proof.preparation import Prepared, clone, overwrite
 from common.python.workload import Draw, Inputs, Workload
 
 ROOT = Path(__file__).resolve().parents[2]

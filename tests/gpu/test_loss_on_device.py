@@ -3,13 +3,13 @@
 import shutil
 from pathlib import Path
 
-from common.python.artifacts import Run, read_run
-from common.python.environment import sm_mhz
-from common.python.expectation_check import hold_run, median_us
-from common.python.expectation_runs import choose
-from common.python.judgement import headline_row
-from common.python.options import Options
-from common.python.runner import open_suite
+from common.python.base.environment import sm_mhz
+from common.python.regress.check import hold_run, median_us
+from common.python.regress.runs import choose
+from common.python.report.artifacts import Run, read_run
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats.verdict import headline_row
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {"ch02": "tensor_core_gemm", "ch07": "strided_copy", "ch09": "add_rmsnorm"}

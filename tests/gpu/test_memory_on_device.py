@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.python.preparation import Prepared
-from common.python.profiling import why
+from common.python.profile.profiled_why import why
+from common.python.proof.preparation import Prepared
 
 MIB = 2**20
 

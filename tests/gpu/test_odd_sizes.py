@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from common.python.discovery import Variant, find_pairs
-from common.python.machine import machine
+from common.python.base.machine import machine
+from common.python.corpus.discovery import Variant, find_pairs
+from common.python.proof.comparison import compare, leaves
 from common.python.requirements import unmet
-from common.python.verification import compare, leaves
 from common.python.workload import Draw, Metered
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,12 +7,12 @@ from statistics import median
 import pytest
 import torch
 
-from common.python.clock import GpuClock
-from common.python.discovery import find_pairs
-from common.python.options import Options
-from common.python.results import PairResult
-from common.python.runner import open_suite
-from common.python.telemetry import Monitor
+from common.python.base.results import PairResult
+from common.python.corpus.discovery import find_pairs
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.timing.clock import GpuClock
+from common.python.timing.telemetry import Monitor
 from common.python.workload import Draw
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,12 +5,15 @@ import os
 import pytest
 import torch
 
-from common.python import peaks, peaks_matrix, peaks_memory
-from common.python.cuda import HEADERS, find_nvcc, load_cuda
-from common.python.peak_sampling import Unavailable, device_timer
-from common.python.peak_store import BETWEEN_GPUS, Survey, peaks_of
-from common.python.peak_survey import MESSAGES
-from common.python.telemetry import Monitor
+from common.python.base.toolkit import HEADERS, find_nvcc
+from common.python.cuda import load_cuda
+from common.python.peaks import matrix as peaks_matrix
+from common.python.peaks import memory as peaks_memory
+from common.python.peaks import plan as peaks
+from common.python.peaks.sampling import Unavailable, device_timer
+from common.python.peaks.store import BETWEEN_GPUS, Survey, peaks_of
+from common.python.run.peak_survey import MESSAGES
+from common.python.timing.telemetry import Monitor
 
 # Measured on an H200 with torch 2.11 and driver 580, to be met within 5%: rates of products, which the power cap holds
 # back, by what lies between sustained work and bursts.

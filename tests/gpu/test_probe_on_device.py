@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python.cuda import find_nvcc, nvcc_version
-from common.python.machine import machine
+from common.python.base.machine import machine
+from common.python.base.toolkit import find_nvcc, nvcc_version
 
 PROBE = Path(__file__).resolve().parents[2] / "tools" / "tcgen05_probe.cu"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from test_rank_sessions import REFUSED, TOLD
 
-from common.python.discovery import find_pairs
-from common.python.machine import machine
-from common.python.options import Options
-from common.python.results import CONTROL, Manifest, PairResult
-from common.python.runner import open_suite
+from common.python.base.machine import machine
+from common.python.base.results import CONTROL, Manifest, PairResult
+from common.python.corpus.discovery import find_pairs
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
 
 TESTS = Path(__file__).resolve().parents[1]
 FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"

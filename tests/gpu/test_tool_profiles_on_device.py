@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from common.python import peak_store
-from common.python.doctor import find_program
-from common.python.options import Options
-from common.python.peak_store import Survey
-from common.python.results import PairResult
-from common.python.runner import open_suite
+from common.python.base.results import PairResult
+from common.python.doctor.diagnosis import find_program
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Survey
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDS = '''"""{sentence}"""

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from small_tree import Tree
 
-from common.python import ahead, verified
-from common.python.fork_server import warm_up_forkserver
+from common.python.run import prebuild as ahead
+from common.python.run import proof_cache as verified
+from common.python.workers.fork_server import warm_up_forkserver
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.python.results import Interval, PairResult, Summary
-from common.python.statistics import compare
+from common.python.base.results import Interval, PairResult, Summary
+from common.python.stats.intervals import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "tests" / "faults" / "matrix"

@@ -7,10 +7,10 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
-from common.python.judgement import judge
-from common.python.options import Options
-from common.python.results import PairResult, Summary, VariantResult
-from common.python.runner import Show, Suite, open_suite
+from common.python.base.results import PairResult, Summary, VariantResult
+from common.python.run.options import Options
+from common.python.run.suite import Show, Suite, open_suite
+from common.python.stats.verdict import judge
 
 HONEST = """
     def prepare(a):

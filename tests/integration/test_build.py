@@ -11,13 +11,15 @@ import pytest
 from small_tree import Tree
 from typer.testing import CliRunner, Result
 
-from common.python import compilation, cuda
-from common.python.builds import Build, Compiled
-from common.python.compilation import compile_pairs
-from common.python.discovery import find_pairs
+from common.python.base import toolkit
+from common.python.base.builds import Build, Compiled
+from common.python.base.toolkit import find_nvcc, nvcc_version
+from common.python.build import compilation
+from common.python.build.compilation import compile_pairs
+from common.python.corpus.discovery import find_pairs
 from tools.cli.benchmark_cli import app
 
-pytestmark = pytest.mark.skipif(cuda.find_nvcc() is None, reason="no nvcc here")
+pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD = '''"""Multiplies square matrices, one program for each tile of the product."""
 import torch
@@ -159,7 +161,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     """A tree of its own, with caches of its own."""
     tree = Tree(tmp_path_factory.mktemp("build"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda, "ROOT", tree.root / "library")
+        patch.setattr(toolkit, "ROOT", tree.root / "library")
         patch.setenv("COLUMNS", "200")
         yield tree
 
@@ -307,7 +309,7 @@ def test_a_sweep_prints_a_table_with_warnings_reasons_and_counts_and_keeps_it(
     folder = Path(lines[-1].removeprefix("results: "))
     build = Build.model_validate_json((folder / "build.json").read_text())
     assert [one.status for one in build.compiled] == ["compiled", "skipped", "compiled", "compiled"]
-    assert build.manifest.versions["nvcc"] == cuda.nvcc_version()
+    assert build.manifest.versions["nvcc"] == nvcc_version()
     assert warning in (folder / "build.md").read_text()
     assert "| ch03/baseline_hopper.cu | product |" in (folder / "build.md").read_text()
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from common.python import schedule
-from common.python.discovery import Pair, find_pairs
-from common.python.options import Options
-from common.python.results import PairResult, VariantResult
-from common.python.runner import open_suite
+from common.python.base.results import PairResult, VariantResult
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats import sampling_plan as schedule
 
 ROOT = Path(__file__).resolve().parents[1] / "cheats"
 PAIRS = {pair.name: pair for pair in find_pairs(ROOT)}
@@ -30,7 +30,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "overwritten_input": "overwrote the input 'a'",
     "patched_clock": "importing it replaced time.perf_counter",
     "patched_event": "importing it replaced torch.cuda.Event",
-    "patched_harness": "importing it replaced common.python.clock.now_ns",
+    "patched_harness": "importing it replaced common.python.timing.clock.now_ns",
     "side_stream": "relative error|NaN|still being written|escaped",
     "remembered_answer": "times as long on inputs that it has not seen",
     "skipped_tile": "relative error",

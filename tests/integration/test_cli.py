@@ -11,7 +11,7 @@ import pytest
 from small_tree import HONEST, WRONG, Tree
 from typer.testing import CliRunner
 
-from common.python.schedule import BUDGET_S
+from common.python.stats.sampling_plan import BUDGET_S
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ QUICK = ("--iterations", "2", "--warmup", "0")
 PARENT = """
 import json, sys
 from pathlib import Path
-from common.python.schedule import BUDGET_S
+from common.python.stats.sampling_plan import BUDGET_S
 from tools.cli.benchmark_cli import app
 
 code = app(sys.argv[1:], standalone_mode=False)
@@ -228,7 +228,7 @@ def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.Mo
     def describe(root: Path, folder: Path) -> dict[str, str]:
         raise RuntimeError("no worker could be started: it exited with code 1")
 
-    monkeypatch.setattr("common.python.opening.describe", describe)
+    monkeypatch.setattr("common.python.run.probe.describe", describe)
     words = ["run", "ch01:doubles", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stdout) == (4, "")

@@ -11,13 +11,13 @@ from textwrap import indent
 import pytest
 from small_tree import HONEST, SPINS, Tree, late_s, row
 
-from common.python.ahead import Ahead
-from common.python.discovery import find_pairs
-from common.python.launch import ONE_HOST
-from common.python.machine import machine
-from common.python.options import Options
-from common.python.results import PairResult
-from common.python.runner import open_suite
+from common.python.base.machine import machine
+from common.python.base.results import PairResult
+from common.python.corpus.discovery import find_pairs
+from common.python.run.options import Options
+from common.python.run.prebuild import Ahead
+from common.python.run.suite import open_suite
+from common.python.workers.launch import ONE_HOST
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = """

@@ -22,8 +22,8 @@ from textwrap import dedent
 import pytest
 from small_tree import HONEST, SPINS, Tree, doing, late_s
 
-from common.python.lock import Busy, hold, lock_file
-from common.python.results import PairResult, Summary
+from common.python.base.lock import Busy, hold, lock_file
+from common.python.base.results import PairResult, Summary
 from tools.cli.measuring import _age_s, claims
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,8 +252,8 @@ def test_a_half_written_last_line_is_cut_off_and_its_pair_measured_again(here: T
 
 
 def resume(tree: Tree, said: list[str], **options: object) -> Summary:
-    from common.python.options import Options
-    from common.python.runner import open_suite
+    from common.python.run.options import Options
+    from common.python.run.suite import open_suite
 
     asked = Options(["ch1"], tree.root, tree.artifacts, iterations=6, warmup=0, resume=tree.folder)
     for name, value in options.items():

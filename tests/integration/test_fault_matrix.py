@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fault_suite import HEALTHY, LEFT, MATRIX, Done, check_codes, check_fault, check_undisturbed, copied, run
 
-from common.python.results import PairResult
-from common.python.state_board import LOG_BYTES
+from common.python.base.results import PairResult
+from common.python.workers.worker_status import LOG_BYTES
 
 OPTIONS = ("--timeout-multiplier", "0.07")
 FAILED = {  # what the reason says, and what stands in the line that it names

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from small_tree import HONEST, Tree, doing
 
-from common.python.channel import Channel, Forged
-from common.python.judgement import beyond_wall
-from common.python.results import Block, Sample
-from common.python.worker import Worker, WorkerError
+from common.python.base.results import Block, Sample
+from common.python.stats.verdict import beyond_wall
+from common.python.workers.channel import Channel, Forged
+from common.python.workers.process import Worker, WorkerError
 
 LIMIT_S = 60.0
 SOCKETS = """
@@ -156,7 +156,7 @@ def test_samples_that_add_up_to_more_than_the_parent_waited_are_refused() -> Non
 
 
 SLOW_CLOCK = """
-    import common.python.sampling as sampling
+    import common.python.timing.sampler as sampling
     told = sampling._sample
 
     def slower(name, *how):

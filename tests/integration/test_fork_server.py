@@ -6,7 +6,7 @@ from pathlib import Path
 
 KILLED = """
 import multiprocessing, sys
-from common.python.fork_server import warm_up_forkserver
+from common.python.workers.fork_server import warm_up_forkserver
 
 def hold(pipe):
     semaphore = multiprocessing.get_context("forkserver").Semaphore()

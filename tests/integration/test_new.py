@@ -7,7 +7,7 @@ import pytest
 from small_tree import Tree
 from typer.testing import CliRunner, Result
 
-from common.python.cuda import find_nvcc
+from common.python.base.toolkit import find_nvcc
 from tools.cli.benchmark_cli import app
 
 

@@ -14,12 +14,12 @@ import pytest
 from small_tree import Tree
 from typer.testing import CliRunner
 
-from common.python import peak_store
-from common.python.machine import Machine
-from common.python.options import Options
-from common.python.peak_store import NO_GPU, Curve, Peak, Point, Survey
-from common.python.peak_survey import _Surveyor
-from common.python.runner import open_suite
+from common.python.base.machine import Machine
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import NO_GPU, Curve, Peak, Point, Survey
+from common.python.run.options import Options
+from common.python.run.peak_survey import _Surveyor
+from common.python.run.suite import open_suite
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,14 +75,14 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.peak_display.open_machine", lambda *_: (machine(), GPU))
+    monkeypatch.setattr("common.python.run.peak_display.open_machine", lambda *_: (machine(), GPU))
     points = [
         Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
         Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
     ]
     curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
     whole = measured().model_copy(update={"curves": [curve]})
-    monkeypatch.setattr("common.python.peak_display.survey", lambda *arguments: whole)
+    monkeypatch.setattr("common.python.run.peak_display.survey", lambda *arguments: whole)
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
@@ -127,7 +127,7 @@ def test_a_run_takes_the_stored_peaks_of_its_gpu_says_where_from_and_keeps_them(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.runner.open_machine", lambda *_: (machine(), GPU))
+    monkeypatch.setattr("common.python.run.suite.open_machine", lambda *_: (machine(), GPU))
     peak_store.save(tree.artifacts / "peaks" / "ab-12.json", measured())
     said: list[str] = []
     options = Options(["ch01:doubles"], root=tree.root, artifacts_dir=tree.artifacts)
@@ -142,7 +142,7 @@ def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.runner.open_machine", lambda *_: (machine(), GPU))
+    monkeypatch.setattr("common.python.run.suite.open_machine", lambda *_: (machine(), GPU))
     path = tree.artifacts / "peaks" / "ab-12.json"
     peak_store.save(path, measured())
     path.write_text(path.read_text()[:200])

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from common.python import peak_survey, peaks_ranks
-from common.python.clock import GpuClock, Reading
-from common.python.machine import Machine
-from common.python.peak_store import BETWEEN_GPUS, NO_GPU, Curve, Peak
-from common.python.peak_survey import _Surveyor, survey
-from common.python.peaks_ranks import LINKS, Message
-from common.python.ranks import ALONE, Ranks
-from common.python.reaper import children, parent_of
-from common.python.worker import WorkerError
+from common.python.base.machine import Machine
+from common.python.base.reaper import children, parent_of
+from common.python.peaks import ranks as peaks_ranks
+from common.python.peaks.ranks import LINKS, Message
+from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
+from common.python.proof.ranks import ALONE, Ranks
+from common.python.run import peak_survey
+from common.python.run.peak_survey import _Surveyor, survey
+from common.python.timing.clock import GpuClock, Reading
+from common.python.workers.process import WorkerError
 from common.python.workload import Step
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from small_tree import HONEST, Tree, row
 
-from common.python.launch import Launch
-from common.python.results import PairResult
+from common.python.base.results import PairResult
+from common.python.workers.launch import Launch
 
 NOTED = "proven at test size at "
 FLAWED = """

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from small_tree import Tree, row
 
-from common.python.discovery import Pair, find_pairs
-from common.python.following import follow
-from common.python.launch import Launch
-from common.python.options import Options
-from common.python.reaper import children
-from common.python.results import PairResult, Telemetry, VariantResult
-from common.python.roster import Roster, new_row
-from common.python.runner import open_suite
-from common.python.session import Session
-from common.python.settings import Settings
+from common.python.base.reaper import children
+from common.python.base.results import PairResult, Telemetry, VariantResult
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.run.node_follower import follow
+from common.python.run.options import Options
+from common.python.run.session import Session
+from common.python.run.settings import Settings
+from common.python.run.suite import open_suite
+from common.python.run.variant_status import Roster, new_row
+from common.python.workers.launch import Launch
 
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = {pair.name: pair for pair in find_pairs(ROOT / "faults" / "ranks")}
@@ -442,7 +442,7 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
     look_s: float, looks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
-    monkeypatch.setattr("common.python.session.LOOK_S", look_s)
+    monkeypatch.setattr("common.python.run.session.LOOK_S", look_s)
     gauge = Gauge(600.0)
     gauges: Any = {"monitor": gauge}
     result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=40, **gauges)

@@ -11,11 +11,11 @@ from textwrap import dedent
 import pytest
 from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
 
-from common.python.cuda import find_nvcc
-from common.python.options import Options
-from common.python.results import Manifest, PairResult, Summary
-from common.python.runner import open_suite
-from common.python.telemetry import pace_deviation, usual_pace_us
+from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.toolkit import find_nvcc
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats.host_pace import pace_deviation, usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
 

@@ -12,8 +12,8 @@ import pytest
 from small_tree import Tree
 from typer.testing import CliRunner
 
-from common.python.results import PairResult
-from common.python.schedule import FEWEST_ROUNDS
+from common.python.base.results import PairResult
+from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from tools.cli.benchmark_cli import app
 from tools.selftest import sessions
 from tools.selftest import tree as trees
@@ -44,7 +44,7 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     monkeypatch.setitem(FORMS, "quick", SHORT)
     monkeypatch.setattr("tools.selftest.suites.DEFAULT_S", 0.1)
     monkeypatch.setattr("tools.selftest.suites.QUICK_S", 0.05)
-    monkeypatch.setattr("common.python.telemetry.MOST_PACE", float("inf"))  # hosts have neighbours
+    monkeypatch.setattr("common.python.timing.telemetry.MOST_PACE", float("inf"))  # hosts have neighbours
     return tree
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python import schedule, session
-from common.python.crew import Crew
-from common.python.cuda import find_nvcc
-from common.python.results import CONTROL, NOT_ALONE, PairResult
-from common.python.session import PROBES
-from common.python.settings import Settings
+from common.python.base.results import CONTROL, NOT_ALONE, PairResult
+from common.python.base.toolkit import find_nvcc
+from common.python.run import session
+from common.python.run.session import PROBES
+from common.python.run.settings import Settings
+from common.python.stats import sampling_plan as schedule
+from common.python.workers.worker_pool import Crew
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
 # A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
@@ -512,7 +513,7 @@ SLOW_EACH_TIME = """
 def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
 ) -> None:
-    monkeypatch.setattr("common.python.session.SLOW_PREPARE_S", 0.2)
+    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
     tree.pair("ch01:slow", other=SLOW_FIRST.format(again=again))
     tree.open("ch01", iterations=None, warmup=None, budget_s=1.2).run()
     result = tree.result("ch01:slow")
@@ -532,8 +533,8 @@ def test_a_control_that_is_off_after_the_closing_rounds_asks_for_more_of_them(
         asked.append(rounds)
         return rounds == 5 or asked.count(4) == 1  # four would do when the closing rounds begin, but not at their end
 
-    monkeypatch.setattr("common.python.session.enough", enough)
-    monkeypatch.setattr("common.python.session.SLOW_PREPARE_S", 0.2)
+    monkeypatch.setattr("common.python.run.session.enough", enough)
+    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
     tree.pair("ch01:slow", other=SLOW_FIRST.format(again=True))
     tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
     assert {block.round for block in tree.result("ch01:slow").blocks} == set(range(5))
@@ -698,7 +699,7 @@ def test_a_rounds_blocks_are_told_what_each_round_has_taken_beside_samples_but_f
         return by(*known)
 
     monkeypatch.setattr(session, "blocks_by", noted)
-    monkeypatch.setattr("common.python.schedule.OVERHEAD", 1e9)
+    monkeypatch.setattr("common.python.stats.sampling_plan.OVERHEAD", 1e9)
     tree.pair("ch01:a", SLOW_EACH_TIME, optimized=SLOW_EACH_TIME)
     assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=1.0).pairs[0].status == "measured"
     assert len(told) >= schedule.ROUNDS

@@ -7,9 +7,9 @@ from textwrap import indent
 import pytest
 from small_tree import HONEST, SPINS, Tree, late_s
 
-from common.python.crew import Crew
-from common.python.sharing import Share
-from common.python.worker import Worker, WorkerError
+from common.python.workers.process import Worker, WorkerError
+from common.python.workers.sharing import Share
+from common.python.workers.worker_pool import Crew
 
 RUNGS = ("optimized", "second", "third", "fourth")
 # Right once, for `prepare`, then a loop in C.

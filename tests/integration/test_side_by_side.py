@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from small_tree import HONEST, Tree, doing, late_s
 
-from common.python.crew import Crew
-from common.python.last_run import LastRuns
-from common.python.reaper import parent_of
-from common.python.results import PairResult, Summary
-from common.python.runner import Suite
-from common.python.session import Session
-from common.python.settings import Settings
-from common.python.sharing import Share
-from common.python.turns import Turns
-from common.python.worker import Worker
+from common.python.base.reaper import parent_of
+from common.python.base.results import PairResult, Summary
+from common.python.run.last_run import LastRuns
+from common.python.run.session import Session
+from common.python.run.settings import Settings
+from common.python.run.suite import Suite
+from common.python.run.turns import Turns
+from common.python.workers.process import Worker
+from common.python.workers.sharing import Share
+from common.python.workers.worker_pool import Crew
 
 KEYS = ("ch01:a", "ch01:b", "ch01:c")
 
@@ -322,7 +322,7 @@ def test_where_the_gpu_is_for_one_process_a_pair_waits_for_the_end_of_the_last_o
             super().__init__(*about)
             self.lingers = False
 
-    monkeypatch.setattr("common.python.runner.Turns", Apart)
+    monkeypatch.setattr("common.python.run.suite.Turns", Apart)
     watched.tree.pair("ch01:a", optimized=LEAVES.format(seconds=0.3) + dedent(HONEST))
     watched.tree.pair("ch01:b")
     gone: list[bool] = []
@@ -499,7 +499,7 @@ HOLDS = """
 def test_one_that_was_stopped_with_a_lock_that_whoever_chooses_waits_for_goes_on(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.worker.PATIENCE_S", 0.2)
+    monkeypatch.setattr("common.python.workers.process.PATIENCE_S", 0.2)
     note, lock = str(tmp_path / "note"), str(tmp_path / "lock")
     watched.tree.pair("ch01:a", optimized=CHOOSES.format(timed="waits", lock=lock))
     watched.tree.pair("ch01:b", optimized=HOLDS.format(lock=lock, note=note))
@@ -542,7 +542,7 @@ def test_those_that_have_hardly_begun_are_waited_for_together(tree: Tree, monkey
     settings = {"seed": 0, "reproducible": False}
     folders = [tree.root / name for name in "abc"]
     workers = [Worker(tree.root, folder / "scratch", folder / "log", settings, fresh=True) for folder in folders]
-    monkeypatch.setattr("common.python.worker.SAY_S", 30.0)
+    monkeypatch.setattr("common.python.workers.process.SAY_S", 30.0)
     try:
         for worker in workers:
             worker.stop()
@@ -550,7 +550,7 @@ def test_those_that_have_hardly_begun_are_waited_for_together(tree: Tree, monkey
             worker.stopped()
         assert all(worker.pid and standing(worker) for worker in workers)
         monkeypatch.setattr(Worker, "pid", property(lambda worker: 0))
-        monkeypatch.setattr("common.python.worker.SAY_S", 0.5)
+        monkeypatch.setattr("common.python.workers.process.SAY_S", 0.5)
         began = time.monotonic()
         for worker in workers:
             worker.stop()

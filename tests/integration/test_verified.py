@@ -6,9 +6,10 @@ import pytest
 from small_tree import WRONG, Tree
 from typer.testing import CliRunner
 
-from common.python import verified, verify
-from common.python.checks import Check, Problem
-from common.python.discovery import Pair
+from common.python.corpus.discovery import Pair
+from common.python.run import proof_cache as verified
+from common.python.run import verify
+from common.python.run.static_checks import Check, Problem
 from tools.cli.benchmark_cli import app
 
 NOTED = "1 pair unchanged since last proven here: --again proves all once more"

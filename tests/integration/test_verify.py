@@ -20,16 +20,16 @@ import pytest
 from small_tree import HONEST, WRONG, Tree
 from typer.testing import CliRunner
 
-from common.python import expectations
-from common.python import verify as sweep
-from common.python.builds import Compiled
-from common.python.checks import Check, Problem
-from common.python.cuda import find_nvcc
-from common.python.discovery import find_pairs
-from common.python.machine import Gpu, Machine, machine
-from common.python.results import PairResult
-from common.python.verify import Place, execute_pair, said_by_compiler
-from common.python.verify_report import Listener
+from common.python.base.builds import Compiled
+from common.python.base.machine import Gpu, Machine, machine
+from common.python.base.results import PairResult
+from common.python.base.toolkit import find_nvcc
+from common.python.corpus.discovery import find_pairs
+from common.python.regress import expectations
+from common.python.run import verify as sweep
+from common.python.run.static_checks import Check, Problem
+from common.python.run.verify import Place, execute_pair, said_by_compiler
+from common.python.run.verify_report import Listener
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -567,7 +567,7 @@ extern "C" int doubles(const float* a, float* out, int64_t n, cudaStream_t strea
 def cuda(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """The baseline's kernel indexes a local array, the optimized one lacks a semicolon."""
     monkeypatch.setattr("common.python.cuda.ROOT", honest.root)  # nothing of this goes into the project's build/
-    monkeypatch.setattr("common.python.verify.TARGETS", ("sm_90a", "sm_100a"))
+    monkeypatch.setattr("common.python.run.verify.TARGETS", ("sm_90a", "sm_100a"))
     honest.pair("ch01:doubles", baseline=CUDA, optimized=CUDA)
     (honest.root / BASELINE).with_suffix(".cu").write_text(KERNEL.replace("% 64]\n", "% 64];\n"))
     (honest.root / OPTIMIZED).with_suffix(".cu").write_text(KERNEL)
@@ -591,7 +591,7 @@ def test_a_kernel_that_does_not_compile_is_one_line_and_local_memory_is_a_warnin
 def test_without_nvcc_or_with_no_build_compilation_is_counted_as_not_done(
     cuda: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.compilation.find_nvcc", lambda: None)
+    monkeypatch.setattr("common.python.build.compilation.find_nvcc", lambda: None)
     monkeypatch.delenv("NVCC", raising=False)
     for words, reason in (([], "needs nvcc"), (["--no-build"], "--no-build")):
         done = verify(cuda, "--no-execute", *words)

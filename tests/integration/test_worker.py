@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_tree import HONEST, Tree, doing
 
-from common.python.worker import Worker, WorkerError
+from common.python.workers.process import Worker, WorkerError
 
 LIMIT_S = 60.0
 Hire = Callable[..., Worker]

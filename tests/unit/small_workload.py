@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.python.preparation import Preparation
+from common.python.proof.preparation import Preparation
 from common.python.workload import Cost, Prepare, Step, Workload
 
 Prepares = Callable[..., Preparation]

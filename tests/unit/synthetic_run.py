@@ -6,10 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from common.python.judgement import judge
-from common.python.machine import Gpu, Machine
-from common.python.peak_store import Peak, Survey, peaks_of
-from common.python.results import (
+from common.python.base.machine import Gpu, Machine
+from common.python.base.results import (
     CONTROL,
     Block,
     Cost,
@@ -22,6 +20,8 @@ from common.python.results import (
     VariantResult,
     Why,
 )
+from common.python.peaks.store import Peak, Survey, peaks_of
+from common.python.stats.verdict import judge
 
 STARTED = "2026-01-02T03:04:05+00:00"
 SURVEY = Survey(

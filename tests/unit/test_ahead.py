@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common.python import ahead
-from common.python.ahead import GPU_GIB, PART, SHARE, Ahead, jobs, teaches_compiling
-from common.python.discovery import Pair, find_pairs
-from common.python.interrupt import alarm
-from common.python.launch import ONE_HOST, Launch
-from common.python.machine import Gpu, Machine
-from common.python.settings import SuiteTimeUp
-from common.python.worker import WorkerError
+from common.python.base.interrupt import alarm
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.run import prebuild as ahead
+from common.python.run.prebuild import GPU_GIB, PART, SHARE, Ahead, jobs, teaches_compiling
+from common.python.run.settings import SuiteTimeUp
+from common.python.workers.launch import ONE_HOST, Launch
+from common.python.workers.process import WorkerError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,7 +80,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stubs]:
     made = Stubs()
     monkeypatch.setattr(ahead, "Worker", made.hire)
     monkeypatch.setattr(ahead, "build_folder", lambda root: tmp_path)
-    monkeypatch.setattr("common.python.assignment.unmet", lambda required, machine: [])
+    monkeypatch.setattr("common.python.run.eligibility.unmet", lambda required, machine: [])
     yield made
     assert not made.busy, "a worker outlived the compiling"
 

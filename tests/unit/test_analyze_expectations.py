@@ -12,8 +12,8 @@ import pytest
 from synthetic_run import manifest, pair, refused, write_run
 from typer.testing import CliRunner
 
-from common.python import expectations
-from common.python.results import PairResult
+from common.python.base.results import PairResult
+from common.python.regress import expectations
 from tools.analysis.analyze_expectations import app
 from tools.cli.benchmark_cli import app as benchmark_cli
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import PEAKS, every_kind, pair, write_run
 
-from common.python.artifacts import read_run
+from common.python.report.artifacts import read_run
 
 TWO = {"baseline": 400.0, "optimized": 50.0}
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.assignment import compile_ahead
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import Pair, find_pairs
 from common.python.cuda import CudaError
-from common.python.discovery import Pair, find_pairs
-from common.python.launch import ONE_HOST, Launch
-from common.python.machine import Gpu, Machine
+from common.python.run.eligibility import compile_ahead
+from common.python.workers.launch import ONE_HOST, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("ch07:transpose", "ch10:gemm_wgmma")
@@ -27,8 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise CudaError("no")
         return SimpleNamespace(cached=source.stem == GENERAL)
 
-    monkeypatch.setattr("common.python.assignment.compile_source", compiled)
-    monkeypatch.setattr("common.python.assignment.find_nvcc", lambda: Path("nvcc"))
+    monkeypatch.setattr("common.python.run.eligibility.compile_source", compiled)
+    monkeypatch.setattr("common.python.run.eligibility.find_nvcc", lambda: Path("nvcc"))
     return archs
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from common.python.bench import CONTEXT_GIB, Bench
-from common.python.preparation import Preparation
-from common.python.results import Why
+from common.python.base.results import Why
+from common.python.proof.preparation import Preparation
+from common.python.workers.commands import CONTEXT_GIB, Bench
 
 PAIR = '''"""A doubling whose step holds its input in a cycle, as compiled modules do."""
 
@@ -86,7 +86,9 @@ def test_what_preparing_takes_leaves_out_for_how_long_the_process_was_stopped(be
 
 def test_somebody_who_stays_on_the_gpu_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, done = list[float](), [True, False, False, True, True]
-    monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or done.pop(0))
+    monkeypatch.setattr(
+        "common.python.workers.commands.await_others", lambda limit_s: waits.append(limit_s) or done.pop(0)
+    )
     bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None)
     assert bench.await_device(), "there is nothing to wait for on a CPU"
     bench.device = torch.device("cuda")
@@ -103,7 +105,7 @@ def test_the_gpu_is_waited_for_only_where_others_had_been_at_work(
     def want() -> Iterator[bool]:
         yield others.pop(0)
 
-    monkeypatch.setattr("common.python.bench.await_others", lambda limit_s: waits.append(limit_s) or True)
+    monkeypatch.setattr("common.python.workers.commands.await_others", lambda limit_s: waits.append(limit_s) or True)
     bench = Bench(tmp_path, tmp_path, {"seed": 3, "reproducible": False}, lambda who, what: None, want=want)
     bench.device = torch.device("cuda")
     for count in (0, 1):
@@ -157,7 +159,7 @@ def test_how_long_the_gpu_was_busy_is_not_told_where_others_kernels_took_turns_w
     bench.want = want
     monkeypatch.setattr(bench, "await_device", lambda: done.pop(0))
     bench.quiet = False  # in an earlier profile
-    monkeypatch.setattr("common.python.bench.why", profiled)
+    monkeypatch.setattr("common.python.workers.commands.why", profiled)
     assert bench.why(["a"], None)["a"]["busy_us"] == busy_us
 
 
@@ -211,7 +213,7 @@ def test_a_clock_that_is_started_anew_knows_no_step(bench: Bench, called: list[i
 def test_a_cuda_context_is_made_when_the_pair_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no part of preparing a variant, and takes 0.1 s or, beside others that make one, a second (an H200)."""
     settled, said = list[torch.device](), list[str]()
-    monkeypatch.setattr("common.python.bench.settle", settled.append)
+    monkeypatch.setattr("common.python.workers.commands.settle", settled.append)
     bench.device, bench.at = torch.device("cuda"), lambda who, what: said.append(who)
     bench.load("doubling.baseline_doubling", {"a": "doubling.baseline_doubling"}, "cpu")
     assert settled == [torch.device("cuda")]

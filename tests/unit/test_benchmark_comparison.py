@@ -5,6 +5,7 @@ import math
 import pytest
 from synthetic_run import pair
 
+from common.python.base.results import VariantResult
 from common.python.benchmark_comparison import (
     Change,
     Comparison,
@@ -12,7 +13,6 @@ from common.python.benchmark_comparison import (
     compare_and_display_all_metrics,
     judge_name,
 )
-from common.python.results import VariantResult
 
 NAN, INF = math.nan, math.inf
 

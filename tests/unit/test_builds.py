@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from common.python.builds import ARCHS, CHIPS, Compiled, KernelUse, demangled, keep, kept, kernel_uses, sm_of
+from common.python.base.builds import ARCHS, CHIPS, Compiled, KernelUse, demangled, keep, kept, kernel_uses, sm_of
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
 LOG = """\

@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from common.python.channel import WANTS, Channel, Forged
+from common.python.workers.channel import WANTS, Channel, Forged
 
 
 @pytest.fixture

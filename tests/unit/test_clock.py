@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from common.python import clock
+from common.python.timing import clock
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def undisturbed() -> Iterator[None]:
     ("owner", "name", "label"),
     [
         (time, "perf_counter_ns", "time.perf_counter_ns"),
-        (clock, "now_ns", "common.python.clock.now_ns"),
+        (clock, "now_ns", "common.python.timing.clock.now_ns"),
         (clock.CpuClock, "wall", "CpuClock.wall"),
         (clock.GpuClock, "device", "GpuClock.device"),
         (clock.GpuClock, "wall", "GpuClock.wall"),

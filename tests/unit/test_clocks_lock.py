@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.python.clocks_lock import ROOT, ClockError, check, held
+from common.python.run.clocks_lock import ROOT, ClockError, check, held
 from tools.cli.benchmark_cli import app
 
 UUID = "GPU-12ab"
@@ -37,7 +37,7 @@ def nvmlDeviceResetGpuLockedClocks(gpu):
 """
 PARENT = """
 import sys, time
-from common.python.clocks_lock import held
+from common.python.run.clocks_lock import held
 with held("GPU-12ab", "1500") as told:
     print(told, flush=True)
     {body}
@@ -94,7 +94,7 @@ def test_clocks_are_given_back_where_the_suite_raises(log: Path) -> None:
 
 def test_a_run_does_not_wait_for_ever_for_a_driver_that_is_stuck(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVML_STUCK_S", "2")
-    monkeypatch.setattr("common.python.clocks_lock.STOP_S", 0.2)
+    monkeypatch.setattr("common.python.run.clocks_lock.STOP_S", 0.2)
     with held(UUID, "1500"):
         left = time.monotonic()
     assert time.monotonic() - left < 1.5
@@ -114,7 +114,7 @@ def test_nothing_else_of_the_harness_asks_nvml_for_a_change() -> None:
     changing = {
         str(file.relative_to(ROOT)) for file in files if re.search(r"nvml\w*(Set|Reset|Clear)", file.read_text())
     }
-    assert changing == {"common/python/clocks_lock.py"}
+    assert changing == {"common/python/run/clocks_lock.py"}
 
 
 def test_a_driver_that_refuses_is_told_in_one_line_and_the_run_goes_on(

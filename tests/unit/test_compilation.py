@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from common.python import compilation, cuda, requirements
-from common.python.builds import Compiled, KernelUse
-from common.python.compilation import Task, check_archs, compile_pairs
+from common.python import cuda, requirements
+from common.python.base.builds import Compiled, KernelUse
+from common.python.build import compilation
+from common.python.build.compilation import Task, check_archs, compile_pairs
+from common.python.corpus.discovery import find_pairs
+from common.python.corpus.targets import TargetError
 from common.python.cuda import Library
-from common.python.discovery import find_pairs
-from common.python.targets import TargetError
 
 SENTENCE = '"""Each thread copies one element."""\n'
 CUDA = SENTENCE + "from common.python.cuda import load_cuda\nfrom common.python.requirements import needs\n"

@@ -20,7 +20,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner, Config
 from triton.runtime.autotuner import Autotuner
 
-from common.python.compile_caches import OWN, choose_alone, keep_no_choices, share_kernels
+from common.python.workers.compile_caches import OWN, choose_alone, keep_no_choices, share_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -231,9 +231,9 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 import torch
-from common.python.bench import Bench
-from common.python.profiling import why
-from common.python.preparation import Prepared
+from common.python.workers.commands import Bench
+from common.python.profile.profiled_why import why
+from common.python.proof.preparation import Prepared
 
 bench = Bench(Path.cwd(), Path.cwd(), {"seed": 1, "reproducible": False}, lambda who, what: None)
 why([Prepared("a", lambda: torch.ones(1), {}, 0.0, 0.0)], torch.device("cpu"), Path("t.json"), bench.at)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.python.compile_facts import watched
+from common.python.proof.compile_facts import watched
 
 
 def broken(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def test_what_was_compiled_already_is_not_told_again() -> None:
 
 
 def test_it_does_not_import_the_compiler() -> None:
-    code = "import sys; from common.python.compile_facts import watched\nwith watched(told := {}): pass\n"
+    code = "import sys; from common.python.proof.compile_facts import watched\nwith watched(told := {}): pass\n"
     done = subprocess.run([sys.executable, "-c", code + "print(told, 'torch' in sys.modules)"], capture_output=True)
     assert done.stdout.split() == [b"{}", b"False"], done.stderr
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.python import opening
-from common.python.discovery import Pair, read_variant
-from common.python.fork_server import COMPILERS, INDUCTOR, PRELOAD
-from common.python.machine import Gpu, Machine
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import Pair, read_variant
+from common.python.run import probe as opening
+from common.python.workers.fork_server import COMPILERS, INDUCTOR, PRELOAD
 
 LOOK = f"""
 import importlib, sys

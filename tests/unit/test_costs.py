@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from common.python.discovery import find_pairs
-from common.python.results import Cost
+from common.python.base.results import Cost
+from common.python.corpus.discovery import find_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = tuple[str, dict[str, Any], dict[str, Any]]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.python.crew import Crew, TurnCrew
-from common.python.sharing import Share, Sharing
-from common.python.worker import Worker
+from common.python.workers.process import Worker
+from common.python.workers.sharing import Share, Sharing
+from common.python.workers.worker_pool import Crew, TurnCrew
 
 
 class Stub:
@@ -152,7 +152,7 @@ class Beside:
 
     def __init__(self, looks: float, monkeypatch: pytest.MonkeyPatch, company: bool = True) -> None:
         self.looks, self.clock, self.timeouts, self.log = looks, Clock(), list[float](), list[str]()
-        monkeypatch.setattr("common.python.sharing.time", self.clock)
+        monkeypatch.setattr("common.python.workers.sharing.time", self.clock)
         sharing = Sharing()
         self.share, self.other = Share(sharing), Share(sharing)
         self.other.doing = "prepare"

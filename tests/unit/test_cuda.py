@@ -7,20 +7,9 @@ import pytest
 import torch
 
 from common.python import cuda
-from common.python.builds import KernelUse
-from common.python.cuda import (
-    CudaError,
-    Parameter,
-    build,
-    compile_source,
-    find_header,
-    find_nvcc,
-    first_error,
-    include_dirs,
-    load_cuda,
-    nvcc_version,
-    signature,
-)
+from common.python.base.builds import KernelUse
+from common.python.base.toolkit import find_header, find_nvcc, include_dirs, nvcc_version
+from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ARCH = "sm_80"
@@ -65,7 +54,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return [KernelUse(name="f", registers=8)]
 
     monkeypatch.setattr(cuda, "find_nvcc", lambda: Path("/anywhere/nvcc"))
-    monkeypatch.setattr(cuda, "_version", lambda nvcc: "release 13.0")
+    monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.0")
     monkeypatch.setattr(cuda, "_compile", compile)
     return ran
 
@@ -220,7 +209,7 @@ def test_another_compiler_or_other_flags_build_anew(
     source = tmp_path / "x.cu"
     source.write_text(RETURNS)
     built = [build(source, ARCH, tmp_path)]
-    monkeypatch.setattr(cuda, "_version", lambda nvcc: "release 13.1")
+    monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.1")
     built.append(build(source, ARCH, tmp_path))
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
     built.append(build(source, ARCH, tmp_path))

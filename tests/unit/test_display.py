@@ -2,8 +2,8 @@
 
 from rich.console import Console
 
-from common.python.display import Display
-from common.python.results import PairResult
+from common.python.base.results import PairResult
+from common.python.report.display import Display
 
 
 def pair(name: str) -> PairResult:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from common.python.distributed import RankError, _await_all, merge
-from common.python.preparation import VariantError
-from common.python.ranks import on_rank
-from common.python.state_board import Board
+from common.python.proof.preparation import VariantError
+from common.python.proof.ranks import on_rank
+from common.python.workers.distributed import RankError, _await_all, merge
+from common.python.workers.worker_status import Board
 
 SAMPLE = {"variant": "baseline_x", "device_us": None, "host_us": 3.0}
 

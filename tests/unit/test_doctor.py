@@ -14,9 +14,17 @@ from typing import get_args
 import pynvml
 import pytest
 
-import common.python.doctor as doctor
-from common.python.doctor import PROGRAMS, compiler, diagnose, print_report, program, torch_build, triton_release
-from common.python.findings import Finding, State, Unknown
+import common.python.doctor.diagnosis as doctor
+from common.python.base.check_result import Finding, State, Unknown
+from common.python.doctor.diagnosis import (
+    PROGRAMS,
+    compiler,
+    diagnose,
+    print_report,
+    program,
+    torch_build,
+    triton_release,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-X", "importtime", str(ROOT / "tools/cli/benchmark_cli.py"), "doctor"]

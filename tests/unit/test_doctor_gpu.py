@@ -9,8 +9,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from common.python.doctor_gpu import CHECKS, examine_gpus
-from common.python.findings import Finding
+from common.python.base.check_result import Finding
+from common.python.doctor.gpu import CHECKS, examine_gpus
 
 GIB = 2**30
 PCI = "sys/bus/pci/devices/0000:19:00.0"

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.doctor_host import HOST, LIMITS, PROFILING, examine_host
-from common.python.findings import Finding
-from common.python.machine import filesystem
+from common.python.base.check_result import Finding
+from common.python.base.machine import filesystem
+from common.python.doctor.host import HOST, LIMITS, PROFILING, examine_host
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import typer
 
-from common.python.discovery import find_pairs
-from common.python.machine import Gpu, Machine
-from common.python.nsight import FORBIDDEN, complaint
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import find_pairs
+from common.python.profile.nsight import FORBIDDEN, complaint
 from common.python.requirements import Requirements, unmet
 from tools.documentation import front_page
 
@@ -187,7 +187,7 @@ def test_every_symptom_is_in_the_tools_own_words() -> None:
 
 def strings() -> Iterator[str]:
     """Every string of the harness and its tools, docstrings aside; the fixed parts of an f-string each."""
-    for file in (*ROOT.glob("common/python/*.py"), *ROOT.glob("tools/**/*.py")):
+    for file in (*ROOT.glob("common/python/**/*.py"), *ROOT.glob("tools/**/*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Expr):
                 continue

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.python.estimate import Board, estimate, floor, gpus_needed, measured, ridge_batch
-from common.python.model_costs import (
+from common.python.estimate.estimate import Board, estimate, floor, gpus_needed, measured, ridge_batch
+from common.python.estimate.model_costs import (
     ARITHMETIC,
     CACHE_BYTES,
     WEIGHT_BYTES,
@@ -25,7 +25,7 @@ from common.python.model_costs import (
     train_work,
     weight_bytes,
 )
-from common.python.model_shapes import SHAPES, Model, model_of, model_of_count
+from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 
 BOARD = Board("round", memory_bytes=80e9, bandwidth=2e12, rates={"bf16": 1e15, "fp8": 2e15}, source="made up")
 # Totals as they are commonly given, rounded; the cards were not opened. What is sure is worked out by hand below.

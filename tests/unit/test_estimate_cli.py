@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.python import machine as host
-from common.python import peak_store
-from common.python.machine import GIB, Gpu, Machine
-from common.python.peak_store import Peak, Survey
+from common.python.base import machine as host
+from common.python.base.machine import GIB, Gpu, Machine
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Peak, Survey
 from tools.cli.benchmark_cli import app
 
 H200 = ["--gpu", "H200"]

@@ -12,9 +12,9 @@ from ch20.baseline_decode_8b import MODELS as DECODED
 from ch20.baseline_train_step_8b import MODELS as TRAINED
 from common.models.decoder import Shape
 from common.models.lengths import length_mix
-from common.python.estimate import Board
-from common.python.expectations import expected
-from common.python.results import Cost, PairResult
+from common.python.base.results import Cost, PairResult
+from common.python.estimate.estimate import Board
+from common.python.regress.expectations import expected
 from tools.cli.estimate_table import MARGIN
 from tools.documentation import estimate_results
 from tools.documentation.estimate_results import BEGIN, END, MODELS, PAIRS, bf16, current, decoder, least, main, rows

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from common.python.builds import KernelUse, kernel_uses, sm_of
-from common.python.compilation import TARGETS
-from common.python.cuda import compile_source, find_nvcc, include_dirs
-from common.python.discovery import find_pairs
-from common.python.machine import machine
+from common.python.base.builds import KernelUse, kernel_uses, sm_of
+from common.python.base.machine import machine
+from common.python.base.toolkit import find_nvcc, include_dirs
+from common.python.build.compilation import TARGETS
+from common.python.corpus.discovery import find_pairs
+from common.python.cuda import compile_source
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from tools.testing.sanitize import kernels
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from synthetic_run import blocks, manifest, pair, refused, variant, write_run
 
-from common.python.artifacts import read_run
-from common.python.expectation_check import LOSS, Held, compare_intervals, hold, hold_run, smallest_loss
-from common.python.expectation_runs import made_of, over_runs, where_further
-from common.python.expectations import Expectation
-from common.python.machine import Gpu
-from common.python.results import CONTROL, Block, Interval, Manifest, PairResult, Sample, Telemetry
-from common.python.statistics import interval
+from common.python.base.machine import Gpu
+from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult, Sample, Telemetry
+from common.python.regress.check import LOSS, Held, compare_intervals, hold, hold_run, smallest_loss
+from common.python.regress.expectations import Expectation
+from common.python.regress.runs import made_of, over_runs, where_further
+from common.python.report.artifacts import read_run
+from common.python.stats.intervals import interval
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("baseline_copy", "optimized_copy", CONTROL)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from synthetic_run import STARTED, blocks, manifest, pair, refused, variant, write_run
 
-from common.python.artifacts import read_run
-from common.python.expectation_runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
-from common.python.results import Manifest, PairResult, Proof, Telemetry
+from common.python.base.results import Manifest, PairResult, Proof, Telemetry
+from common.python.regress.runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
+from common.python.report.artifacts import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO = {"baseline": 100.0, "optimized": 50.0}

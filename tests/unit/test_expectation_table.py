@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from synthetic_run import HOSTILE, STARTED, every_kind, manifest, pair
 
-from common.python.expectation_check import Held, Status, hold
-from common.python.expectation_runs import made_of
-from common.python.expectation_table import FIELDS, counts, job_page, proof_csv, sight
-from common.python.expectations import Expectation
-from common.python.results import PairResult
+from common.python.base.results import PairResult
+from common.python.regress.check import Held, Status, hold
+from common.python.regress.expectations import Expectation
+from common.python.regress.runs import made_of
+from common.python.regress.table import FIELDS, counts, job_page, proof_csv, sight
 
 ROOT = Path(__file__).resolve().parents[2]
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}

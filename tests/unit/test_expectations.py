@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from synthetic_run import manifest, pair
 
-from common.python import expectations
-from common.python.expectation_runs import made_of
-from common.python.expectations import Expectation
-from common.python.manifest import digest, git_state
-from common.python.markdown import escaped
-from common.python.report import interval_text
-from common.python.results import Interval, Manifest
+from common.python.base.manifest import digest, git_state
+from common.python.base.results import Interval, Manifest
+from common.python.regress import expectations
+from common.python.regress.expectations import Expectation
+from common.python.regress.runs import made_of
+from common.python.report.markdown import escaped
+from common.python.report.rows import interval_text
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"

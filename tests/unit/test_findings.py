@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.findings import Answer, Check, Finding, Unknown, counted, cpu_list, examine, ranges, text
+from common.python.base.check_result import Answer, Check, Finding, Unknown, counted, cpu_list, examine, ranges, text
 
 
 class Refused(Exception):

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from common.python.following import follow
-from common.python.results import PairResult
-from common.python.settings import Settings
-from common.python.sharing import Share
+from common.python.base.results import PairResult
+from common.python.run.node_follower import follow
+from common.python.run.settings import Settings
+from common.python.workers.sharing import Share
 
 
 def test_a_follower_is_one_of_its_sessions_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,24 +24,24 @@ from hypothesis import strategies as st
 from synthetic_run import HOSTILE, pair, summary, write_run
 from typer.testing import CliRunner
 
-from common.python import lock
-from common.python.artifacts import Run, read_journal, read_model, read_run
-from common.python.checks import check_chapters
-from common.python.discovery import find_pairs, select
-from common.python.expectation_check import hold_run
-from common.python.expectation_runs import made_of
-from common.python.expectations import Expectations
-from common.python.expectations import read as read_expectations
-from common.python.foreign import MOST_BYTES, read_bytes
-from common.python.junit import junit_xml
-from common.python.peak_store import PeakFileError, Survey
-from common.python.peak_store import load as load_peaks
-from common.python.report_html import page
-from common.python.results import Manifest, PairResult
-from common.python.resume import go_on
-from common.python.run_comparison import print_comparison
-from common.python.targets import CHAPTERS, Target, TargetError, parse
-from common.python.text import clean
+from common.python.base import lock
+from common.python.base.results import Manifest, PairResult
+from common.python.base.safe_read import MOST_BYTES, read_bytes
+from common.python.base.text import clean
+from common.python.corpus.discovery import find_pairs, select
+from common.python.corpus.targets import CHAPTERS, Target, TargetError, parse
+from common.python.peaks.store import PeakFileError, Survey
+from common.python.peaks.store import load as load_peaks
+from common.python.regress.check import hold_run
+from common.python.regress.expectations import Expectations
+from common.python.regress.expectations import read as read_expectations
+from common.python.regress.run_comparison import print_comparison
+from common.python.regress.runs import made_of
+from common.python.report.artifacts import Run, read_journal, read_model, read_run
+from common.python.report.html import page
+from common.python.report.junit import junit_xml
+from common.python.run.resume import go_on
+from common.python.run.static_checks import check_chapters
 from tools.analysis import analyze_expectations
 from tools.cli import benchmark_cli
 from tools.cli.benchmark_cli import app
@@ -224,7 +224,7 @@ def test_a_journal_too_large_to_be_one_is_refused_before_it_is_mended(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about = read_model(run / "manifest.json", Manifest)
-    monkeypatch.setattr("common.python.foreign.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("common.python.base.safe_read.MOST_BYTES", 1 << 20)
     (run / "journal.jsonl").write_bytes(b"x" * (1 << 21))
     said: list[str] = []
     with pytest.raises(ValueError, match=r"journal\.jsonl is damaged or foreign: it is larger than 1 MiB"):
@@ -268,7 +268,7 @@ def test_whatever_a_pairs_file_holds_is_a_variant_or_a_problem(source: bytes) ->
 def test_what_is_no_file_or_too_large_is_refused_at_once(
     name: str, kind: str, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.foreign.MOST_BYTES", 100_000)
+    monkeypatch.setattr("common.python.base.safe_read.MOST_BYTES", 100_000)
     reader = READERS[name]
     path = run / reader.file
     path.unlink()

@@ -1,7 +1,7 @@
 import pytest
 
-from common.python.hardware import DATASHEETS, Datasheet, datasheet
-from common.python.results import Cost
+from common.python.base.hardware import DATASHEETS, Datasheet, datasheet
+from common.python.base.results import Cost
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.python.hints import HINTS, hint
+from common.python.stats.hints import HINTS, hint
 
 
 @pytest.mark.parametrize(

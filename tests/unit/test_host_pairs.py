@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from ch03.baseline_huge_page_gather import gather, on_pages
-from common.python.machine import usable_cores
+from common.python.base.machine import usable_cores
 from common.python.workload import Draw, Metered
 
 MIB = 2**20

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.python import compilation, cuda
-from common.python.discovery import find_pairs
-from common.python.installation import DISTRIBUTION, build_folder, installed
+from common.python import cuda
+from common.python.base.paths import DISTRIBUTION, build_folder, installed
+from common.python.build import compilation
+from common.python.corpus.discovery import find_pairs
 from tools.analysis.analyze_expectations import app
 from tools.cli.benchmark_cli import app as benchmark_cli
 
@@ -76,6 +77,6 @@ def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages
 
 def test_the_parent_still_starts_without_pydantic() -> None:
     """`list` imports this module through `cuda`: it must stay as light as that is."""
-    code = "import sys, common.python.installation; print([n for n in ('pydantic', 'numpy') if n in sys.modules])"
+    code = "import sys, common.python.base.paths; print([n for n in ('pydantic', 'numpy') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stdout.strip() == "[]", done.stderr

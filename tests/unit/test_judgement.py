@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.python.judgement import CHANNEL_US, PACE_PART, enough, headline_row, judge, lacked_memory, times
-from common.python.performance_targets import Peaks
-from common.python.results import (
+from common.python.base.results import (
     CONTROL,
     NOT_ALONE,
     Block,
@@ -21,7 +19,9 @@ from common.python.results import (
     VariantResult,
     Why,
 )
-from common.python.statistics import HOST_ROUNDS, OWN, t_quantile
+from common.python.performance_targets import Peaks
+from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
+from common.python.stats.verdict import CHANNEL_US, PACE_PART, enough, headline_row, judge, lacked_memory, times
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 from synthetic_run import HOSTILE, HOSTILE_NAME, every_kind, pair, refused, summary
 
-from common.python.junit import junit_xml
-from common.python.results import PairResult
-from common.python.text import clean
+from common.python.base.results import PairResult
+from common.python.base.text import clean
+from common.python.report.junit import junit_xml
 
 TWO = {"baseline": 400.0, "optimized": 50.0}
 

@@ -16,7 +16,7 @@ LAUNCH = """
 import contextlib, io, sys
 from pathlib import Path
 import torch
-from common.python.triton_targets import stand_in
+from common.python.build.triton_targets import stand_in
 from common.python.workload import Draw
 with contextlib.redirect_stdout(io.StringIO()) as output:
     stand_in(90, output)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.last_run import NAME, LastRun, LastRuns
+from common.python.run.last_run import NAME, LastRun, LastRuns
 
 
 def test_what_is_noted_is_kept_beside_what_others_kept_meanwhile(tmp_path: Path) -> None:

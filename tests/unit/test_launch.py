@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from common.python.assignment import assign
-from common.python.discovery import Pair, Variant
-from common.python.launch import ONE_HOST, Launch, LaunchError
-from common.python.listing import print_list
-from common.python.machine import Gpu, Machine
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import Pair, Variant
+from common.python.report.listing import print_list
 from common.python.requirements import Requirements, needs
+from common.python.run.eligibility import assign
+from common.python.workers.launch import ONE_HOST, Launch, LaunchError
 
 
 def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = None) -> Pair:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from test_report_plots import SVG, markers, styled, words
 
-from common.python.link_plots import link_chart, standing_alone
-from common.python.markup import Markup
-from common.python.peak_store import Curve, Point
+from common.python.peaks.store import Curve, Point
+from common.python.report.link_plots import link_chart, standing_alone
+from common.python.report.markup import Markup
 
 KIB, GIB = 2**10, 2**30
 HALF_A_LETTER = 3.4  # points

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.python.doctor import find_program
+from common.python.doctor.diagnosis import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CUOBJDUMP = find_program("cuobjdump")
@@ -27,7 +27,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     folder = tmp_path_factory.mktemp("triton")
     task = {"module": "ch02.optimized_depth_first_mlp", "baseline": "ch02.baseline_depth_first_mlp", "arch": ARCH}
     (folder / "request.json").write_text(json.dumps({"root": str(ROOT), "jobs": 1, "limit_s": 120, "tasks": [task]}))
-    command = [sys.executable, "-m", "common.python.triton_targets", str(folder)]
+    command = [sys.executable, "-m", "common.python.build.triton_targets", str(folder)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     environment["CUDA_VISIBLE_DEVICES"] = ""
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python import manifest
-from common.python.machine import host_memory, machine, usable_cores, visible
-from common.python.manifest import collect, git_state, relevant_environment, sources_of
-from common.python.results import Manifest
+from common.python.base import manifest
+from common.python.base.machine import host_memory, machine, usable_cores, visible
+from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
+from common.python.base.results import Manifest
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 
@@ -44,7 +44,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlSystemGetDriverVersion=lambda: "580.95.05",
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.setattr("common.python.machine.has_nvml", lambda: True)
+    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return fake
 
@@ -190,7 +190,7 @@ def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkey
     inside = Path(manifest.__file__)
     made = collect(["ch07"], {"size": "test", "warmup": None}, [source, inside], seed=3, nvcc="13.0")
     assert made.sources[str(source)] == hashlib.sha256(b"x = 1\n").hexdigest()
-    assert "common/python/manifest.py" in made.sources
+    assert "common/python/base/manifest.py" in made.sources
     assert made.started.endswith("+00:00")
     assert made.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert made.versions["nvcc"] == "13.0"
@@ -241,7 +241,7 @@ def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
 
 def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine().gpus
-    monkeypatch.setattr("common.python.machine.has_nvml", lambda: False)
+    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: False)
     assert (machine().gpus, machine().driver) == ([], None)
 
 

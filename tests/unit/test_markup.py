@@ -2,7 +2,7 @@
 
 import re
 
-from common.python.markup import bullets, escaped, folded, table, tag
+from common.python.report.markup import bullets, escaped, folded, table, tag
 
 
 def test_text_and_attributes_are_escaped_and_markup_is_not() -> None:

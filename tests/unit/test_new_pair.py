@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_rules import RULES
 
-from common.python.discovery import find_pairs
-from common.python.targets import TargetError
+from common.python.corpus.discovery import find_pairs
+from common.python.corpus.targets import TargetError
 from tools.cli.new_pair import ADVICE, COSTS, MOST_LETTERS, Kind, NewPair, plan, told, write
 from tools.cli.pair_templates import FILES
 

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from common.python import nsight
-from common.python.nsight import ReportError, base_name, complaint, lacking, launches, speed_of_light, timeline_kernels
+from common.python.profile import nsight
+from common.python.profile.nsight import (
+    ReportError,
+    base_name,
+    complaint,
+    lacking,
+    launches,
+    speed_of_light,
+    timeline_kernels,
+)
 
 # Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`
 # prints a line of metrics, a line of their units and a line for each launch, every cell in quotation marks.

@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import manifest
 from test_report_plots import corners, styled, words
 
-from common.python.markup import Markup
+from common.python.report.markup import Markup
 from tools.documentation.overlap import Overlap, gaps, intersection, kind, overlap
 from tools.documentation.overlap_results import PAIRS, main
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.python.discovery import find_pairs
-from common.python.listing import print_list
-from common.python.machine import Machine
-from common.python.overview import print_targets
-from common.python.targets import TargetError
+from common.python.base.machine import Machine
+from common.python.corpus.discovery import find_pairs
+from common.python.corpus.targets import TargetError
+from common.python.report.listing import print_list
+from common.python.report.overview import print_targets
 
 WORDS = "Each thread of a warp copies one element, and its neighbours in the row stand a whole row apart in the result"
 README = """# Chapter 7: memory access

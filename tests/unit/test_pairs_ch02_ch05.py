@@ -26,8 +26,8 @@ from ch05.baseline_dataloader_workers import workload as dataloader_workers
 from ch05.baseline_direct_read import open_direct
 from ch05.baseline_direct_read import workload as direct_read
 from ch05.optimized_dataloader_workers import prepare as with_workers
-from common.python.preparation import Preparation
-from common.python.reaper import children
+from common.python.base.reaper import children
+from common.python.proof.preparation import Preparation
 from common.python.workload import Draw, Prepare, Workload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from ch13.baseline_fsdp_sharding import prepare as replicated
 from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
 from ch13.optimized_fsdp_sharding import prepare as sharded
 from ch13.peer_expandable_segments__longest_first import prepare as longest_first
-from common.python.verification import compare
+from common.python.proof.comparison import compare
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")

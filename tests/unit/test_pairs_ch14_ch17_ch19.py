@@ -20,7 +20,7 @@ from ch17.baseline_moe_grouped_gemm import workload as grouped_gemm
 from ch17.optimized_moe_grouped_gemm import arranged
 from ch19.baseline_fp8_linear_training import workload as fp8_linear
 from ch19.peer_fp8_linear_training__compile import cast, products
-from common.python.verification import compare, leaves, teeth
+from common.python.proof.comparison import compare, leaves, teeth
 from common.python.workload import Draw, Inputs, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,7 +191,7 @@ import torch
 from pathlib import Path
 from ch19 import optimized_fp8_cast_transpose as one, optimized_fp8_linear_training as layer
 from ch19.baseline_fp8_linear_training import casting_errors
-from common.python.verification import compare, leaves
+from common.python.proof.comparison import compare, leaves
 from common.python.workload import Draw
 
 # The interpreter rounds casts to fp8 otherwise than hardware does: e4m3 numbers need no rounding.

@@ -37,7 +37,7 @@ from common.models.decoder import Shape, block, turns
 from common.models.int4 import codes_of, grouped, on_int4_grid, scales_of
 from common.models.references import hidden_states
 from common.models.training import adamw_options, loss_of
-from common.python.verification import compare
+from common.python.proof.comparison import compare
 from common.python.workload import Draw
 
 CPU, ROOT = torch.device("cpu"), Path(__file__).resolve().parents[2]
@@ -190,7 +190,7 @@ COPIED = """
 import torch
 from ch20.baseline_decode_8b import choose, decode_block
 from common.models.codes import own
-from common.python.compile_facts import watched
+from common.python.proof.compile_facts import watched
 
 copies = [own(code, owner) for owner in "ab" for code in (decode_block, choose)]
 assert len({id(code.__code__) for code in (*copies, decode_block, choose)}) == 6

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from synthetic_run import HOSTILE, STARTED, manifest
 
-from common.python import peak_store
-from common.python.peak_store import CPU, Curve, Peak, Point, Survey
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import CPU, Curve, Peak, Point, Survey
 from tools.documentation import peak_results
 from tools.documentation.peak_results import (
     BEGIN,

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from common.python import peak_sampling
-from common.python.peak_sampling import (
+from common.python.base.results import Telemetry
+from common.python.peaks import sampling as peak_sampling
+from common.python.peaks.sampling import (
     FEWEST,
     Series,
     Step,
@@ -16,7 +17,6 @@ from common.python.peak_sampling import (
     median_interval,
     summarise,
 )
-from common.python.results import Telemetry
 
 
 # The ranks of the usual table of nonparametric intervals of a median, for 95%.

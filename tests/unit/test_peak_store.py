@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from common.python import peak_store
-from common.python.peak_store import (
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import (
     RESOURCE_OF,
     Curve,
     Peak,

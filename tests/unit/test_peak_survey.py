@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from common.python import peak_store, peak_survey, runner
-from common.python.machine import Machine
-from common.python.manifest import ROOT
-from common.python.options import Options
-from common.python.peak_store import Curve, Peak, PeakFileError, Point, Survey
-from common.python.peak_survey import _Surveyor, curve_text, figure, peak_line, peaks_for_run, size_text
+from common.python.base.machine import Machine
+from common.python.base.manifest import ROOT
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Curve, Peak, PeakFileError, Point, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.worker import WorkerError
+from common.python.report.peak_text import curve_text, figure, peak_line, size_text
+from common.python.run import peak_survey
+from common.python.run import suite as runner
+from common.python.run.options import Options
+from common.python.run.peak_survey import _Surveyor, peaks_for_run
+from common.python.workers.process import WorkerError
 
 MACHINE = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
 FOUND = {"device": "NVIDIA H200", "uuid": "ab-12"}

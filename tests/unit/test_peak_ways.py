@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python import peaks, peaks_links, peaks_matrix
-from common.python.cuda import HEADERS, build, find_nvcc, signature
-from common.python.peak_sampling import Series, Step, Timer, Unavailable, host_timer
-from common.python.peak_store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF
+from common.python.base.toolkit import HEADERS, find_nvcc
+from common.python.cuda import build, signature
+from common.python.peaks import links as peaks_links
+from common.python.peaks import matrix as peaks_matrix
+from common.python.peaks import plan as peaks
+from common.python.peaks.sampling import Series, Step, Timer, Unavailable, host_timer
+from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
@@ -20,7 +23,8 @@ on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machi
 
 KERNELS = """
 import numpy as np, torch
-from common.python import peaks_matrix, peaks_memory
+from common.python.peaks import matrix as peaks_matrix
+from common.python.peaks import memory as peaks_memory
 
 # One block whole, one in part: the kernels see blocks of 16.
 peaks_memory.READ_BLOCK, peaks_memory.L2_BLOCK, peaks_matrix.FMA_BLOCK = 16, 16, 16

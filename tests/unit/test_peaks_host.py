@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python import peaks_host
-from common.python.peak_sampling import best_way, host_timer
-from common.python.peaks_host import (
+from common.python.peaks import host as peaks_host
+from common.python.peaks.host import (
     MIB,
     cache_bytes,
     device_bytes,
@@ -21,6 +20,7 @@ from common.python.peaks_host import (
     open_past_cache,
     parallel_copy,
 )
+from common.python.peaks.sampling import best_way, host_timer
 
 IO = Path("/proc/self/io")
 SMALL = 192 * MIB  # six samples of the disk

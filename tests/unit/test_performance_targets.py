@@ -1,7 +1,7 @@
 import pytest
 
+from common.python.base.results import Cost
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
-from common.python.results import Cost
 
 # Round peaks, so that every expectation below can be worked out by hand.
 PEAKS = Peaks(

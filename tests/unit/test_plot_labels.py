@@ -10,10 +10,10 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from synthetic_run import PEAKS, pair
 from test_report_plots import TWO, corners, markers, styled
 
-from common.python.markup import Markup
-from common.python.plot_labels import Ground, places
-from common.python.report_plots import roofline_chart
-from common.python.results import Cost
+from common.python.base.results import Cost
+from common.python.report.charts import roofline_chart
+from common.python.report.markup import Markup
+from common.python.report.plot_labels import Ground, places
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 

@@ -16,10 +16,10 @@ from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common.python.preparation import Preparation, Prepared, VariantError, _doubled, clone, free
-from common.python.proof import prove
-from common.python.results import BEFORE
-from common.python.verification import Rejected
+from common.python.base.results import BEFORE
+from common.python.proof.comparison import Rejected
+from common.python.proof.preparation import Preparation, Prepared, VariantError, _doubled, clone, free
+from common.python.proof.trials import prove
 from common.python.workload import Metered, Step, Workload
 
 CPU = torch.device("cpu")
@@ -486,7 +486,7 @@ def test_a_variant_that_loses_the_device_is_told_of_and_no_other_though_nothing_
         if lost:
             raise RuntimeError(lost[0])
 
-    monkeypatch.setattr("common.python.preparation.settle", settle)
+    monkeypatch.setattr("common.python.proof.preparation.settle", settle)
     prep = Preparation(workload(frozen=[]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     with pytest.raises(VariantError, match="an illegal memory access") as told:
         prep.prepare_all({"b": faulty, "c": faulty, "d": faulty}, lambda who, what: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.process_settings import put_back, settings
+from common.python.proof.global_state import put_back, settings
 
 
 @pytest.fixture(autouse=True)

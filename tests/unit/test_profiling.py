@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.preparation import Prepared
-from common.python.profiling import _peak, _read, why
+from common.python.profile.profiled_why import _peak, _read, why
+from common.python.proof.preparation import Prepared
 from common.python.workload import Step
 
 CPU = torch.device("cpu")

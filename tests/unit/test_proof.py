@@ -12,10 +12,11 @@ import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
-from common.python import preparation, proof
-from common.python.preparation import Preparation, VariantError
-from common.python.proof import prove, toothless
-from common.python.results import AFTER, BEFORE, WHILE
+from common.python.base.results import AFTER, BEFORE, WHILE
+from common.python.proof import preparation
+from common.python.proof import trials as proof
+from common.python.proof.preparation import Preparation, VariantError
+from common.python.proof.trials import prove, toothless
 from common.python.workload import Output, Prepare, Step
 
 

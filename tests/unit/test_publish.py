@@ -8,11 +8,11 @@ import pytest
 from synthetic_run import every_kind, write_run
 from typer.testing import CliRunner
 
-from common.python import peak_store
-from common.python.artifacts import read_run
-from common.python.markdown import replace_between_markers
-from common.python.peak_store import Curve, Peak, Point, Survey
-from common.python.publish import (
+from common.python.peaks import store as peak_store
+from common.python.peaks.store import Curve, Peak, Point, Survey
+from common.python.report.artifacts import read_run
+from common.python.report.markdown import replace_between_markers
+from common.python.report.publish import (
     BEGIN,
     END,
     NOT_MEASURED,

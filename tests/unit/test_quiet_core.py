@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from common.python.bench import Bench
-from common.python.quiet_core import MOST_CORES, QuietCore
-from common.python.ranks import Ranks
-from common.python.sampling import BlockTaken
+from common.python.proof.ranks import Ranks
+from common.python.timing.cpu_pinning import MOST_CORES, QuietCore
+from common.python.timing.sampler import BlockTaken
+from common.python.workers.commands import Bench
 
 
 class Host:
@@ -206,6 +206,6 @@ def test_a_block_begins_with_a_search_before_the_hosts_pace_is_read(
     bench.sampler = SimpleNamespace(
         find_core=lambda: did.append("search"), block=lambda *how: did.append("samples") or taken
     )
-    monkeypatch.setattr("common.python.bench.pace_us", lambda: did.append("pace") or 24.0)
+    monkeypatch.setattr("common.python.workers.commands.pace_us", lambda: did.append("pace") or 24.0)
     bench.block(["a", "a"], 1, [], waken=False)
     assert did == ["search", "pace", "samples", "pace"]

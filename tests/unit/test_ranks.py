@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from common.python import ranks
-from common.python.ranks import ALONE, Ranks
+from common.python.proof import ranks
+from common.python.proof.ranks import ALONE, Ranks
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.python import readings
-from common.python.discovery import Read, find_pairs
-from common.python.readings import NAME, Readings
-from common.python.targets import TargetError
+from common.python.corpus import readings
+from common.python.corpus.discovery import Read, find_pairs
+from common.python.corpus.readings import NAME, Readings
+from common.python.corpus.targets import TargetError
 
 ROOT = Path(__file__).parents[2]
 LATER_NS = time.time_ns() + 3600 * 10**9  # when every file here has long been as it is

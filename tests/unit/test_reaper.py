@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.python import reaper
+from common.python.base import reaper
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDE = """
 import os, signal, subprocess, sys, time
-from common.python.reaper import split
+from common.python.base.reaper import split
 split(lambda: None)
 hidden = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
 if os.fork() == 0:  # a daemon: forked twice, the second time in a session of its own
@@ -95,6 +95,6 @@ def test_a_process_that_still_stands_is_told_again_to_go_on(monkeypatch: pytest.
 
 
 def test_a_worker_whose_parent_died_before_it_could_be_heard_of_ends_itself() -> None:
-    late = "from common.python.reaper import split\nsplit(lambda: None, parent=1 << 22)\nprint('alive')"
+    late = "from common.python.base.reaper import split\nsplit(lambda: None, parent=1 << 22)\nprint('alive')"
     done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")

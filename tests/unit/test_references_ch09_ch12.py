@@ -15,7 +15,7 @@ from ch12.baseline_cg_solver_graph import workload as cg_solver_graph
 from ch12.baseline_sinkhorn_while_node import EPSILON, FEWEST, GAP
 from ch12.baseline_sinkhorn_while_node import workload as sinkhorn_while_node
 from ch12.peer_sinkhorn_while_node__fixed_count import COUNT
-from common.python.verification import leaves
+from common.python.proof.comparison import leaves
 from common.python.workload import Draw, Workload
 
 

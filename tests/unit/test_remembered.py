@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.python.remembered import remembered
-from common.python.results import Block, ClockName, Sample
+from common.python.base.results import Block, ClockName, Sample
+from common.python.stats.memoized_answers import remembered
 
 
 def block(*samples: tuple[float, bool], discarded: str | None = None, late: bool = False) -> Block:

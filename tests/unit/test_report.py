@@ -10,8 +10,9 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table
 
-from common.python.machine import Gpu, Machine
-from common.python.markdown import (
+from common.python.base.machine import Gpu, Machine
+from common.python.base.results import Interval, Limit, Manifest, PairResult, Proof, Spread, Summary, VariantResult, Why
+from common.python.report.markdown import (
     chapter_table,
     escaped,
     pair_markdown,
@@ -19,7 +20,7 @@ from common.python.markdown import (
     summary_csv,
     summary_markdown,
 )
-from common.python.report import (
+from common.python.report.rows import (
     Running,
     bytes_text,
     clean,
@@ -33,7 +34,6 @@ from common.python.report import (
     variant_table,
     why_text,
 )
-from common.python.results import Interval, Limit, Manifest, PairResult, Proof, Spread, Summary, VariantResult, Why
 
 
 def spread(median: float) -> Spread:

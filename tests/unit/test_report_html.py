@@ -21,13 +21,13 @@ from synthetic_run import (
     write_sources,
 )
 
-from common.python.artifacts import read_run
-from common.python.manifest import digest
-from common.python.markup import escaped
-from common.python.report import rows
-from common.python.report_html import page
-from common.python.results import PairResult
-from common.python.text import clean
+from common.python.base.manifest import digest
+from common.python.base.results import PairResult
+from common.python.base.text import clean
+from common.python.report.artifacts import read_run
+from common.python.report.html import page
+from common.python.report.markup import escaped
+from common.python.report.rows import rows
 
 ELEMENTS = (
     "html head meta title style body main h1 h2 h3 h4 p a ul li table thead tbody tr th td div span figure figcaption "

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
 
-from common.python.markup import Markup
+from common.python.base.results import Cost, Interval, PairResult
 from common.python.performance_targets import Peaks
-from common.python.report_plots import gain_chart, roofline_chart, sample_chart
-from common.python.results import Cost, Interval, PairResult
+from common.python.report.charts import gain_chart, roofline_chart, sample_chart
+from common.python.report.markup import Markup
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}

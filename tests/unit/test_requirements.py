@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.python import requirements
-from common.python.listing import needs_text
-from common.python.machine import Gpu, Machine
+from common.python.base.machine import Gpu, Machine
+from common.python.report.listing import needs_text
 from common.python.requirements import (
     Requirements,
     cuda_targets,

@@ -11,9 +11,9 @@ import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
-from common.python.preparation import Preparation, VariantError
-from common.python.results import WHILE
-from common.python.round_proof import RoundProof, pose, worth_it
+from common.python.base.results import WHILE
+from common.python.proof.preparation import Preparation, VariantError
+from common.python.proof.round_proof import RoundProof, pose, worth_it
 from common.python.workload import Prepare, Step
 
 

@@ -12,38 +12,39 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 Rule = Callable[[Path], list[str]]
 
-# From the design's map: a module imports its own layer and those below, never one above, and never in a circle.
-LAYERS = {
-    "facts": "machine results text statistics hardware targets performance_targets manifest artifacts features "
-    "peak_store findings builds environment journal lock interrupt hints reaper nsight foreign state_board topology "
-    "installation model_shapes model_costs estimate",
-    "contract": "workload requirements cuda clock",
-    "mechanism": "discovery readings worker channel crew bench preparation held_memory compile_facts compile_caches "
-    "compilers process_settings proof verification sampling launch ranks distributed profiling telemetry peaks "
-    "peak_sampling peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host "
-    "clocks_lock compilation triton_targets memory_history profiled_step sharing members quiet_core loading "
-    "round_proof fork_server",
-    "story": "runner session settings assignment ahead resume schedule roster round_blocks judgement "
-    "untrue_times remembered expectations benchmark_comparison report markdown display listing overview sources markup "
-    "report_html report_plots plot_labels report_sources junit publish checks verify_report link_plots verify doctor "
-    "peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
-    "run_comparison following opening verified options turns last_run",
+# From the top down: a package imports itself and those below it, also inside functions and for type checkers.
+ORDER = "run doctor estimate build regress report workers peaks profile timing proof stats corpus top base"
+RANK = {package: rank for rank, package in enumerate(reversed(ORDER.split()))}
+# What pair authors and the documented commands import stands beside the packages.
+BESIDE = dict.fromkeys(("workload", "requirements", "cuda", "performance_targets"), "top") | {
+    "benchmark_comparison": "report"
 }
-RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module in modules.split()}
-LAYER = {module: layer for layer, modules in LAYERS.items() for module in modules.split()}
-# What runs in workers. All else belongs to the parent process, which imports neither torch nor a pair.
-WORKERS = {
-    *("workload", "clock", "bench", "preparation", "compile_facts", "compile_caches", "compilers", "process_settings"),
-    *("proof", "verification", "sampling", "distributed", "ranks", "profiling", "peaks", "memory_history"),
-    *("profiled_step", "peak_sampling", "peaks_memory", "peaks_matrix", "peaks_links", "peaks_host", "peaks_ranks"),
-    *("triton_targets", "quiet_core", "loading", "round_proof", "held_memory"),
+CORE = {"run", "workers", "proof", "timing", "stats", "corpus", "top", "base"}  # what a run of one pair passes through
+# What runs in workers imports torch. All else belongs to the parent process, which imports neither torch nor a pair.
+WORKERS = {"workload", "timing.clock", "timing.sampler", "timing.cpu_pinning", "build.triton_targets"} | {
+    f"workers.{module}"
+    for module in ("commands", "compile_caches", "distributed", "loading", "preload", "profiled_step")
 }
-MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 300, 50, 120, 300, 50
+WORKER_PACKAGES = {"proof", "peaks", "profile"}
+PARENTS = {"peaks.store", "profile.nsight"}  # of these packages, what the parent reads
+# Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
+LINES = {"core": 10_780, "common/python": 17_450, "tools": 6_550, "tests": 38_800}
+MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 700  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
-    return {file.stem: file for file in sorted(root.glob("common/python/*.py")) if file.stem != "__init__"}
+    """The modules of common/python, by dotted name."""
+    folder = root / "common/python"
+    files = (file for file in sorted(folder.rglob("*.py")) if file.stem != "__init__")
+    return {".".join(file.relative_to(folder).with_suffix("").parts): file for file in files}
+
+
+def package_of(module: str) -> str | None:
+    """The package of a module of common/python; None where it has none that is known."""
+    first, dot, _ = module.partition(".")
+    package = first if dot else BESIDE.get(first)
+    return package if package in RANK else None
 
 
 def models(root: Path) -> list[Path]:
@@ -95,42 +96,56 @@ def on_import(tree: ast.AST) -> Iterator[ast.AST]:
         yield from on_import(node)
 
 
-def siblings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Line and name of the modules of common/python among what is imported."""
+def siblings(nodes: Iterable[ast.AST], files: dict[str, Path]) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of the modules of common/python among what is imported."""
     for line, name in imported(nodes):
-        if match := re.match(r"common\.python\.(\w+)", name):
-            yield line, match[1]
+        parts = name.removeprefix("common.python.").split(".") if name.startswith("common.python.") else []
+        found = next((m for n in (2, 1) if (m := ".".join(parts[:n])) in files), None)
+        if found:
+            yield line, found
 
 
 def imports_go_downwards(root: Path) -> list[str]:
-    found = []
-    for module, file in library(root).items():
-        if module not in RANK:
-            found.append(at(root, file, 1, f"{module} is in no layer: name it in LAYERS"))
+    files, found = library(root), []
+    for module, file in files.items():
+        package = package_of(module)
+        if package is None:
+            found.append(at(root, file, 1, f"{module} is in no known package: name it in ORDER or BESIDE"))
             continue
-        for line, other in siblings(ast.walk(parse(file))):
-            if RANK.get(other, 0) > RANK[module]:
-                found.append(at(root, file, line, f"{LAYER[module]} imports {other}, which is {LAYER[other]}"))
+        for line, other in siblings(ast.walk(parse(file)), files):
+            above = package_of(other)
+            if above and RANK[above] > RANK[package]:
+                found.append(at(root, file, line, f"{package} imports {other}, which stands above it"))
     return found
 
 
 def imports_have_no_circle(root: Path) -> list[str]:
+    """Between modules; those inside functions count as well."""
     files = library(root)
-    uses = {module: [other for _, other in siblings(on_import(parse(file)))] for module, file in files.items()}
+    uses = {m: sorted({o for _, o in siblings(ast.walk(parse(file)), files)} - {m}) for m, file in files.items()}
+    done: set[str] = set()
 
     def circle(module: str, trail: tuple[str, ...]) -> str | None:
         if module in trail:
             return " -> ".join([*trail[trail.index(module) :], module])
-        return next((path for other in uses.get(module, []) if (path := circle(other, (*trail, module)))), None)
+        if module in done:
+            return None
+        path = next((p for other in uses[module] if (p := circle(other, (*trail, module)))), None)
+        done.add(module)
+        return path
 
     return [at(root, files[module], 1, f"a circle: {path}") for module in uses if (path := circle(module, ()))]
+
+
+def is_worker(module: str) -> bool:
+    return module in WORKERS or (module.split(".")[0] in WORKER_PACKAGES and module not in PARENTS)
 
 
 def parent_imports_no_torch(root: Path) -> list[str]:
     """Neither the modules of the parent process nor anything that they import in turn."""
     files, found = library(root), []
     pending, seen = (
-        [*root.glob("tools/cli/*.py"), *(file for module, file in files.items() if module not in WORKERS)],
+        [*root.glob("tools/cli/*.py"), *(file for module, file in files.items() if not is_worker(module))],
         set(),
     )
     while pending:
@@ -138,7 +153,7 @@ def parent_imports_no_torch(root: Path) -> list[str]:
             continue
         seen.add(file)
         nodes = list(on_import(parse(file)))
-        pending += [files[other] for _, other in siblings(nodes) if other in files]
+        pending += [files[other] for _, other in siblings(nodes, files)]
         heavy = [(line, name) for line, name in imported(nodes) if re.match(r"(torch|triton|ch\d\d)(\.|$)", name)]
         found += [at(root, file, line, f"the parent process would import {name}") for line, name in heavy]
     return found
@@ -197,6 +212,19 @@ def files_keep_to_their_budget(root: Path) -> list[str]:
                         at(root, file, node.lineno, f"{node.name} has {length} lines, {FUNCTION_LINES} allowed")
                     )
     return found
+
+
+def parts_keep_to_their_lines(root: Path) -> list[str]:
+    """The ratchet: the harness, its core, the tools and the tests have no more lines than they had."""
+    modules = library(root)
+    parts = {
+        "core": [file for module, file in modules.items() if package_of(module) in CORE],
+        "common/python": list(modules.values()),
+        "tools": tools(root),
+        "tests": sorted(root.glob("tests/**/*.py")),
+    }
+    counts = {part: sum(len(file.read_text().splitlines()) for file in files) for part, files in parts.items()}
+    return [f"{part} has {n} lines, {LINES[part]} allowed" for part, n in counts.items() if n > LINES[part]]
 
 
 def median_pair_file_is_short(root: Path) -> list[str]:
@@ -334,25 +362,32 @@ def is_code(text: str) -> bool:
 
 SENTENCE = '"""Each thread copies one element, and neighbours stand apart."""\n'
 BASELINE, OPTIMIZED = "ch07/baseline_x.py", "ch07/optimized_x.py"
+CUDA, CLOCK = "common/python/cuda.py", "common/python/timing/clock.py"
+RESULTS, SESSION = "common/python/base/results.py", "common/python/run/session.py"
 BREACHES: list[tuple[Rule, dict[str, str], str]] = [
-    (imports_go_downwards, {"common/python/results.py": "from common.python.session import run"}, "results.py:1"),
-    (imports_go_downwards, {"common/python/cuda.py": "def f():\n    from common.python import worker"}, "cuda.py:2"),
-    (imports_go_downwards, {"common/python/helper.py": ""}, "helper is in no layer"),
+    (imports_go_downwards, {RESULTS: "from common.python.run.session import run", SESSION: ""}, "results.py:1"),
+    (imports_go_downwards, {CUDA: "def f():\n    from common.python.run import session", SESSION: ""}, "cuda.py:2"),
+    (imports_go_downwards, {"common/python/helper.py": ""}, "helper is in no known package"),
+    (imports_go_downwards, {"common/python/other/helper.py": ""}, "other.helper is in no known package"),
     (
         imports_have_no_circle,
-        {"common/python/cuda.py": "import common.python.clock", "common/python/clock.py": "import common.python.cuda"},
-        "clock -> cuda -> clock",
+        {CUDA: "import common.python.timing.clock", CLOCK: "def f():\n    import common.python.cuda"},
+        "cuda -> timing.clock -> cuda",
     ),
-    (parent_imports_no_torch, {"common/python/results.py": "import torch"}, "results.py:1"),
+    (parts_keep_to_their_lines, {f"tools/{n}.py": "x = 1\n" * 400 for n in range(17)}, "tools has 6800 lines"),
+    (parent_imports_no_torch, {"common/python/base/results.py": "import torch"}, "results.py:1"),
     (
         parent_imports_no_torch,
         {"tools/cli/benchmark_cli.py": "if 1:\n    from triton import jit"},
         "benchmark_cli.py:2",
     ),
-    (parent_imports_no_torch, {"common/python/runner.py": "import ch07.baseline_x"}, "runner.py:1"),
+    (parent_imports_no_torch, {"common/python/run/suite.py": "import ch07.baseline_x"}, "suite.py:1"),
     (
         parent_imports_no_torch,
-        {"common/python/session.py": "import common.python.workload", "common/python/workload.py": "import torch.nn"},
+        {
+            "common/python/run/session.py": "import common.python.workload",
+            "common/python/workload.py": "import torch.nn",
+        },
         "workload.py:1",
     ),
     (chapters_import_the_library_and_their_baseline, {BASELINE: "from ch08.baseline_x import f"}, "ch08.baseline_x"),
@@ -363,10 +398,10 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (models_stand_on_the_contract, {"common/models/decoder.py": "from common.python.cuda import f"}, "decoder.py:1"),
     (models_stand_on_the_contract, {"common/models/decoder.py": "from ch15.baseline_x import f"}, "decoder.py:1"),
     (models_stand_on_the_contract, {"common/python/cuda.py": "def f():\n    import common.models.a"}, "cuda.py:2"),
-    (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
-    (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
+    (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 234 for m in "abc"}, "702 lines together"),
-    (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 301}, "301 lines, 300 allowed"),
+    (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "def f():\n" + "    x = 1\n" * 50}, "f has 51 lines"),
@@ -425,7 +460,7 @@ def test_an_honest_pair_passes_every_rule(rule: Rule, tmp_path: Path) -> None:
     shared = SENTENCE + "from ch07.baseline_x import workload as workload\nfrom common.python.cuda import load_cuda\n"
     write(tmp_path, {BASELINE: honest, OPTIMIZED: shared, "ch07/optimized_x__tile.py": shared})
     write(tmp_path, {"ch07/optimized_x.cu": '// Rows are copied.\n#include "kernel.cuh"\n// n is even; m is odd\n'})
-    write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/results.py": ""})
+    write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/base/results.py": ""})
     modelled = SENTENCE + "from common.models.decoder import forward\n" + honest
     write(tmp_path, {"ch15/baseline_x.py": modelled})
     contract = "from common.python.workload import Draw\nfrom common.models.caches import Cache\n"

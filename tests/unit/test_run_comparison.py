@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from synthetic_run import HOSTILE_NAME, every_kind, manifest, pair, write_run
 
-from common.python.artifacts import Run, read_run
-from common.python.results import Manifest, PairResult, Telemetry, Why
-from common.python.run_comparison import WARNING, Change, compare_runs, print_comparison
+from common.python.base.results import Manifest, PairResult, Telemetry, Why
+from common.python.regress.run_comparison import WARNING, Change, compare_runs, print_comparison
+from common.python.report.artifacts import Run, read_run
 
 US = {"baseline": 100.0, "optimized": 50.0}
 OPTIONS = manifest().options

@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.python import sampling
-from common.python.clock import CpuClock, GpuClock, Pending, Reading
-from common.python.preparation import Preparation, VariantError
-from common.python.proof import prove
-from common.python.ranks import ALONE, Ranks
-from common.python.results import CONTROL
-from common.python.sampling import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WALLED, WINDOW, Sampler
-from common.python.statistics import settled
+from common.python.base.results import CONTROL
+from common.python.proof.preparation import Preparation, VariantError
+from common.python.proof.ranks import ALONE, Ranks
+from common.python.proof.trials import prove
+from common.python.stats.intervals import settled
+from common.python.timing import sampler as sampling
+from common.python.timing.clock import CpuClock, GpuClock, Pending, Reading
+from common.python.timing.sampler import LEAD_US, MOST_STEPS, RESTED_US, SLACK_US, WALLED, WINDOW, Sampler
 from common.python.workload import Cost, Output, Prepare, Step, Workload
 
 Times = Callable[[str, int], float]  # of a variant and how many of its samples came before, to microseconds

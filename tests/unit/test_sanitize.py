@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import tools.testing.sanitize as sanitize
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import find_pairs
 from common.python.cuda import CudaError
-from common.python.discovery import find_pairs
-from common.python.machine import Gpu, Machine
-from common.python.markdown import escaped
+from common.python.report.markdown import escaped
 from tools.testing.sanitize import command, jit_kernels, kernels, main, runs_of, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]

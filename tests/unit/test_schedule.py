@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.python.results import CONTROL, Block, ClockName, PairResult, Sample
-from common.python.round_blocks import blocks_by, later_s
-from common.python.schedule import (
+from common.python.base.results import CONTROL, Block, ClockName, PairResult, Sample
+from common.python.stats.intervals import compare, round_log_ratios
+from common.python.stats.round_blocks import blocks_by, later_s
+from common.python.stats.sampling_plan import (
     blocks_in_round,
     due,
     enough_of_a_pass,
@@ -22,7 +23,6 @@ from common.python.schedule import (
     warm_passes,
     worth,
 )
-from common.python.statistics import compare, round_log_ratios
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_goes_beside_a_rounds_blocks_is_what_the_first_one_has_beside_the_o
         asked.append((round_s, block_s))
         return math.inf
 
-    monkeypatch.setattr("common.python.schedule.worth", worth)
+    monkeypatch.setattr("common.python.stats.sampling_plan.worth", worth)
     one = result(taken(1, 1, 0.001, 0.0, seed=1))
     assert blocks_by(one, 1.0, 0.03, 0.0) == 5
     assert blocks_by(one, 1.0, 0.03, 0.25) == 16, "of three rounds"

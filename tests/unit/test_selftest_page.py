@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python.machine import Machine
-from common.python.results import Interval, Manifest, Verdict
+from common.python.base.machine import Machine
+from common.python.base.results import Interval, Manifest, Verdict
 from tools.selftest import command, page, truth
 from tools.selftest.binomial import at_least, fewest
 from tools.selftest.drift import HEATED

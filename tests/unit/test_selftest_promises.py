@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from common.python.results import Block, Interval, Model, PairResult, Sample, Status, VariantResult, Verdict
+from common.python.base.results import Block, Interval, Model, PairResult, Sample, Status, VariantResult, Verdict
 from tools.selftest import aa, cheats, drift, rivals, suites, truth
 from tools.selftest.models import (
     Caught,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from common.python.ahead import Ahead
-from common.python.machine import Machine
-from common.python.members import Crowded
-from common.python.results import Manifest, PairResult, VariantResult
-from common.python.schedule import FEWEST_ROUNDS, fixed_plan
+from common.python.base.machine import Machine
+from common.python.base.results import Manifest, PairResult, VariantResult
+from common.python.run.prebuild import Ahead
+from common.python.stats.sampling_plan import FEWEST_ROUNDS, fixed_plan
+from common.python.workers.members import Crowded
 from tools.selftest import cheats, experiments, rivals, sessions, suites
 from tools.selftest.experiments import EXPERIMENTS, REPORT, Experiment, Selftest
 from tools.selftest.forms import FULL, QUICK, Form

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.python.discovery import find_pairs
-from common.python.results import CONTROL
+from common.python.base.results import CONTROL
+from common.python.corpus.discovery import find_pairs
 from tools.selftest.pairs.ch01 import baseline_paused, baseline_planted
 from tools.selftest.tree import (
     CHAPTERS,

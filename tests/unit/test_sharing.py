@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.python.members import BY_ITSELF, Crowded, Ended
-from common.python.sharing import Share, Sharing
+from common.python.workers.members import BY_ITSELF, Crowded, Ended
+from common.python.workers.sharing import Share, Sharing
 
 SOON = 10.0
 

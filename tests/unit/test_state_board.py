@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.state_board import LOG_BYTES, Board, how_ended
+from common.python.workers.worker_status import LOG_BYTES, Board, how_ended
 
 
 def board(folder: Path, ranks: int) -> Board:
@@ -53,11 +53,11 @@ def test_a_worker_alone_is_told_of_with_its_place(tmp_path: Path) -> None:
     ("stack", "standing"),
     [
         ('File "/ch01/optimized_x.py", line 9 in step', "is at optimized_x.py:9"),
-        ('File "/common/python/ranks.py", line 40 in agree', "waits for the other ranks"),
-        ('File "/common/python/distributed.py", line 210 in _next', "has done its part"),
+        ('File "/common/python/proof/ranks.py", line 40 in agree', "waits for the other ranks"),
+        ('File "/common/python/workers/distributed.py", line 210 in _next', "has done its part"),
         (
             'File "/torch/cuda/__init__.py", line 1083 in synchronize\n'
-            'File "/common/python/distributed.py", line 239 in _join',
+            'File "/common/python/workers/distributed.py", line 239 in _join',
             "joins the other ranks",
         ),
         ('File "/torch/cuda/__init__.py", line 1083 in synchronize', "waits for its GPU"),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.python.results import Block, Interval, Sample
-from common.python.statistics import (
+from common.python.base.results import Block, Interval, Sample
+from common.python.stats.intervals import (
     MIDDLE,
     another_run,
     compare,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import every_kind, manifest, pair, refused, write_run
 
-from common.python.topology import Seat, Topology
+from common.python.base.topology import Seat, Topology
 from tools.documentation.suite_results import in_short, keep
 
 US = {"baseline": 400.0, "optimized": 50.0, "peer__lib": 55.0}

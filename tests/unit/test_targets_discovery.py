@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from common.python.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
+from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
+from common.python.corpus.targets import CHAPTERS, Target, TargetError, nearest, parse
 from common.python.requirements import Requirements, needs
-from common.python.targets import CHAPTERS, Target, TargetError, nearest, parse
 
 SENTENCE = '"""Each thread copies one element."""\n'
 

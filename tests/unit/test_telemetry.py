@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.results import Block, PairResult, Telemetry
-from common.python.settings import Settings
-from common.python.telemetry import Monitor, harmful, pace_deviation, pace_reach, usual_pace_us, worst
+from common.python.base.results import Block, PairResult, Telemetry
+from common.python.run.settings import Settings
+from common.python.stats.host_pace import pace_deviation, pace_reach, usual_pace_us
+from common.python.timing.telemetry import Monitor, harmful, worst
 
 
 class Refused(Exception):

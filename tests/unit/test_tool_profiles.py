@@ -13,19 +13,20 @@ import torch
 from synthetic_run import write_run
 from test_nsight import FIRST, SECOND, table, timeline
 
-from common.python import memory_history, nsight, tool_profiles
-from common.python.artifacts import read_run
+from common.python.base.results import Block, ClockName, PairResult, Spread, Why
 from common.python.benchmark_comparison import compare_and_display_all_metrics
-from common.python.discovery import Pair, find_pairs
-from common.python.markdown import pair_markdown
-from common.python.profiled_step import profiled_step
-from common.python.profiling import _read
-from common.python.report_html import page
-from common.python.results import Block, ClockName, PairResult, Spread, Why
-from common.python.roster import new_row
-from common.python.settings import Settings
-from common.python.sharing import Share
-from common.python.tool_profiles import NO_TIME, profile
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.profile import memory_history, nsight
+from common.python.profile.profiled_why import _read
+from common.python.report.artifacts import read_run
+from common.python.report.html import page
+from common.python.report.markdown import pair_markdown
+from common.python.run import external_profilers as tool_profiles
+from common.python.run.external_profilers import NO_TIME, profile
+from common.python.run.settings import Settings
+from common.python.run.variant_status import new_row
+from common.python.workers.profiled_step import profiled_step
+from common.python.workers.sharing import Share
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = '''"""Doubles every element."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from common.python.topology import Topology, topology, topology_of
+from common.python.base.topology import Topology, topology, topology_of
 
 
 class Refused(Exception):

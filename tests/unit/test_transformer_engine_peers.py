@@ -21,7 +21,7 @@ from torch import Tensor
 from ch19.baseline_fp8_cast_transpose import codes
 from ch19.baseline_fp8_cast_transpose import workload as cast_transpose
 from ch19.baseline_fp8_linear_training import workload as layer
-from common.python.verification import Comparison, compare, leaves
+from common.python.proof.comparison import Comparison, compare, leaves
 from common.python.workload import Draw, Inputs, Metered, Workload
 
 

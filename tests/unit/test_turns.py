@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from common.python import turns
-from common.python.discovery import Pair, find_pairs
-from common.python.last_run import LastRun, LastRuns
-from common.python.launch import Launch
-from common.python.machine import Gpu, Machine
-from common.python.options import Options
-from common.python.turns import Turns, places
+from common.python.base.machine import Gpu, Machine
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.run import turns
+from common.python.run.last_run import LastRun, LastRuns
+from common.python.run.options import Options
+from common.python.run.turns import Turns, places
+from common.python.workers.launch import Launch
 
 HEAD = "import torch\nfrom common.python.requirements import needs\nfrom common.python.workload import Workload\n"
 

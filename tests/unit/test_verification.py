@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common.python import verification
-from common.python.verification import CORRUPTIONS, Rejected, compare, leaves, poison, same, teeth
+from common.python.proof import comparison as verification
+from common.python.proof.comparison import CORRUPTIONS, Rejected, compare, leaves, poison, same, teeth
 
 NAN, INF = float("nan"), float("inf")
 TOLERANCE = 1e-3

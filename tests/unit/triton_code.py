@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from common.python import triton_targets
+from common.python.build import triton_targets
 from common.python.workload import Draw, Metered
 
 

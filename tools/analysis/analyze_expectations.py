@@ -16,16 +16,16 @@ from typing import Annotated
 
 import typer
 
-from common.python.artifacts import Run, read_run
-from common.python.expectation_check import STATUSES, Held, hold_run
-from common.python.expectation_runs import alike, choose, run_folders
-from common.python.expectation_table import beside, counts, job_page, proof_csv, sight
-from common.python.expectations import FEWEST_RUNS, Expectation, expected, record
-from common.python.installation import CHECKOUT_ONLY, installed
-from common.python.journal import write
-from common.python.publish import STEP_SUMMARY
-from common.python.report import interval_text, memory_text
-from common.python.text import clean
+from common.python.base.journal import write
+from common.python.base.paths import CHECKOUT_ONLY, installed
+from common.python.base.text import clean
+from common.python.regress.check import STATUSES, Held, hold_run
+from common.python.regress.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.regress.runs import alike, choose, run_folders
+from common.python.regress.table import beside, counts, job_page, proof_csv, sight
+from common.python.report.artifacts import Run, read_run
+from common.python.report.publish import STEP_SUMMARY
+from common.python.report.rows import interval_text, memory_text
 from tools.cli.benchmark_cli import UsageError
 from tools.documentation.front_page import renew
 

@@ -31,10 +31,10 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
 
     Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
     """
-    from common.python.listing import print_list
-    from common.python.machine import machine
-    from common.python.readings import choose
-    from common.python.targets import TargetError
+    from common.python.base.machine import machine
+    from common.python.corpus.readings import choose
+    from common.python.corpus.targets import TargetError
+    from common.python.report.listing import print_list
 
     try:
         print_list(choose(root, [*(words or []), *(targets or [])] or ["all"]), machine())
@@ -48,8 +48,8 @@ def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = 
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
     """
-    from common.python.overview import print_targets
-    from common.python.targets import TargetError
+    from common.python.corpus.targets import TargetError
+    from common.python.report.overview import print_targets
 
     try:
         print_targets(root, [*(words or []), *(targets or [])])
@@ -136,7 +136,7 @@ def compare(
 
     What differs around them (GPU, driver, libraries), the ratios of times, and how each speedup changed.
     """
-    from common.python.run_comparison import print_comparison
+    from common.python.regress.run_comparison import print_comparison
 
     try:
         print_comparison(run_a, run_b, as_json)
@@ -159,10 +159,10 @@ def verify(
     What is written in them, that both sides compute the same, that they compile for each kind of GPU, and that stored
     results and the tables of READMEs agree. All pairs, if none is named.
     """
-    from common.python.lock import Busy
-    from common.python.targets import TargetError
-    from common.python.verify import verify as sweep
-    from common.python.verify_report import follow, print_report
+    from common.python.base.lock import Busy
+    from common.python.corpus.targets import TargetError
+    from common.python.run.verify import verify as sweep
+    from common.python.run.verify_report import follow, print_report
 
     try:
         with ExitStack() as stack, follow() as listener:
@@ -198,8 +198,8 @@ def build(
     Every .cu file and Triton kernel for each architecture, with the registers and shared memory that each kernel takes.
     All pairs, if none is named.
     """
-    from common.python.build_report import print_build, sweep
-    from common.python.targets import TargetError
+    from common.python.build.report import print_build, sweep
+    from common.python.corpus.targets import TargetError
 
     try:
         built, folder = sweep(root, [*(words or []), *(targets or [])] or ["all"], arch, artifacts_dir, jobs)
@@ -227,8 +227,8 @@ def peak(
     Bandwidths, arithmetic rates and launch costs: from them comes the limit that each pair's times are held against.
     They are kept for later runs.
     """
-    from common.python.lock import Busy
-    from common.python.peak_display import measure
+    from common.python.base.lock import Busy
+    from common.python.run.peak_display import measure
     from tools.cli.measuring import draw
 
     if publish is not None:
@@ -254,7 +254,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 
     And what it has, why it matters, and what would change it. It changes nothing itself.
     """
-    from common.python.doctor import diagnose, print_report
+    from common.python.doctor.diagnosis import diagnose, print_report
 
     print_report(diagnose(), as_json)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from common.python.targets import CHAPTERS, PAIR, pair_name
+from common.python.corpus.targets import CHAPTERS, PAIR, pair_name
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,9 +3,9 @@
 from rich.table import Table
 from rich.text import Text
 
-from common.python.estimate import USABLE, Estimate, Floor, Measured
+from common.python.base.text import clean, wide_console
+from common.python.estimate.estimate import USABLE, Estimate, Floor, Measured
 from common.python.performance_targets import peak_text
-from common.python.text import clean, wide_console
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 MARGIN = 0.05  # by which a measured step may beat a measured peak, as for the rates of pairs

@@ -14,9 +14,9 @@ import typer
 from tools.cli.measuring import usage
 
 if TYPE_CHECKING:
-    from common.python.estimate import Board
-    from common.python.model_costs import Case
-    from common.python.model_shapes import Model
+    from common.python.estimate.estimate import Board
+    from common.python.estimate.model_costs import Case
+    from common.python.estimate.model_shapes import Model
 
 MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
@@ -69,8 +69,8 @@ def estimate(
     Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
     which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
     """
-    from common.python.estimate import estimate as estimated
-    from common.python.model_costs import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
+    from common.python.estimate.estimate import estimate as estimated
+    from common.python.estimate.model_costs import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
     from tools.cli.estimate_table import show
 
     case = Case(
@@ -94,7 +94,7 @@ def estimate(
 
 def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> "Model":
     """The model that a word names or counts, with so many layers and words. Raises the exit for what is neither."""
-    from common.python.model_shapes import SHAPES, model_of, model_of_count
+    from common.python.estimate.model_shapes import SHAPES, model_of, model_of_count
 
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
@@ -113,8 +113,8 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
 
 def find_board(word: str | None, artifacts_dir: Path) -> "Board":
     """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
-    from common.python.estimate import Board
-    from common.python.hardware import DATASHEETS, datasheet
+    from common.python.base.hardware import DATASHEETS, datasheet
+    from common.python.estimate.estimate import Board
     from common.python.performance_targets import DATASHEET
 
     if word is None:
@@ -128,9 +128,9 @@ def find_board(word: str | None, artifacts_dir: Path) -> "Board":
 
 def _this_board(artifacts_dir: Path) -> "Board":
     """This machine's first GPU, by its measured peaks if they are of these versions, else by its datasheet."""
-    from common.python import peak_store
-    from common.python.estimate import Board
-    from common.python.machine import GIB, machine
+    from common.python.base.machine import GIB, machine
+    from common.python.estimate.estimate import Board
+    from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
     here = machine()
@@ -138,15 +138,15 @@ def _this_board(artifacts_dir: Path) -> "Board":
         raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
-    path = peak_store.path_of(artifacts_dir, uuid)
+    path = store.path_of(artifacts_dir, uuid)
     try:
-        stored = peak_store.load(path)
-    except peak_store.PeakFileError as error:
+        stored = store.load(path)
+    except store.PeakFileError as error:
         raise usage(str(error)) from error
     other = f"there are no peaks in {path}"
     if stored is not None:
-        other = peak_store.difference(stored, uuid, peak_store.versions(here.driver, here.cuda_driver)) or ""
-    peaks = peak_store.peaks_of(stored) if stored and not other else datasheet_peaks(gpu.name)
+        other = store.difference(stored, uuid, store.versions(here.driver, here.cuda_driver)) or ""
+    peaks = store.peaks_of(stored) if stored and not other else datasheet_peaks(gpu.name)
     if peaks is None:
         raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
@@ -158,7 +158,7 @@ def _this_board(artifacts_dir: Path) -> "Board":
 
 def check(case: "Case", board: "Board", gpus: int | None) -> None:
     """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
-    from common.python.model_costs import can_split, splits
+    from common.python.estimate.model_costs import can_split, splits
 
     if case.arithmetic not in board.rates:
         known = _hint(case.arithmetic, sorted(board.rates))
@@ -170,7 +170,7 @@ def check(case: "Case", board: "Board", gpus: int | None) -> None:
 
 def _step(phase: str | None, case: "Case", tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    from common.python.model_costs import WORK, step_seconds
+    from common.python.estimate.model_costs import WORK, step_seconds
 
     measured = _one_of("--phase", phase or "decode", WORK)
     if tokens_per_s is not None and ms is not None:
@@ -202,7 +202,7 @@ def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.
 
 def _hint(word: str, known: list[str]) -> str:
     """What begins like the word, whatever its case, else what is most like it: `H100` is short for two boards."""
-    from common.python.targets import nearest
+    from common.python.corpus.targets import nearest
 
     begun = [name for name in known if word.strip() and name.lower().startswith(word.strip().lower())]
     return f"; did you mean {' or '.join(begun)}?" if begun else nearest(word, known)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from common.python.display import Display
-    from common.python.interrupt import Interrupts
-    from common.python.launch import Launch
-    from common.python.lock import Claim
-    from common.python.options import Options
-    from common.python.runner import Suite
+    from common.python.base.interrupt import Interrupts
+    from common.python.base.lock import Claim
+    from common.python.report.display import Display
+    from common.python.run.options import Options
+    from common.python.run.suite import Suite
+    from common.python.workers.launch import Launch
 
 DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
@@ -27,7 +27,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; neve
 
 def usage(message: str) -> typer.Exit:
     """Say in one line what was wrong and what would be right; the caller raises what is returned."""
-    from common.python.text import clean
+    from common.python.base.text import clean
 
     typer.echo(f"benchmark_cli: {clean(message)}", err=True)
     return typer.Exit(USAGE)
@@ -81,7 +81,7 @@ def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim
 
     It waits until this process is `limit_s` seconds old.
     """
-    from common.python.lock import hold
+    from common.python.base.lock import hold
 
     def claim(uuid: str | None) -> None:
         left_s = math.inf if limit_s is None else max(0.0, limit_s - _age_s())
@@ -92,7 +92,7 @@ def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim
 
 def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoint: str | None) -> "Launch":
     """How the ranks of pairs on several GPUs are started."""
-    from common.python.launch import Launch, LaunchError
+    from common.python.workers.launch import Launch, LaunchError
 
     try:
         return Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint)
@@ -102,9 +102,9 @@ def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoin
 
 def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
     """Run the suite before the user's eyes; the exit code."""
-    from common.python.clocks_lock import ClockError, check
-    from common.python.display import Display
-    from common.python.interrupt import Interrupts
+    from common.python.base.interrupt import Interrupts
+    from common.python.report.display import Display
+    from common.python.run.clocks_lock import ClockError, check
 
     if options.size not in (None, "bench", "cpu", "test"):
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
@@ -133,8 +133,8 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
 
 def _earlier(folder: Path | None) -> list[str]:
     """The targets of the run that is resumed, if one is. Raises the exit for one that cannot be read."""
-    from common.python.artifacts import read_model
-    from common.python.results import Manifest
+    from common.python.base.results import Manifest
+    from common.python.report.artifacts import read_model
 
     try:
         return read_model(folder / "manifest.json", Manifest).targets if folder else []
@@ -162,11 +162,11 @@ def make_room(file: Path | None) -> None:
 
 def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | int":
     """The suite, or the exit code of a run that could not begin."""
-    from common.python.lock import Busy
-    from common.python.peak_store import PeakFileError
-    from common.python.runner import open_suite
-    from common.python.settings import SuiteTimeUp
-    from common.python.targets import TargetError
+    from common.python.base.lock import Busy
+    from common.python.corpus.targets import TargetError
+    from common.python.peaks.store import PeakFileError
+    from common.python.run.settings import SuiteTimeUp
+    from common.python.run.suite import open_suite
 
     try:
         return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
@@ -195,9 +195,9 @@ def _age_s() -> float:
 
 
 def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
-    from common.python.clocks_lock import held
-    from common.python.journal import write
-    from common.python.judgement import failed
+    from common.python.base.journal import write
+    from common.python.run.clocks_lock import held
+    from common.python.stats.verdict import failed
 
     display.expect(len(suite.pairs))
     try:
@@ -240,9 +240,9 @@ def publish(folder: Path, root: Path, junit: Path | None) -> Path:
 
 def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
     """The same, and the page of the CI job that the run was in. Raises OSError, ValueError and ArithmeticError."""
-    from common.python.artifacts import read_run
-    from common.python.publish import append_to_job_page
-    from common.python.publish import publish as write_report
+    from common.python.report.artifacts import read_run
+    from common.python.report.publish import append_to_job_page
+    from common.python.report.publish import publish as write_report
 
     if job_page:
         append_to_job_page(folder, os.environ)
@@ -251,7 +251,7 @@ def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Pa
 
 def draw(file: Path, root: Path) -> None:
     """The curves of a file of peaks over message sizes, where the chapter about them shows them."""
-    from common.python.publish import publish_links
+    from common.python.report.publish import publish_links
 
     try:
         for path in publish_links(file, root):

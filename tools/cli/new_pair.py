@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from common.python.installation import CHECKOUT_ONLY, installed
-from common.python.targets import CHAPTERS, TargetError, nearest, parse, quoted
+from common.python.base.paths import CHECKOUT_ONLY, installed
+from common.python.corpus.targets import CHAPTERS, TargetError, nearest, parse, quoted
 from tools.cli.completion import ROOT, complete_chapter
 from tools.cli.measuring import usage
 from tools.cli.options import RootOption

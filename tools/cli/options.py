@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common.python.schedule import BUDGET_S as BUDGET_S
-from common.python.schedule import QUICK as QUICK
+from common.python.stats.sampling_plan import BUDGET_S as BUDGET_S
+from common.python.stats.sampling_plan import QUICK as QUICK
 from tools.cli.completion import complete_target
 
 if TYPE_CHECKING:
-    from common.python.options import Options
+    from common.python.run.options import Options
 
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
@@ -119,6 +119,6 @@ RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which h
 
 def asked(**given: Any) -> "Options":
     """What `run` was asked for."""
-    from common.python.options import Options
+    from common.python.run.options import Options
 
     return Options(**given)

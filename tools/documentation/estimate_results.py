@@ -1,8 +1,8 @@
 """What `benchmark_cli estimate` predicts for the decoders of chapters 15, 16 and 20, beside what they took.
 
 `python -m tools.documentation.estimate_results` makes the table of docs/results/<gpu>/estimate.md anew, between its
-markers: predictions by the formulas of `common/python/estimate.py` with the peaks of peaks.json beside it, measurements
-from the chapters' expectations_<gpu>.json.
+markers: predictions by the formulas of `common/python/estimate/estimate.py` with the peaks of peaks.json beside it,
+measurements from the chapters' expectations_<gpu>.json.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.python import peak_store
-from common.python.estimate import Board, Floor, floor
-from common.python.expectations import expected
-from common.python.hardware import datasheet
-from common.python.journal import write
-from common.python.markdown import escaped, replace_between_markers
-from common.python.model_costs import WEIGHT_BYTES, WORK, Case, cache_bytes, kv_bytes_per_token
-from common.python.model_shapes import Model, Shape, model_of
-from common.python.peak_survey import figure
-from common.python.publish import RESULTS
-from common.python.results import PairResult, VariantResult
+from common.python.base.hardware import datasheet
+from common.python.base.journal import write
+from common.python.base.results import PairResult, VariantResult
+from common.python.estimate.estimate import Board, Floor, floor
+from common.python.estimate.model_costs import WEIGHT_BYTES, WORK, Case, cache_bytes, kv_bytes_per_token
+from common.python.estimate.model_shapes import Model, Shape, model_of
+from common.python.peaks import store
+from common.python.regress.expectations import expected
+from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.peak_text import figure
+from common.python.report.publish import RESULTS
 from tools.arguments import Arguments
 from tools.cli.estimate_table import MARGIN, bytes_text, time_text
 from tools.cli.estimating import RATES
@@ -210,11 +210,11 @@ PAIRS: dict[str, Callable[[Board, PairResult], Iterator[Prediction]]] = {
 # The page.
 
 
-def board_of(survey: peak_store.Survey) -> Board:
+def board_of(survey: store.Survey) -> Board:
     """The GPU by the peaks that were measured on it. Raises ValueError for one without a datasheet."""
     if (sheet := datasheet(survey.device)) is None:
         raise ValueError(f"{survey.device} has no datasheet, and so no size of its memory")
-    peaks = peak_store.peaks_of(survey)
+    peaks = store.peaks_of(survey)
     rates = {name: peak for name, peak in peaks.values.items() if name in RATES}
     return Board(survey.device, sheet.memory_gb * 1e9, peaks.values["hbm"], rates, peaks.source)
 
@@ -233,8 +233,8 @@ def rows(folder: Path, root: Path) -> list[Row]:
     return found
 
 
-def _survey(folder: Path) -> peak_store.Survey:
-    if (survey := peak_store.load(folder / PEAKS)) is None:
+def _survey(folder: Path) -> store.Survey:
+    if (survey := store.load(folder / PEAKS)) is None:
         raise ValueError(f"{folder} has no {PEAKS}: python -m tools.documentation.peak_results RUN")
     return survey
 

@@ -7,11 +7,11 @@ made of.
 
 from pathlib import Path
 
-from common.python.expectations import Expectation, Expectations, expected, renew_tables, table
-from common.python.journal import write
-from common.python.judgement import headline_row
-from common.python.markdown import BEGIN, replace_between_markers
+from common.python.base.journal import write
 from common.python.performance_targets import Peaks
+from common.python.regress.expectations import Expectation, Expectations, expected, renew_tables, table
+from common.python.report.markdown import BEGIN, replace_between_markers
+from common.python.stats.verdict import headline_row
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,8 +36,8 @@ def current(text: str, root: Path) -> str:
 
 def picture(root: Path) -> str | None:
     """The roofline as a file of its own; None where no pair that does arithmetic was measured."""
-    from common.python.link_plots import standing_alone  # loads matplotlib
-    from common.python.report_plots import roofline_chart
+    from common.python.report.charts import roofline_chart
+    from common.python.report.link_plots import standing_alone  # loads matplotlib
 
     known = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
     limits = [one.result.limit for one in known if one.result.limit and one.result.limit.source.startswith("measured")]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.python.profiling import Event, Span, length_us, union
+from common.python.profile.profiled_why import Event, Span, length_us, union
 
 WAITS = re.compile(r"\b(wait_signal|put_signal|(multimem_)?barrier_kernel)")
 MOVES = re.compile(r"^ncclDevKernel|c10d::symmetric_memory|\b(one_shot|two_shot|multimem)_\w*kernel")

@@ -15,18 +15,18 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from common.python.artifacts import read_model
-from common.python.expectations import origin
-from common.python.hardware import file_name
-from common.python.journal import write
-from common.python.link_plots import standing_alone
-from common.python.markdown import escaped, replace_between_markers
-from common.python.profiling import DONE, during, length_us
-from common.python.publish import CHAPTER, RESULTS
-from common.python.report import time_text
-from common.python.report_plots import BAD, INK, PEER, STYLE, WIDTH, as_svg, name_text
-from common.python.results import Manifest
-from common.python.text import clean
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.base.results import Manifest
+from common.python.base.text import clean
+from common.python.profile.profiled_why import DONE, during, length_us
+from common.python.regress.expectations import origin
+from common.python.report.artifacts import read_model
+from common.python.report.charts import BAD, INK, PEER, STYLE, WIDTH, as_svg, name_text
+from common.python.report.link_plots import standing_alone
+from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.publish import CHAPTER, RESULTS
+from common.python.report.rows import time_text
 from tools.arguments import USAGE, Arguments
 from tools.documentation.overlap import Overlap, overlap
 

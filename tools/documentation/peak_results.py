@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from common.python import peak_store
-from common.python.artifacts import read_model
-from common.python.expectations import origin
-from common.python.hardware import file_name
-from common.python.journal import write
-from common.python.markdown import escaped, replace_between_markers
-from common.python.peak_store import CPU, Peak, Survey, Unit
-from common.python.peak_survey import figure, size_text
-from common.python.publish import KEPT as LINKS
-from common.python.publish import RESULTS
-from common.python.results import Manifest
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.base.results import Manifest
+from common.python.peaks import store
+from common.python.peaks.store import CPU, Peak, Survey, Unit
+from common.python.regress.expectations import origin
+from common.python.report.artifacts import read_model
+from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.peak_text import figure, size_text
+from common.python.report.publish import KEPT as LINKS
+from common.python.report.publish import RESULTS
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ class Line:
 
 def keep(place: Path, root: Path) -> Path:
     """Write the survey beside its page, whose path it gives. Raises ValueError, in one line, for none of a GPU."""
-    survey = peak_store.load(place / KEPT if place.is_dir() else place)
+    survey = store.load(place / KEPT if place.is_dir() else place)
     if survey is None or survey.uuid == CPU:
         raise ValueError(f"{place} holds no peaks of a GPU: name a run's folder or a file of peaks")
     folder = root / RESULTS / file_name(survey.device)
@@ -112,7 +112,7 @@ def _surveys(folder: Path) -> list[tuple[Survey, list[Line]]]:
     shown: set[str] = set()
     found = []
     for name in (KEPT, LINKS):
-        survey = peak_store.load(folder / name)
+        survey = store.load(folder / name)
         if survey is not None and (lines := [line for line in _lines(survey) if line.name not in shown]):
             shown |= {line.name for line in lines}
             found.append((survey, lines))

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from common.python.artifacts import Run, read_run
-from common.python.hardware import file_name
-from common.python.journal import write
-from common.python.judgement import headline_row
-from common.python.link_plots import standing_alone
-from common.python.markdown import escaped, summary_csv, summary_markdown
-from common.python.report import interval_text, time_text
-from common.python.report_plots import gain_chart
-from common.python.results import PairResult, Summary, VariantResult
-from common.python.run_comparison import WARNING, Change, compare_runs
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.base.results import PairResult, Summary, VariantResult
+from common.python.regress.run_comparison import WARNING, Change, compare_runs
+from common.python.report.artifacts import Run, read_run
+from common.python.report.charts import gain_chart
+from common.python.report.link_plots import standing_alone
+from common.python.report.markdown import escaped, summary_csv, summary_markdown
+from common.python.report.rows import interval_text, time_text
+from common.python.stats.verdict import headline_row
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]

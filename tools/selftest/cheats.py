@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.python.results import PairResult, VariantResult
+from common.python.base.results import PairResult, VariantResult
 from tools.selftest.models import Caught, Cheats, Promise, Standing
 from tools.selftest.sessions import Bench
 from tools.selftest.suites import Passes, first_quick, rest_quick, run_suite

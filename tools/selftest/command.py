@@ -8,9 +8,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from common.python.installation import CHECKOUT_ONLY, installed
-from common.python.lock import Busy
-from common.python.text import clean, wide_console
+from common.python.base.lock import Busy
+from common.python.base.paths import CHECKOUT_ONLY, installed
+from common.python.base.text import clean, wide_console
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, unusable, usage
 from tools.selftest.experiments import broken, nothing_ran, open_selftest
 from tools.selftest.forms import FORMS

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from common.python.results import Block, ClockName
-from common.python.schedule import FEWEST_ROUNDS
-from common.python.session import Session
-from common.python.statistics import round_log_times, verdict, welch
+from common.python.base.results import Block, ClockName
+from common.python.run.session import Session
+from common.python.stats.intervals import round_log_times, verdict, welch
+from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from tools.selftest.aa import LEAST_COVERED, judged
 from tools.selftest.binomial import no_more_than
 from tools.selftest.models import Drift, Outcome, Promise

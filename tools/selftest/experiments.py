@@ -9,14 +9,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from common.python import lock, manifest
-from common.python.cuda import nvcc_version
-from common.python.discovery import find_pairs
-from common.python.journal import write
-from common.python.opening import open_machine
-from common.python.peak_survey import peaks_for_run
-from common.python.results import Manifest, Model
-from common.python.settings import SuiteTimeUp
+from common.python.base import lock, manifest
+from common.python.base.journal import write
+from common.python.base.results import Manifest, Model
+from common.python.base.toolkit import nvcc_version
+from common.python.corpus.discovery import find_pairs
+from common.python.run.peak_survey import peaks_for_run
+from common.python.run.probe import open_machine
+from common.python.run.settings import SuiteTimeUp
 from tools.selftest import aa, cheats, drift, rivals, suites, truth
 from tools.selftest.forms import Form
 from tools.selftest.models import NAMES, Name, Promise, Report

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.python.results import Interval, Manifest, Model, Verdict
+from common.python.base.results import Interval, Manifest, Model, Verdict
 
 Name = Literal["aa", "truth", "drift", "others", "cheats", "cost", "repeat"]
 NAMES: tuple[Name, ...] = ("aa", "truth", "drift", "others", "cheats", "cost", "repeat")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from common.python.artifacts import read_model
-from common.python.expectations import origin
-from common.python.hardware import file_name
-from common.python.journal import write
-from common.python.markdown import escaped, replace_between_markers
-from common.python.results import Model
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.base.results import Model
+from common.python.regress.expectations import origin
+from common.python.report.artifacts import read_model
+from common.python.report.markdown import escaped, replace_between_markers
 from tools.selftest.aa import promises
 from tools.selftest.experiments import REPORT
 from tools.selftest.models import NAMES, Name, Promise, Report, Sessions

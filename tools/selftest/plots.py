@@ -10,7 +10,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from common.python.results import Model
+from common.python.base.results import Model
 from tools.selftest.aa import by_pair
 from tools.selftest.models import Cheats, Drift, Others, Outcome, Sessions, Suites, Truth
 from tools.selftest.rivals import table

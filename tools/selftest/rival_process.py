@@ -18,16 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common.python.bench import Bench
-from common.python.discovery import Pair, find_pairs
-from common.python.results import PairResult
-from common.python.roster import Roster, new_row
-from common.python.sampling import Sampler
-from common.python.session import Session
-from common.python.settings import Settings
-from common.python.statistics import compare, round_log_ratios, verdict
-from common.python.telemetry import Monitor
-from common.python.worker import Worker
+from common.python.base.results import PairResult
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.run.session import Session
+from common.python.run.settings import Settings
+from common.python.run.variant_status import Roster, new_row
+from common.python.stats.intervals import compare, round_log_ratios, verdict
+from common.python.timing.sampler import Sampler
+from common.python.timing.telemetry import Monitor
+from common.python.workers.commands import Bench
+from common.python.workers.process import Worker
 from common.python.workload import Output, Step
 from tools.selftest.models import Timing
 from tools.selftest.rival_methods import LEAST_S, Method, rivals

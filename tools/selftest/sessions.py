@@ -11,21 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from common.python.assignment import assign
+from common.python.base.machine import Machine
+from common.python.base.results import Model, PairResult
+from common.python.corpus.discovery import Pair
 from common.python.cuda import CudaError, build
-from common.python.discovery import Pair
-from common.python.machine import Machine
-from common.python.members import Crowded
 from common.python.requirements import arch_of
-from common.python.results import Model, PairResult
-from common.python.roster import Roster
-from common.python.schedule import FEWEST_ROUNDS
-from common.python.session import Session
-from common.python.settings import Settings
-from common.python.sharing import Share, Sharing
-from common.python.statistics import compare, round_log_ratios, verdict
-from common.python.telemetry import Monitor
-from common.python.turns import places
+from common.python.run.eligibility import assign
+from common.python.run.session import Session
+from common.python.run.settings import Settings
+from common.python.run.turns import places
+from common.python.run.variant_status import Roster
+from common.python.stats.intervals import compare, round_log_ratios, verdict
+from common.python.stats.sampling_plan import FEWEST_ROUNDS
+from common.python.timing.telemetry import Monitor
+from common.python.workers.members import Crowded
+from common.python.workers.sharing import Share, Sharing
 from tools.selftest import models
 from tools.selftest.forms import Form
 from tools.selftest.tree import Laid, Lane

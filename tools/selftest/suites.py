@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from common.python import peak_store
-from common.python.ahead import Ahead, compiles
-from common.python.assignment import compile_ahead, missing
-from common.python.discovery import Pair, Variant, find_pairs
-from common.python.judgement import headline_row
-from common.python.launch import ONE_HOST
-from common.python.options import Options
-from common.python.results import Interval, PairResult, Summary
-from common.python.runner import PAIR_LIMIT_S, Show, open_suite
-from common.python.schedule import BUDGET_S, QUICK
+from common.python.base.results import Interval, PairResult, Summary
+from common.python.corpus.discovery import Pair, Variant, find_pairs
+from common.python.peaks import store
+from common.python.run.eligibility import compile_ahead, missing
+from common.python.run.options import Options
+from common.python.run.prebuild import Ahead, compiles
+from common.python.run.suite import PAIR_LIMIT_S, Show, open_suite
+from common.python.stats.sampling_plan import BUDGET_S, QUICK
+from common.python.stats.verdict import headline_row
+from common.python.workers.launch import ONE_HOST
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Pass, Promise, Standing, Suites
 from tools.selftest.sessions import Bench, compiled
@@ -105,8 +105,8 @@ def run_suite(
 ) -> Summary:
     """A suite as `run` runs it, for at most so many seconds, with what peaks were measured before."""
     place = bench.folder / "suites"
-    if bench.uuid and (survey := peak_store.load(peak_store.path_of(bench.artifacts_dir, bench.uuid))):
-        peak_store.save(peak_store.path_of(place, bench.uuid), survey)
+    if bench.uuid and (survey := store.load(store.path_of(bench.artifacts_dir, bench.uuid))):
+        store.save(store.path_of(place, bench.uuid), survey)
     options = Options(
         targets=targets,
         root=root,

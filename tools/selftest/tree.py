@@ -9,8 +9,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.python.discovery import Pair, bindings, find_pairs
-from common.python.results import CONTROL
+from common.python.base.results import CONTROL
+from common.python.corpus.discovery import Pair, bindings, find_pairs
 
 OWN = Path(__file__).resolve().parent / "pairs"
 CHAPTERS = Path(__file__).resolve().parents[2]

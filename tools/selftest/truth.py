@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from common.python.judgement import times
+from common.python.stats.verdict import times
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Outcome, Promise, Reading, Session, Truth
 from tools.selftest.rivals import floors

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common.python.bench import Bench
+from common.python.workers.commands import Bench
 from tools.arguments import Arguments
 
 

@@ -28,15 +28,15 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from common.python import manifest
-from common.python.discovery import find_pairs, select
-from common.python.fork_server import PRELOAD
-from common.python.opening import open_machine
-from common.python.options import Options
-from common.python.results import PairResult
-from common.python.runner import Suite
-from common.python.targets import TargetError, parse
-from common.python.worker import Worker
+from common.python.base import manifest
+from common.python.base.results import PairResult
+from common.python.corpus.discovery import find_pairs, select
+from common.python.corpus.targets import TargetError, parse
+from common.python.run.options import Options
+from common.python.run.probe import open_machine
+from common.python.run.suite import Suite
+from common.python.workers.fork_server import PRELOAD
+from common.python.workers.process import Worker
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,8 +124,8 @@ def all_alone(root: Path, scratch: Path, pairs: Sequence[Commands]) -> list[floa
 
 def alone(root: Path, scratch: Path, commands: Commands) -> float:
     """The seconds that a pair's commands take in this process. Raises RuntimeError where a proof or anything fails."""
-    from common.python.bench import Bench
-    from common.python.preparation import VariantError
+    from common.python.proof.preparation import VariantError
+    from common.python.workers.commands import Bench
 
     bench = Bench(root, scratch, {"seed": SEED, "reproducible": False}, lambda who, what: None)
     gc.freeze()  # as in a worker: a collection of all of torch's objects would cost far more than what is measured

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from common.python.compilation import imports_of
+from common.python.base.journal import write
+from common.python.base.machine import Machine, machine
+from common.python.base.text import clean
+from common.python.build.compilation import imports_of
+from common.python.corpus.discovery import Pair, Variant, find_pairs, select
+from common.python.corpus.targets import TargetError, parse
 from common.python.cuda import CudaError, build
-from common.python.discovery import Pair, Variant, find_pairs, select
-from common.python.doctor import find_program
-from common.python.journal import write
-from common.python.machine import Machine, machine
+from common.python.doctor.diagnosis import find_program
 from common.python.requirements import arch_of, unmet
-from common.python.targets import TargetError, parse
-from common.python.text import clean
 from tools.arguments import Arguments
 from tools.testing.sanitizer_page import Told, Verdict, facts, page
 

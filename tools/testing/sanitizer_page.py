@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.python.cuda import nvcc_version
-from common.python.machine import Machine
-from common.python.manifest import git_state, utc_now, versions
-from common.python.markdown import escaped
+from common.python.base.machine import Machine
+from common.python.base.manifest import git_state, utc_now, versions
+from common.python.base.toolkit import nvcc_version
+from common.python.report.markdown import escaped
 
 
 @dataclass(frozen=True)

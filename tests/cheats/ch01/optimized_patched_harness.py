@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ch01.baseline_patched_harness import workload as workload
-from common.python import clock
+from common.python.timing import clock
 from common.python.workload import Step
 
 now_ns, stolen = clock.now_ns, [0]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ch01.baseline_patched_harness import workload as workload
-from common.python.clock import now_ns
+from common.python.proof.originals import now_ns
 from common.python.workload import Step
 
 

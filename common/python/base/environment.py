@@ -1,0 +1,75 @@
+"""What a measurement depends on besides the code that was measured: facts by name, and how two sets of them differ."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from common.python.base.results import Block, Manifest
+from common.python.base.text import clean
+
+Facts = Mapping[str, str | None]
+
+LIBRARIES = ("torch", "triton", "nvcc", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
+MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
+
+
+def facts(
+    gpu: str | None,
+    driver: str | None,
+    cuda: str | None,
+    power_limit_w: float | None,
+    cpu: str | None,
+    versions: Facts,
+) -> dict[str, str | None]:
+    """The facts of one measurement; None is what is not known. CUDA is the newest that the driver supports."""
+    known = {
+        "GPU": gpu,
+        "driver": driver,
+        "CUDA": cuda,
+        "power limit": None if power_limit_w is None else f"{power_limit_w:g} W",
+        "CPU": cpu,
+    }
+    return known | {name: versions.get(name) for name in LIBRARIES}
+
+
+def facts_of_run(about: Manifest, gpu: str | None) -> dict[str, str | None]:
+    """Those of a run on the GPU of this name, which is the first that CUDA showed it."""
+    machine = about.machine
+    return facts(gpu, machine.driver, machine.cuda_driver, power_limit_w(about), machine.cpu, about.versions)
+
+
+def mode(about: Manifest) -> str:
+    """`usual`, or the options that made what was timed unlike what users run."""
+    return ", ".join(name for name in MODES if about.options.get(name)) or "usual"
+
+
+def power_limit_w(about: Manifest) -> float | None:
+    return about.machine.gpus[0].power_limit_w if about.machine.gpus else None
+
+
+def sm_mhz(blocks: Sequence[Block]) -> float | None:
+    """The SM clock while these were timed: the median over the blocks that count; None if NVML never told."""
+    read = [block.telemetry.sm_mhz for block in blocks if block.telemetry is not None and block.discarded is None]
+    known = [clock for clock in read if clock is not None]
+    return median(known) if known else None
+
+
+def pace_us(blocks: Sequence[Block]) -> float | None:
+    """The host's pace while these were timed: its fixed loop, the median over the blocks that count."""
+    slower = [max(block.paces) for block in blocks if block.paces and block.discarded is None]
+    return median(slower) if slower else None
+
+
+def moved(name: str, before: float | None, after: float | None, factor: float, unit: str) -> list[str]:
+    """`SM clock 1980 -> 1500 MHz` if a reading that both sides have grew or shrank by more than the factor."""
+    if before is None or after is None or before / factor <= after <= before * factor:
+        return []
+    return [f"{name} {before:.0f} -> {after:.0f} {unit}"]
+
+
+def differences(before: Facts, after: Facts) -> list[str]:
+    """`driver 570.1 -> 580.2` for each fact that is not the same on both sides."""
+    return [
+        f"{clean(name)} {clean(before.get(name) or 'unknown')} -> {clean(after.get(name) or 'unknown')}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]

@@ -1,0 +1,79 @@
+"""A run's files as they come: each whole or not there, and a journal that says which results are kept.
+
+The journal is appended and synced after the pair's own files are, so what it names is whole, whenever the process ends.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from common.python.base import safe_read
+from common.python.base.results import PairResult
+
+JOURNAL = "journal.jsonl"
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file as a whole: a reader never sees half of it. Raises OSError that names the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + ".partial")
+    try:
+        with partial.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except KeyboardInterrupt:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def begin(folder: Path) -> None:
+    """From here on the run can be resumed, even if it ends before its first pair is done."""
+    (folder / JOURNAL).touch()
+
+
+def append(folder: Path, result: PairResult) -> None:
+    """Say that this pair's result is kept in its folder. Raises OSError that names the journal."""
+    try:
+        with (folder / JOURNAL).open("a") as journal:
+            journal.write(_line(folder, result))
+            journal.flush()
+            os.fsync(journal.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder / JOURNAL)) from error
+
+
+def folder_of(folder: Path, result: PairResult) -> Path:
+    return folder / f"{result.chapter}_{result.name}"
+
+
+def mend(folder: Path, say: Callable[[str], None]) -> None:
+    """Cut off a last line that the end of the process or a full disk left half written; `say` hears of it.
+
+    Such a line names nothing that was kept. Raises OSError where the journal cannot be read or written, ValueError
+    where it is none.
+    """
+    path = folder / JOURNAL
+    try:
+        whole, _, cut = safe_read.read_bytes(path).rpartition(b"\n")
+    except ValueError as error:
+        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
+    if cut:
+        say(f"the last line of {path} was only half written: the pair that it names is measured again")
+        os.truncate(path, len(whole) + bool(whole))
+
+
+def rewrite(folder: Path, results: list[PairResult]) -> None:
+    """A journal that names these results and no others."""
+    write(folder / JOURNAL, "".join(_line(folder, result) for result in results))
+
+
+def _line(folder: Path, result: PairResult) -> str:
+    place = folder_of(folder, result).name
+    line = {"pair": result.key, "status": result.status, "verdict": result.verdict, "folder": place}
+    return json.dumps(line) + "\n"

@@ -1,0 +1,112 @@
+"""What a result depends on: the machine, the versions, the sources and the environment."""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from common.python.base.machine import Machine, machine
+from common.python.base.results import Manifest
+from common.python.base.topology import Topology
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = (
+    *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
+    *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
+)
+RELEVANT = ("CUDA_", "NCCL_", "NVSHMEM_", "TORCH", "PYTORCH", "TRITON", "OMP_", "MKL_", "CUBLAS", "MALLOC_")
+RELEVANT_NAMES = ("GLIBC_TUNABLES", "LD_PRELOAD")
+
+
+def collect(
+    targets: Sequence[str],
+    options: Mapping[str, str | int | float | bool | None],
+    sources: Iterable[Path],
+    seed: int | None,
+    *,
+    host: Machine | None = None,
+    nvcc: str | None = None,
+    topology: Topology | None = None,
+) -> Manifest:
+    """The manifest of a run that starts now; callers that know `host`, `topology` or nvcc's version give it."""
+    commit, dirty = git_state(ROOT)
+    return Manifest(
+        started=utc_now(),
+        command=list(sys.argv),
+        options=dict(options),
+        targets=list(targets),
+        machine=host or machine(),
+        topology=topology,
+        versions={**versions(), "nvcc": nvcc},
+        git_commit=commit,
+        git_dirty=dirty,
+        sources={_relative(path): digest(path) or "" for path in sources},
+        environment=relevant_environment(os.environ),
+        seed=seed,
+    )
+
+
+def sources_of(files: Sequence[Path]) -> list[Path]:
+    """These files of pairs, the .cu files beside them, and all of the harness and of what pairs share."""
+    beside = [cu for path in files if (cu := path.with_suffix(".cu")).exists()]
+    return [*files, *beside] + [path for kind in ("*.py", "*.cuh") for path in sorted((ROOT / "common").rglob(kind))]
+
+
+def digest(path: Path) -> str | None:
+    """The sha256 of a file; None if there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def utc_now() -> str:
+    """The time in ISO 8601, UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def relevant_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change how CUDA, torch, Triton, NCCL or the allocators behave."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(RELEVANT) or name in RELEVANT_NAMES
+    }
+
+
+def git_state(root: Path) -> tuple[str | None, bool | None]:
+    """The commit checked out at `root` and whether files differ from it; (None, None) if `root` heads no repository."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != root.resolve():
+        return None, None  # an installed copy may lie inside a repository that says nothing about it
+    status = _git(root, "status", "--porcelain")
+    return _git(root, "rev-parse", "--verify", "HEAD"), None if status is None else bool(status)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    if shutil.which("git") is None:
+        return None
+    done = subprocess.run(
+        ["git", "--no-optional-locks", "-C", str(root), *arguments], capture_output=True, text=True, check=False
+    )
+    return None if done.returncode else done.stdout.strip()
+
+
+def versions() -> dict[str, str | None]:
+    """Those of Python and of the packages that results depend on; None for what is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _relative(path: Path) -> str:
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,270 @@
+"""What a run leaves behind: the artifact schema. Every number of a summary can be recomputed from the samples."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from common.python.base.machine import Machine
+from common.python.base.topology import Topology
+
+SCHEMA_VERSION = 1
+CONTROL = "control"  # the baseline prepared a second time
+NOT_ALONE = "another process had work on the GPU while this pair was timed"
+BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
+
+ClockName = Literal["device", "end_to_end"]
+Goal = Literal["speed", "memory"]
+Role = Literal["baseline", "optimized", "peer", "control"]
+Kind = Literal["PyTorch", "Triton", "CUDA"]
+Status = Literal["measured", "proven", "built", "unsupported", "failed"]
+Scalar = int | float | str | bool
+Figure = Scalar | list[Scalar] | dict[str, Scalar]  # of a size: a number, or a model's several
+Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "invalid"]
+
+
+class Model(BaseModel):
+    """Unknown fields are refused, so that a truncated or foreign file is seen at once."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)  # built at first use: `list` needs few of them
+
+
+class Cost(Model):
+    """The least that a problem needs of each resource, whatever a variant happens to do. Bytes, FLOPs, counts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    hbm_bytes: float = Field(default=0.0, ge=0)
+    read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
+    write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
+    flops: float = Field(default=0.0, ge=0)
+    dtype: str = Field(default="fp32", description="rate that bounds the flops: fp64 fp32 tf32 bf16 fp16 fp8 fp4 int8")
+    pcie_bytes: float = Field(default=0.0, ge=0, description="the busier direction")
+    nvlink_bytes: float = Field(default=0.0, ge=0, description="one way, per GPU")
+    disk_bytes: float = Field(default=0.0, ge=0)
+    host_bytes: float = Field(default=0.0, ge=0, description="host memory, read plus written")
+    launches: int = Field(default=0, ge=0)
+    items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
+    unit: str = Field(default="", description="what an item is: tokens, images")
+
+    @property
+    def hbm(self) -> float:
+        """Bytes of device memory, read plus written."""
+        return self.hbm_bytes + self.read + self.write
+
+
+class Limit(Model):
+    """The least time that the machine allows for a cost, and the resource that binds it."""
+
+    us: float
+    resource: str
+    peak: float
+    unit: str
+    source: str = Field(description="where the peak is from: a datasheet or this machine's measurement")
+
+
+class Proof(Model):
+    """One comparison with the float64 reference (or the reason why it could not be made)."""
+
+    size: str
+    when: Literal["before timing", "while timing", "after timing"]
+    error: float | None = Field(default=None, description="normwise relative error; the largest over the outputs")
+    reason: str | None = Field(default=None, description="why it failed; null when it passed")
+
+
+class Telemetry(Model):
+    """The GPU as NVML saw it; null is what NVML refused."""
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: list[str] = []
+    other_processes: int | None = None
+
+
+class Sample(Model):
+    """One timing, divided by the steps it held. Microseconds."""
+
+    variant: str
+    device_us: float | None
+    wall_us: float | None
+    host_us: float = Field(description="until the call returned, the device perhaps still at work")
+    fresh: bool = Field(default=False, description="proven, and on inputs that no call had seen before")
+    late: bool = Field(default=False, description="begun before the host had enqueued it whole: its time is in it")
+
+
+class Block(Model):
+    """Samples in the order taken, each variant twice, mirrored, so that drift falls on all alike.
+
+    Or once, where it is long, or the host was late for the other.
+    """
+
+    round: int
+    steps: int = Field(description="back-to-back steps in one sample")
+    samples: list[Sample]
+    walls: list[Sample] = Field(
+        default=[], description="end-to-end companions of a round's first device samples, outside the headline"
+    )
+    telemetry: Telemetry | None = Field(
+        default=None, description="as read behind it or a later block of its round; of several GPUs, the worst"
+    )
+    gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
+    late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
+    retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
+    paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
+    discarded: str | None = Field(default=None, description="why the block does not count")
+
+
+class Spread(Model):
+    """Times of one variant over all its samples, in microseconds."""
+
+    n: int
+    mean: float
+    std: float
+    median: float
+    q1: float
+    q3: float
+    p95: float
+    p99: float
+    outliers: int = Field(description="beyond 3 interquartile ranges of the quartiles; counted, never dropped")
+
+
+class Interval(Model):
+    """A ratio with its 95% t interval over rounds; end to end as well as another run on such a host would know it."""
+
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+
+class Why(Model):
+    """What one untimed, profiled step did."""
+
+    kernels: int | None = None
+    operators: int = 0
+    syncs: int = 0
+    copied_bytes: float = 0.0
+    busy_us: float | None = Field(default=None, description="union of kernel and copy times on the device")
+    staged_us: float = Field(
+        default=0.0,
+        description="of busy_us, with nothing at work but copies of pageable memory, which the host makes too",
+    )
+    peak_bytes: float | None = Field(
+        default=None, description="device memory at the variant's peak, inputs aside; reserved, where it is isolated"
+    )
+    top: list[str] = Field(default=[], description="the longest kernels (operators on a CPU), by time")
+    metrics: dict[str, float] = Field(
+        default={}, description="by name and unit: what the variant tells of a step, and what torch.compile did first"
+    )
+
+
+class SpeedOfLight(Model):
+    """How hard the kernels of one step drove the GPU, by ncu: percentages are means weighted by the kernels' times."""
+
+    dram_percent: float = Field(description="DRAM throughput, of its peak")
+    sm_percent: float = Field(description="the busiest pipeline of the SMs, of its peak")
+    occupancy_percent: float = Field(description="warps on an SM that has any, of the most it can hold")
+    kernel_us: float = Field(description="sum of the kernels' times, each run by itself with flushed caches")
+    read_bytes: float = Field(description="from DRAM")
+    written_bytes: float = Field(description="to DRAM")
+    kernels: int = Field(description="launches that these figures are of")
+
+
+class VariantResult(Model):
+    name: str = Field(description="file stem: optimized_transpose__padded")
+    role: Role
+    label: str = Field(description="baseline, optimized, or the rung's or peer's own name")
+    file: str
+    sentence: str
+    kinds: list[Kind]
+    status: Status
+    reason: str | None = None
+    verdict: Verdict | None = None
+    speedup: Interval | None = Field(default=None, description="baseline time over this variant's")
+    memory_ratio: float | None = Field(default=None, description="baseline peak over this variant's")
+    device: Spread | None = None
+    wall: Spread | None = None
+    percent_of_limit: float | None = None
+    rates: dict[str, float] = Field(default={}, description="achieved, in the field's units: GB/s, TFLOP/s, tokens/s")
+    prepare_s: float | None = Field(default=None, description="of the first prepare at this size")
+    first_call_s: float | None = None
+    proofs: list[Proof] = []
+    why: Why | None = None
+    speed_of_light: SpeedOfLight | None = Field(default=None, description="with --profile, where ncu is found")
+
+
+class PairResult(Model):
+    """One row: a pair on one machine."""
+
+    schema_version: int = SCHEMA_VERSION
+    chapter: str
+    name: str
+    status: Status
+    verdict: Verdict | None = None
+    reason: str | None = None
+    hint: str | None = None
+    size: str | None = None
+    shape: dict[str, Figure] = {}
+    device: str | None = None
+    clock: ClockName | None = None
+    goal: Goal | None = None
+    cost: Cost | None = None
+    tolerance: float | None = None
+    limit: Limit | None = None
+    control: Interval | None = Field(default=None, description="the baseline against a second preparation of itself")
+    peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
+    best_peer: str | None = None
+    floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
+    best_pace_us: float | None = Field(
+        default=None,
+        description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
+    )
+    usual_pace_us: float | None = Field(
+        default=None, description="the median of the pairs that were timed before in this run, each's own median"
+    )
+    pace_deviation: float | None = Field(
+        default=None,
+        description="standard deviation of the log of the host's pace over the blocks of this pair and of those",
+    )
+    notes: list[str] = []
+    variants: list[VariantResult] = []
+    blocks: list[Block] = []
+    discarded_blocks: int = 0
+    seconds: dict[str, float] = Field(default={}, description="wall time of the session by phase")
+    seed: int | None = None
+    log: str = Field(default="", description="end of what the workers wrote to stdout and stderr")
+
+    @property
+    def key(self) -> str:
+        return f"{self.chapter}:{self.name}"
+
+
+class Manifest(Model):
+    """What a result depends on: enough to tell two runs apart."""
+
+    schema_version: int = SCHEMA_VERSION
+    started: str
+    command: list[str]
+    options: dict[str, str | int | float | bool | None]
+    targets: list[str]
+    machine: Machine
+    topology: Topology | None = Field(default=None, description="how several GPUs reach each other")
+    versions: dict[str, str | None]
+    git_commit: str | None
+    git_dirty: bool | None
+    sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
+    environment: dict[str, str]
+    seed: int | None
+    clocks: str | None = Field(default=None, description="what became of --lock-clocks; null if not asked for")
+
+
+class Summary(Model):
+    schema_version: int = SCHEMA_VERSION
+    manifest: Manifest
+    finished: str
+    seconds: float
+    complete: bool = Field(description="false after Ctrl-C, SIGTERM, --fail-fast or a suite timeout")
+    interrupted: bool = Field(default=False, description="by Ctrl-C or SIGTERM")
+    not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
+    pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

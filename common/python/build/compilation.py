@@ -1,0 +1,288 @@
+"""Every .cu file and every Triton kernel of the pairs, compiled for every architecture: no GPU is needed for that.
+
+CUDA goes through the cache and the locks of `cuda`. Triton kernels are compiled by another process (`triton_targets`),
+for this one imports neither torch nor a pair; what it answers is kept by a hash of the files that the variant is made
+of, so that a sweep in which nothing changed starts no process at all.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.python.base import toolkit
+from common.python.base.builds import ARCHS, Compiled, KernelUse, Language, sm_of
+from common.python.base.machine import Machine, machine
+from common.python.base.paths import build_folder
+from common.python.base.toolkit import find_nvcc
+from common.python.corpus.discovery import Pair, Variant
+from common.python.corpus.targets import TargetError
+from common.python.cuda import CudaError, compile_source
+from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
+
+__all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
+
+TARGETS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_121a")
+LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
+LIBRARY = Path(__file__).resolve().parents[3]
+CHAPTER = r"ch\d\d"  # packages of pairs
+Show = Callable[[Compiled], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to be compiled for one architecture."""
+
+    baseline: str  # module
+    variant: Variant
+    several: bool  # a pair on several GPUs
+    language: Language
+    arch: str
+    source: str  # relative to the root
+
+    @property
+    def path(self) -> Path:
+        return self.variant.path.with_suffix(".cu") if self.language == "CUDA" else self.variant.path
+
+    def ended(self, status: Any, **fields: Any) -> Compiled:
+        return Compiled(source=self.source, language=self.language, arch=self.arch, status=status, **fields)
+
+    def failed(self, root: Path, reason: str, **fields: Any) -> Compiled:
+        """A failure, with the line if the reason names one of this file: `x.cu(3): error` or `x.py:3: message`."""
+        place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
+        shown = reason.replace(f"{root}/", "")
+        return self.ended("failed", reason=shown, line=int(place[1]) if place else None, **fields)
+
+
+def check_archs(archs: Sequence[str]) -> None:
+    """Raise TargetError, naming the known ones, for an architecture that is not among them, or for none at all."""
+    unknown = [arch for arch in archs if arch not in ARCHS] or ([] if archs else [""])
+    if unknown:
+        raise TargetError(f"{unknown[0]!r} is not an architecture; known are {', '.join(ARCHS)}")
+
+
+def compile_pairs(
+    pairs: list[Pair],
+    archs: Sequence[str],
+    root: Path,
+    jobs: int | None = None,
+    show: Show = lambda compiled: None,
+) -> list[Compiled]:
+    """Compile the .cu files and Triton kernels of these pairs for each architecture, as many at a time as cores.
+
+    `jobs` sets another number. One result for each file and architecture, in the order of the pairs; `show` hears of
+    each as it ends. Raises TargetError for an unknown architecture.
+    """
+    check_archs(archs)
+    here = machine()
+    jobs = jobs or here.cores
+    tasks = [task for pair in pairs for task in _tasks(pair, archs, root)]
+    results: dict[int, Compiled] = {}
+
+    def end(index: int, compiled: Compiled) -> None:
+        results[index] = compiled
+        show(compiled)
+
+    todo: dict[Language, dict[int, Task]] = {"CUDA": {}, "Triton": {}}
+    for index, task in enumerate(tasks):
+        if (ended := _not_compiled(task, root, here)) is not None:
+            end(index, ended)
+        else:
+            todo[task.language][index] = task
+    for index, compiled in _cuda(todo["CUDA"], root, jobs):
+        end(index, compiled)
+    for index, compiled in _triton(todo["Triton"], root, jobs):
+        end(index, compiled)
+    return [results[index] for index in range(len(tasks))]
+
+
+def _tasks(pair: Pair, archs: Sequence[str], root: Path) -> Iterator[Task]:
+    several = pair.literals.get("gpus", 1) != 1
+    for variant in pair.variants:
+        languages: list[Language] = ["CUDA"] * ("CUDA" in variant.kinds or variant.path.with_suffix(".cu").exists())
+        unread = not variant.kinds and b"triton" in variant.path.read_bytes()  # a syntax error fails
+        languages += ["Triton"] * ("Triton" in variant.kinds or unread)
+        for language in languages:
+            path = variant.path.with_suffix(".cu") if language == "CUDA" else variant.path
+            source, baseline = str(path.relative_to(root)), f"{pair.chapter}.baseline_{pair.name}"
+            for arch in archs:
+                yield Task(baseline, variant, several, language, arch, source)
+
+
+def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
+    """The result of a task that need not be tried: for other architectures, for want of something, or wrong."""
+    variant, required = task.variant, task.variant.required
+    only, why = required.targets, ""
+    if task.language == "CUDA":
+        if not task.path.is_file():
+            return task.ended("failed", reason=f"{variant.path.name} loads it, but there is no {task.source}")
+        only, why = cuda_targets(task.path)
+        if unknown := [arch for arch in only if arch not in ARCHS]:
+            return task.failed(root, f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
+        if not variant.problem and set(only) != set(required.targets):
+            written = f"needs(targets={list(required.targets)})"
+            return task.failed(root, f"// targets: says {list(only)}, but {variant.path.name} {written}")
+        wants = Requirements(headers=required.headers)
+    else:
+        if variant.problem:
+            return task.failed(root, variant.problem)
+        wants = Requirements(modules=("torch", "triton", *required.modules))
+    reasons = [f"for {', '.join(only)} only" + f": {why}" * bool(why)] * bool(only and task.arch not in only)
+    reasons += [f"needs sm_{required.sm} or later"] * (sm_of(task.arch) < (required.sm or 0))
+    if task.language == "Triton" and task.arch != (own := arch_of(sm_of(task.arch))):
+        reasons.append(f"triton compiles for {own} instead")
+    if task.language == "CUDA" and find_nvcc() is None and "NVCC" not in os.environ:  # a wrong $NVCC is an error
+        reasons.append("needs nvcc")
+    reasons = reasons or unmet(wants, here)
+    return task.ended("skipped", reason="; ".join(reasons)) if reasons else None
+
+
+# CUDA.
+
+
+def _cuda(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, Compiled]]:
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(_compile_source, task, root): index for index, task in tasks.items()}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
+
+
+def _compile_source(task: Task, root: Path) -> Compiled:
+    started = time.monotonic()
+    try:
+        built = compile_source(task.path, task.arch)
+    except (CudaError, OSError) as error:
+        return task.failed(root, str(error), seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=built.kernels)
+
+
+# Triton.
+
+
+def _triton(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, Compiled]]:
+    """What the cache has, and then what another process compiles."""
+    made_of: dict[Path, list[Path]] = {}
+    places = {index: _place(task, root, made_of) for index, task in tasks.items()}
+    missing = []
+    for index, place in places.items():
+        if (kept := _kept(place)) is not None:
+            yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
+        else:
+            missing.append(index)
+    for index, answer in _recorded({index: tasks[index] for index in missing}, root, jobs):
+        compiled = _judged(tasks[index], root, answer)
+        if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
+            _keep(places[index], compiled)
+        yield index, compiled
+
+
+def _judged(task: Task, root: Path, answer: dict[str, Any]) -> Compiled:
+    """What an answer means. A pair that needs a GPU may fail without one; any other has no excuse."""
+    seconds, required = answer.get("seconds", 0.0), task.variant.required
+    wants_gpu = required.gpus or required.memory_gib or required.sm or required.targets or task.several
+    if error := answer["error"]:
+        if answer["compiling"] or not wants_gpu:
+            return task.failed(root, error, seconds=seconds)
+        return task.ended("skipped", reason=f"cannot be run without a GPU: {error}", seconds=seconds)
+    if not answer["kernels"]:
+        return task.ended("skipped", reason="launches no Triton kernel", seconds=seconds)
+    kernels = {"kernels": answer["kernels"], "at_test_size": answer["at_test_size"]}
+    return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
+
+
+def _recorded(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The answers of `triton_targets`, which runs without Triton's interpreter and sees no GPU, on whatever machine."""
+    if not tasks:
+        return
+    order = list(tasks)
+    named = [{"module": t.variant.module, "baseline": t.baseline, "arch": t.arch} for t in tasks.values()]
+    asked = {"root": str(root.resolve()), "jobs": jobs, "limit_s": LIMIT_S, "tasks": named}
+    environment = {**_settings(), "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "CUDA_VIS"))}
+    with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as folder:
+        errors = Path(folder) / "errors"
+        (Path(folder) / "request.json").write_text(json.dumps(asked))
+        command = [sys.executable, "-m", "common.python.build.triton_targets", folder]
+        with (
+            errors.open("w") as stderr,
+            subprocess.Popen(
+                command, cwd=LIBRARY, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+            ) as child,
+        ):
+            assert child.stdout is not None
+            try:
+                for line in child.stdout:
+                    answer = json.loads(line)
+                    yield order[answer["task"]], answer
+                    tasks.pop(order[answer["task"]])
+            finally:
+                child.kill()  # it has ended, unless this process was interrupted
+        last = errors.read_text().strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
+        for index in tasks:
+            yield index, {"error": f"the compiling process ended early: {last[0]}", "compiling": True}
+
+
+def _settings() -> dict[str, str]:
+    """What triton reads from the environment and compiles by: all but where it caches and whether it interprets."""
+    names = {name for name in os.environ if name.startswith("TRITON_")} - {"TRITON_INTERPRET", "TRITON_CACHE_DIR"}
+    return {name: os.environ[name] for name in sorted(names)}
+
+
+def _place(task: Task, root: Path, made_of: dict[Path, list[Path]]) -> Path:
+    """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
+    versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
+    digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
+    for start in (task.path, LIBRARY / "common" / "python" / "build" / "triton_targets.py"):
+        if start not in made_of:
+            made_of[start] = imports_of(start, root)
+        for file in made_of[start]:
+            digest.update(file.read_bytes())
+    name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
+    return build_folder(toolkit.ROOT) / "triton" / name
+
+
+def imports_of(start: Path, root: Path, packages: str = f"common|{CHAPTER}") -> list[Path]:
+    """A file, and the files of these packages (a regular expression) that it imports, and those that they import."""
+    found, pending = {start}, [start]
+    while pending:
+        for node in ast.walk(ast.parse(pending.pop().read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(f"{node.module}.{name}" for name in names)]
+            for name in names:
+                base = LIBRARY if name.startswith("common.") else root
+                file = base / f"{name.replace('.', '/')}.py"
+                if re.match(rf"({packages})\.", name) and file.is_file() and file not in found:
+                    found.add(file)
+                    pending.append(file)
+    return sorted(found)
+
+
+def _kept(place: Path) -> Compiled | None:
+    """A result of the cache; None if there is none, or not a whole one."""
+    try:
+        return Compiled.model_validate_json(place.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _keep(place: Path, compiled: Compiled) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(compiled.model_dump_json())
+    partial.replace(place)

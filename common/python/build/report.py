@@ -1,0 +1,157 @@
+"""The sweep of `build`, and what it found: a table of files by architectures, warnings, reasons, one line of counts."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from common.python.base import manifest
+from common.python.base.builds import Build, Compiled, KernelUse
+from common.python.base.check_result import counted
+from common.python.base.hardware import KIB
+from common.python.base.text import clean
+from common.python.base.toolkit import nvcc_version
+from common.python.build.compilation import TARGETS, check_archs, compile_pairs
+from common.python.corpus.discovery import choose
+
+Row = tuple[str, ...]
+
+
+def sweep(
+    root: Path, targets: Sequence[str], archs: str | None, artifacts_dir: Path, jobs: int | None
+) -> tuple[Build, Path]:
+    """Compile what the targets name for `archs` (sm_90a,sm_80; None: the usual four); write build.json and build.md.
+
+    Returns the build and the new folder that has them. Raises TargetError for targets or architectures that do not
+    exist, and OSError for a folder that cannot be written.
+    """
+    started = time.monotonic()
+    pairs = choose(root, targets)
+    names = list(TARGETS) if archs is None else list(dict.fromkeys(name.strip() for name in archs.split(",")))
+    check_archs(names)
+    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    folder.mkdir(parents=True)
+    with Console(stderr=True).status("compiling") as status:
+        compiled = compile_pairs(
+            pairs, names, root, jobs, lambda one: status.update(Text(f"compiled {one.source} for {one.arch}"))
+        )
+    sources = [root / source for source in by_source(compiled)]
+    options = {"arch": ",".join(names), "jobs": jobs}
+    build = Build(
+        manifest=manifest.collect(targets, options, sources, None, nvcc=nvcc_version()),
+        finished=manifest.utc_now(),
+        seconds=time.monotonic() - started,
+        archs=names,
+        warnings=[warning for one in compiled for warning in one.warnings],
+        compiled=compiled,
+    )
+    (folder / "build.json").write_text(build.model_dump_json(indent=1))
+    (folder / "build.md").write_text(build_markdown(build))
+    return build, folder
+
+
+def by_source(compiled: Iterable[Compiled]) -> dict[str, list[Compiled]]:
+    """The results of each file, in their order."""
+    found: dict[str, list[Compiled]] = {}
+    for one in compiled:
+        found.setdefault(one.source, []).append(one)
+    return found
+
+
+def table_rows(build: Build) -> list[Row]:
+    """The heading, and a row for each kernel: its file, its name, and what it takes on each architecture."""
+    rows: list[Row] = [("file", "kernel", *build.archs)]
+    for source, results in by_source(build.compiled).items():
+        columns = [_named(one.kernels) for one in results]
+        names = list(dict.fromkeys(name for column in columns for name in column)) or [("", 0)]
+        for number, name in enumerate(names):
+            cells = [_cell(one, column.get(name), number) for one, column in zip(results, columns)]
+            rows.append((source if number == 0 else "", name[0], *cells))
+    return rows
+
+
+def _named(kernels: list[KernelUse]) -> dict[tuple[str, int], KernelUse]:
+    """The kernels by name and, of those that share one, by number; ptxas has another order for each architecture."""
+    found: dict[tuple[str, int], KernelUse] = {}
+    for kernel in kernels:
+        found[kernel.name, sum(name == kernel.name for name, _ in found)] = kernel
+    return found
+
+
+def _cell(one: Compiled, kernel: KernelUse | None, number: int) -> str:
+    if kernel is None:
+        return "" if number or one.status == "compiled" else one.status
+    words = ["registers unknown" if kernel.registers is None else f"{kernel.registers} regs"]
+    words += [_bytes(kernel.shared_bytes or 0)] * bool(kernel.shared_bytes)
+    words += [f"{kernel.spill_bytes} B spilled"] * bool(kernel.spill_bytes)
+    words += [f"{kernel.stack_bytes} B stack"] * bool(kernel.stack_bytes)
+    return ", ".join([*words, *([kernel.matrix] if kernel.matrix else [])])
+
+
+def _bytes(count: int) -> str:
+    return f"{count} B" if count < KIB else f"{count / KIB:.4g} KiB"
+
+
+def remarks(build: Build) -> list[str]:
+    """A line for each warning, failure and reason; files with one reason in common share a line."""
+    lines = [] if build.compiled else ["nothing to compile: no .cu file and no Triton kernel among these pairs"]
+    lines += [f"warning: {warning}" for warning in build.warnings]
+    for one in build.compiled:
+        if one.status == "failed":
+            place = f"{one.source}:{one.line}" if one.line else one.source
+            lines.append(f"failed: {place}, {one.arch}: {clean(one.reason or '')}")
+    for status, label in (("skipped", "skipped"), ("compiled", "note")):
+        reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for source, results in by_source(build.compiled).items():
+            told = [one for one in results if one.status == status and one.reason]
+            for reason in dict.fromkeys(one.reason or "" for one in told):
+                archs = tuple(one.arch for one in told if one.reason == reason)
+                reasons.setdefault((reason, archs), []).append(source)
+        for (reason, archs), sources in reasons.items():
+            where = "" if list(archs) == build.archs else f" for {', '.join(archs)}"
+            lines.append(f"{label}{where}: {clean(reason)}: {', '.join(sources)}")
+    return lines
+
+
+def counts(build: Build) -> str:
+    """The sweep in one line."""
+    found = Counter(one.status for one in build.compiled)
+    cached, files = sum(one.cached for one in build.compiled), len(by_source(build.compiled))
+    return (
+        f"{counted(files, 'file')}, {counted(len(build.archs), 'architecture')}: {found['compiled']} compiled "
+        f"({cached} from the cache), {found['skipped']} skipped, {found['failed']} failed, "
+        f"{counted(len(build.warnings), 'warning')}, {build.seconds:.1f} s"
+    )
+
+
+def print_build(build: Build, folder: Path) -> None:
+    """A table on a terminal, tab-separated lines in a pipe; below it the remarks, the counts and the folder."""
+    rows = table_rows(build)
+    if sys.stdout.isatty():
+        head = (Column(name, overflow="fold") for name in rows[0])  # on a narrow terminal a name is folded, not cut off
+        table = Table(*head, box=None, pad_edge=False, show_edge=False)
+        for row in rows[1:]:
+            table.add_row(*(Text(cell) for cell in row))
+        Console().print(table)
+    else:
+        print("\n".join("\t".join(row) for row in rows))
+    for line in [*remarks(build), counts(build), f"results: {folder}"]:
+        print(line)
+
+
+def build_markdown(build: Build) -> str:
+    """The same for keeping: what compiled it, the table, the remarks."""
+    versions = {name: build.manifest.versions.get(name) or "none" for name in ("nvcc", "triton", "torch")}
+    head, *rows = (tuple(cell.replace("|", "\\|") for cell in row) for row in table_rows(build))
+    table = [head, tuple("---" for _ in head), *rows]
+    parts = ["# Kernels compiled, none run", counts(build)]
+    parts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
+    parts.append("\n".join(f"| {' | '.join(row)} |" for row in table))
+    parts.append("\n".join(f"- {line}" for line in remarks(build)))
+    return "\n\n".join(part for part in parts if part) + "\n"

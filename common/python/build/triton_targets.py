@@ -1,0 +1,258 @@
+"""Compile a variant's Triton kernels for a GPU that is not there: its step runs with a stand-in for triton's driver.
+
+What a kernel is compiled for (dtypes, divisibility by 16, constexprs, warps) is decided where it is launched. So
+`prepare` and `step` run in here, and every launch goes through triton's own binder and compiler; the driver under them
+claims the architecture that was asked for, loads nothing and launches nothing. The author of a pair writes nothing.
+
+Each variant is run at `bench` size on fake tensors, which have shapes but no memory, for that kernel is the one that is
+timed; and at `test` size on real ones, since odd sizes are specialised otherwise and the proof runs them.
+
+Run as a program by `compilation`, with a folder that holds request.json; a line of JSON on stdout for each task that
+ends. Each task has a process of its own, forked from this one, which has imported torch and triton.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch._subclasses.fake_tensor import FakeTensorMode
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.driver import driver
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from common.python.base.builds import CHIPS, KernelUse, kernel_uses, sm_of
+from common.python.base.text import clean
+from common.python.cuda import ERROR, first_error
+from common.python.proof.preparation import VariantError
+from common.python.workload import Draw, Metered
+
+TRITON = str(Path(triton.__file__).parent)
+
+
+class StandIn:
+    """As much of triton's CUDA driver as a launch asks for, and a list of the kernels that were launched."""
+
+    def __init__(self, sm: int, output: io.StringIO) -> None:
+        self.sm, self.output = sm, output
+        self.compiled: dict[bytes, KernelUse] = {}  # by their machine code
+        self.launched: list[KernelUse] = []  # since it was last emptied
+        self.utils = SimpleNamespace(load_binary=self.load, get_device_properties=self.properties)
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.sm, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Any:
+        return lambda *arguments: None
+
+    def properties(self, device: int) -> dict[str, int]:
+        chip = CHIPS[self.sm]
+        return {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
+
+    def heard(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
+        """Note a compiled kernel: triton's compilation listener. The log of ptxas stands at the end of the output."""
+        files = {Path(path).suffix: Path(path) for path in metadata_group.values()}
+        use = kernel_uses(self.output.getvalue(), files[".ptx"].read_text())[-1]
+        use.shared_bytes = (use.shared_bytes or 0) + metadata["shared"]
+        self.compiled.setdefault(files[".cubin"].read_bytes(), use)
+
+    def load(self, name: str, code: bytes, shared: int, device: int) -> tuple[str, str, int, int, int]:
+        """Note a kernel that is about to be launched: module, function, registers, spilled words, threads allowed.
+
+        The module must be something, or triton would load the kernel again at every launch.
+        """
+        use = self.compiled[code]
+        self.launched.append(use)
+        return name, name, use.registers or 0, (use.spill_bytes or 0) // 4, 1024
+
+
+def first_that_works(tuner: Any, *arguments: Any, **options: Any) -> Any:
+    """In place of Autotuner.run: without a GPU nothing can be timed, so the first config that compiles and fits stands
+    for all of them. Like triton, it passes over those that do not."""
+    tuner.nargs = dict(zip(tuner.arg_names, arguments))
+    configs, refused = tuner.prune_configs(options), None
+    for config in configs:
+        chosen = {**options, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook({**tuner.nargs, **chosen})
+        try:
+            return tuner.fn.run(*arguments, **chosen)
+        except (OutOfResources, CompileTimeAssertionFailure, PTXASError) as error:
+            refused = refused or error
+    raise refused or ValueError("the autotuner has no config")
+
+
+def stand_in(sm: int, output: io.StringIO) -> StandIn:
+    """Take the place of the GPU in this process, for triton and for what pairs ask torch of it."""
+    gpu, chip = StandIn(sm, output), CHIPS[sm]
+    driver.set_active(gpu)
+    knobs.compilation.listener = gpu.heard
+    Autotuner.run = first_that_works
+    properties = SimpleNamespace(
+        name=f"a stand-in for sm_{sm}",
+        major=sm // 10,
+        minor=sm % 10,
+        multi_processor_count=chip.multiprocessors,
+        shared_memory_per_block_optin=chip.shared_bytes,
+        warp_size=32,
+    )
+    answers = {
+        "get_device_properties": lambda device=None: properties,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "current_device": lambda: 0,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    return gpu
+
+
+def record(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
+    """Run a variant at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
+
+    `error` is what no kernel survives; `compiling` says whether triton raised it, or the pair. `note` is why the bench
+    size could not be run on fake tensors.
+    """
+    answer: dict[str, Any] = {"error": None, "compiling": False, "note": None}
+    launched: dict[str, list[dict[str, Any]]] = {}
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        gpu = stand_in(sm, output)
+        for size, tensors in (("bench", FakeTensorMode), ("test", contextlib.nullcontext)):
+            try:
+                workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
+                with tensors():
+                    made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
+                    (made.step if isinstance(made, Metered) else made)()
+            except Exception as error:
+                frames = traceback.extract_tb(error.__traceback__)
+                compiling = any(frame.filename.startswith(TRITON) for frame in frames)
+                said = told(module, error)
+                if size == "test" or compiling:
+                    return answer | {"error": said, "compiling": compiling}
+                answer["note"] = f"compiled for the test size alone: {said}"
+            else:
+                launched[size], gpu.launched = [use.model_dump() for use in gpu.launched], []
+    if "bench" not in launched:
+        return answer | {"kernels": launched["test"], "at_test_size": []}
+    return answer | {"kernels": launched["bench"], "at_test_size": launched["test"]}
+
+
+def told(module: str, error: BaseException) -> str:
+    """What went wrong, on one line, with its place in the file: in the kernel if that is known, else at the launch."""
+    if isinstance(error, PTXASError):
+        error.error_message = first_error(str(error))  # else it begins with how it was called
+    place, reason, inner = None, None, error
+    while isinstance(inner, CompilationError):  # from the kernel to the function that it calls
+        place, reason, inner = located(inner) or place, inner.error_message or reason, inner.__cause__
+    if place is None:
+        return str(VariantError(module, error))
+    return f"{type(error).__name__} at {place}: {clean(reason or str(inner))}"
+
+
+def located(error: CompilationError) -> str | None:
+    """The file and line of a compilation error, if its function stands in a module of a pair."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if re.match(r"ch\d\d\.", name) and file and error.src and hasattr(error.node, "lineno"):
+            before, found, _ = Path(file).read_text().partition(error.src.strip())
+            if found:
+                return f"{Path(file).name}:{before.count(chr(10)) + error.node.lineno}"
+    return None
+
+
+def task_process(task: dict[str, Any], limit_s: int, log: Path, scratch: Path, answers: Connection) -> None:
+    """The life of one task's process."""
+    follow_parent()
+    signal.alarm(limit_s)  # a pair that hangs is ended by it
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    # A cache of triton's that held anything would hide the log of ptxas.
+    os.environ |= {"TRITON_CACHE_DIR": f"{scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
+    torch.set_num_threads(1)  # tasks run side by side
+    warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
+    started = time.monotonic()
+    answer = record(task["module"], task["baseline"], sm_of(task["arch"]), scratch)
+    if answer["compiling"] and ERROR.search(log.read_text()):  # MLIR says on stderr what it found wrong, and where
+        answer["error"] += f": {first_error(log.read_text())}"
+    answers.send_bytes(json.dumps(answer | {"seconds": time.monotonic() - started}).encode())
+
+
+def follow_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no orphans
+
+
+def serve(tasks: list[dict[str, Any]], jobs: int, limit_s: int, scratch: Path) -> Iterator[dict[str, Any]]:
+    """The answers to all tasks as they come, each with the index of its task; none takes longer than `limit_s`."""
+    fork = multiprocessing.get_context("fork")
+    waiting = list(enumerate(tasks))
+    running: dict[Any, tuple[int, Any, Path]] = {}  # by the connection that answers
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            index, task = waiting.pop(0)
+            answers, theirs = fork.Pipe(duplex=False)
+            log = scratch / f"{index}.log"
+            process = fork.Process(target=task_process, args=(task, limit_s, log, scratch / str(index), theirs))
+            process.start()
+            theirs.close()
+            running[answers] = (index, process, log)
+        ended: list[Any] = wait(list(running))
+        for ready in ended:
+            index, process, log = running.pop(ready)
+            try:
+                answer = json.loads(ready.recv_bytes())
+            except EOFError:
+                process.join()
+                answer = {"error": died(process.exitcode or 0, limit_s, log), "compiling": True}
+            process.join()
+            yield answer | {"task": index}
+
+
+def died(code: int, limit_s: int, log: Path) -> str:
+    if code == -signal.SIGALRM:
+        return f"still at work after {limit_s} s"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+    last = log.read_text().strip().splitlines()[-1:]
+    return f"the compiling process {how}" + "".join(f": {line}" for line in last)
+
+
+def main() -> None:
+    follow_parent()
+    scratch = Path(sys.argv[1])
+    request = json.loads((scratch / "request.json").read_text())
+    sys.path.insert(0, request["root"])
+    with FakeTensorMode():
+        torch.empty(1).add(1)  # the first operation imports for a second: once here, not in every task
+    for answer in serve(request["tasks"], request["jobs"], request["limit_s"], scratch):
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

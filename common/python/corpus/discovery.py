@@ -1,0 +1,248 @@
+"""Pairs are found by their file names and read as text: the parent never imports one."""
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.python.corpus.targets import CHAPTERS, MOST_TOLD, PAIR, Target, TargetError, nearest, pair_name, parse
+from common.python.requirements import Requirements, needs
+
+if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
+    from common.python.base.results import Kind, Role
+
+Read = Callable[[Path], "tuple[Variant, dict[str, Any]]"]  # of a pair file
+ROLES = ("baseline_", "optimized_", "peer_")
+MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One file, as far as reading it tells."""
+
+    name: str  # file stem
+    role: "Role"
+    label: str  # baseline, optimized, or the rung's or peer's own name
+    path: Path
+    sentence: str
+    kinds: "tuple[Kind, ...]"
+    required: Requirements
+    problem: str | None = None  # why it cannot be used: file, line and what is wrong
+
+    @property
+    def module(self) -> str:
+        return f"{self.path.parent.name}.{self.name}"
+
+
+@dataclass
+class Pair:
+    """A baseline with its optimized rungs and peers."""
+
+    chapter: str
+    name: str
+    variants: list[Variant] = field(default_factory=list)
+    literals: dict[str, Any] = field(default_factory=dict)  # literal arguments of Workload(...): isolated, gpus, goal
+
+    @property
+    def key(self) -> str:
+        return f"{self.chapter}:{self.name}"
+
+    @property
+    def baseline(self) -> Variant | None:
+        return next((variant for variant in self.variants if variant.role == "baseline"), None)
+
+    @property
+    def isolated(self) -> bool:
+        return bool(self.literals.get("isolated", False))
+
+    @property
+    def gpus(self) -> int:
+        """The fewest that it needs; with more than one it runs on ranks."""
+        return int(self.literals.get("gpus", 1))
+
+    def only(self, names: set[str]) -> "Pair":
+        """The same pair with the named variants alone."""
+        return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
+
+
+def find_pairs(root: Path, read: Read | None = None) -> list[Pair]:
+    """Every pair under `root`, by chapter and name; variants with the baseline first, then rungs, then peers."""
+    read = read or read_file
+    pairs: dict[tuple[str, str], Pair] = {}
+    for chapter in CHAPTERS:
+        for path in sorted((root / chapter).glob("*_*.py")):  # which has baselines first, then optimized, then peers
+            if not path.name.startswith(ROLES):
+                continue
+            name = pair_name(path.stem)
+            pair = pairs.setdefault((chapter, name), Pair(chapter, name))
+            variant, literals = read(path)
+            pair.variants.append(variant)
+            pair.literals |= literals
+    return [pairs[key] for key in sorted(pairs)]
+
+
+def read_variant(path: Path) -> Variant:
+    """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
+    return read_file(path)[0]
+
+
+def read_file(path: Path) -> tuple[Variant, dict[str, Any]]:
+    """The same, and of a baseline the literal arguments of its workload."""
+    role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
+    label = path.stem.split("__", 1)[1] if "__" in path.stem else role
+    here = f"{path.parent.name}/{path.name}"
+    try:
+        source = path.read_bytes()
+        tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        wrong = f"{here}:{line}: {getattr(error, 'msg', error) or 'nested too deeply'}"  # which MemoryError stands for
+        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), {}
+    sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
+    kinds = _kinds(tree, source)
+    problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
+    required = Requirements(gpus=1) if "CUDA" in kinds else Requirements()
+    try:
+        required = (_requirements(tree) if b"requires" in source else None) or required
+    except ValueError as error:
+        problem = f"{here}:{str(error)[:MOST_QUOTED]}"
+    except RecursionError as error:
+        problem = f"{here}:1: {error}"
+    if "CUDA" in kinds and not required.gpus:
+        required = replace(required, gpus=1)
+    literals = workload_literals(tree) if role == "baseline" else {}
+    return Variant(path.stem, role, label, path, sentence, kinds, required, problem), literals
+
+
+def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
+    imported = set()
+    for node in _statements(tree) if b"triton" in source or b"load_cuda" in source else ():
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported |= {node.module.split(".")[0]} | {alias.name for alias in node.names}
+    kinds: list[Kind] = []
+    if "load_cuda" in imported:
+        kinds.append("CUDA")
+    if "triton" in imported:
+        kinds.append("Triton")
+    return tuple(kinds) or ("PyTorch",)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Those of every depth. Expressions, which are most of a tree, hold none."""
+    left: list[Any] = list(tree.body)
+    while left:
+        yield (node := left.pop())
+        for inside in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, inside, ())
+
+
+def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """The statements of a module that give `name` a value, in whatever way."""
+    return [statement for statement in tree.body if name in _bound(statement)]
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    places: Sequence[ast.AST] = [statement]
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        places = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    nodes = [node for place in places for node in ast.walk(place)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names | {node.asname or node.name.split(".")[0] for node in nodes if isinstance(node, ast.alias)}
+
+
+def called(statement: ast.stmt) -> ast.Call | None:
+    """The call in `name = f(...)` or `name: T = f(...)`; None for every other statement."""
+    match statement:
+        case ast.Assign(targets=[ast.Name()], value=ast.Call() as call) | ast.AnnAssign(value=ast.Call() as call):
+            return call
+    return None
+
+
+def _requirements(tree: ast.Module) -> Requirements | None:
+    """The needs that a file declares. Raises ValueError, the line first, where they cannot be read from its text."""
+    found = bindings(tree, "requires")
+    if not found:
+        return None
+    statement = found[-1]
+    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0][:MOST_TOLD]}`"
+    unreadable = ValueError(f"{written} must be `requires = needs(...)`, once, with literal keyword arguments")
+    call = called(statement)
+    if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
+        raise unreadable
+    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
+        raise unreadable
+    try:
+        arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+    except (ValueError, TypeError):
+        raise unreadable from None
+    try:
+        return needs(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{written}: {error}") from None
+
+
+def workload_literals(tree: ast.Module) -> dict[str, Any]:
+    """The arguments of `workload = Workload(...)` that are plain literals."""
+    calls = [call for statement in bindings(tree, "workload") if (call := called(statement))]
+    keywords = [keyword for call in calls for keyword in call.keywords]
+    return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
+
+
+def choose(root: Path, words: Iterable[str], read: Read | None = None) -> list[Pair]:
+    """The pairs under `root` that words name. Raises TargetError for a word that names nothing."""
+    pairs = find_pairs(root, read)
+    return select(pairs, read_targets(words, pairs))
+
+
+def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
+    """The targets that words name. Raises TargetError, which offers the nearest pair where a word looks like one."""
+    targets = []
+    for word in words:
+        try:
+            targets += parse(word)
+        except TargetError as error:
+            meant = _spellings(pairs, PAIR.fullmatch(word.strip()) is None)
+            close = difflib.get_close_matches(word.strip().lower()[:MOST_TOLD], meant, n=1, cutoff=0.7)
+            raise TargetError(f"{error}; did you mean {meant[close[0]]}?" if close else str(error)) from None
+    return targets
+
+
+def _spellings(pairs: Iterable[Pair], chapters: bool) -> dict[str, str]:
+    """Targets by what may be written for them; without chapters for a word that names one which is out of range."""
+    known = {} if not chapters else {"all": "all"}
+    for pair in pairs:
+        known |= {pair.name: pair.key, pair.key: pair.key} | ({pair.chapter: pair.chapter} if chapters else {})
+        known |= {file: file for file in (f"{pair.chapter}/{variant.name}.py" for variant in pair.variants)}
+    return known
+
+
+def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
+    """The pairs that the targets name, each once, in the order of the chapters.
+
+    Raises TargetError for a chapter without pairs, an unknown pair or an unknown file.
+    """
+    wanted: dict[str, set[str]] = {}
+    targets = list(targets)
+    for target in targets:
+        here = [pair for pair in pairs if pair.chapter == target.chapter]
+        if not here and len(targets) < len(CHAPTERS):  # `all` passes over chapters that are not written yet
+            chapters = sorted({pair.chapter for pair in pairs})
+            raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")
+        named = [pair for pair in here if target.pair in (None, pair.name)]
+        if not named and here:
+            moved = [pair.key for pair in pairs if pair.name == target.pair]  # it is in another chapter
+            hint = nearest(f"{target.chapter}:{target.pair}", moved or [pair.key for pair in here])
+            raise TargetError(f"{target.chapter}:{target.pair} is not a pair{hint}")
+        for pair in named:
+            known = [variant.name for variant in pair.variants]
+            if target.variant is not None and target.variant not in known:
+                hint = nearest(target.variant, known)
+                raise TargetError(f"{target.chapter}/{target.variant}.py does not exist{hint}")
+            wanted.setdefault(pair.key, set()).update([target.variant] if target.variant else known)
+    return [pair.only(wanted[pair.key]) for pair in pairs if pair.key in wanted]

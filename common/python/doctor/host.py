@@ -1,0 +1,200 @@
+"""What doctor asks of the host: cores, NUMA, governor, memory, limits of this process and of its container.
+
+Each check reads text under `root`, where /proc and /sys are, or a number that the system answers; none writes.
+"""
+
+import os
+import re
+import resource
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from common.python.base.check_result import Answer, Check, Finding, State, Unknown, examine, text
+from common.python.base.machine import GIB, filesystem, host_memory, usable_cores
+
+UNLIMITED = resource.RLIM_INFINITY
+MANY = 4096  # files or processes: a session has some tens, of which each opens some tens of libraries and pipes
+SHARED_BYTES = 1 << 30
+FREE_BYTES = 10 << 30
+SYS_ADMIN, PERFMON = 21, 38  # bits of CapEff, from linux/capability.h
+
+
+def examine_host(root: Path = Path("/")) -> list[Finding]:
+    """Everything about the host that needs no GPU."""
+    return [
+        *examine("host", HOST, root),
+        *examine("limits", LIMITS, root),
+        *examine("profiling", PROFILING, root),
+    ]
+
+
+# The host.
+
+
+def cores(root: Path) -> Answer:
+    """Cores that may be kept busy, against those of the affinity and those of the machine."""
+    usable, allowed, present = usable_cores(root), len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    if usable < allowed:
+        found = f"a quota of {usable} of {allowed} cores"
+        return Answer("note", found, "docker run --cpuset-cpus=0-15 ... instead of --cpus, or a larger CPU limit")
+    if allowed < present:
+        return Answer("note", f"{allowed} of {present} cores, by affinity", f"taskset -pc 0-{present - 1} $$")
+    return Answer("good", f"all {present}")
+
+
+def memory(root: Path) -> Answer:
+    """Memory that may be used, against what there is."""
+    total = re.search(r"^MemTotal:\s+(\d+) kB", text(root / "proc/meminfo"), flags=re.MULTILINE)
+    if total is None:
+        raise Unknown("no MemTotal in /proc/meminfo")
+    usable, present = host_memory(root), int(total[1]) * 1024
+    if usable < present:
+        found = f"{usable / GIB:.1f} of {present / GIB:.1f} GiB, by the control group"
+        return Answer("note", found, "docker run --memory=... with a larger limit")
+    return Answer("good", f"{present / GIB:.1f} GiB")
+
+
+def numa_nodes(root: Path) -> Answer:
+    """Nodes that have cores, with them."""
+    nodes = sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
+    cpus = {node.name[4:]: text(node / "cpulist") for node in nodes}
+    with_cores = [f"node {node}: CPUs {listed}" for node, listed in cpus.items() if listed]
+    if not with_cores:
+        raise Unknown("no nodes under /sys/devices/system/node")
+    if len(with_cores) == 1:
+        return Answer("good", with_cores[0])
+    bind = "numactl --cpunodebind=N --membind=N benchmark_cli run ... (N: the GPU's node)"
+    return Answer("note", "; ".join(with_cores), bind)
+
+
+def governor(root: Path) -> Answer:
+    """How the clocks of the cores are chosen."""
+    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    governors = Counter(text(file) for file in files)
+    if not governors:
+        raise Unknown("no cpufreq in /sys: firmware or hypervisor chooses the clocks")
+    found = ", ".join(f"{name} on {n}" for name, n in governors.most_common()) + " CPUs"
+    if set(governors) == {"performance"}:
+        return Answer("good", found)
+    return Answer("poor", found, "sudo cpupower frequency-set -g performance")
+
+
+def huge_pages(root: Path) -> Answer:
+    """Whether large host buffers get 2 MiB pages."""
+    chosen = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    if chosen is None:
+        raise Unknown("/sys/kernel/mm/transparent_hugepage/enabled marks none as chosen")
+    if chosen[1] == "never":
+        return Answer("note", "never", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")
+    return Answer("good", chosen[1])
+
+
+def scratch(root: Path) -> Answer:
+    """What files of the pairs are written to."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    kind, space = filesystem(folder, text(root / "proc/mounts")), os.statvfs(folder)
+    if kind is None:
+        raise Unknown(f"no line of /proc/mounts covers {folder}")
+    free = space.f_bavail * space.f_frsize
+    found = f"{folder} on {kind}, {free / GIB:.0f} GiB free"
+    if free >= FREE_BYTES and kind not in ("tmpfs", "overlay", "nfs", "nfs4"):
+        return Answer("good", found)
+    state: State = "note" if free >= FREE_BYTES else "poor"
+    return Answer(state, found, "TMPDIR=/a/folder/on/a/local/disk benchmark_cli run ...")
+
+
+# The limits.
+
+
+def limit(name: int, least: int, change: str, in_bytes: bool = False) -> Answer:
+    """A soft limit of this process, which should be `least` or more."""
+    soft, hard = resource.getrlimit(name)
+    enough = soft == UNLIMITED or (least != UNLIMITED and soft >= least)
+    found = f"{_amount(soft, in_bytes)} (hard {_amount(hard, in_bytes)})"
+    return Answer("good", found) if enough else Answer("note", found, change)
+
+
+def _amount(value: int, in_bytes: bool) -> str:
+    if value == UNLIMITED:
+        return "unlimited"
+    return f"{value / 2**20:g} MiB" if in_bytes else str(value)
+
+
+def core_dumps(root: Path) -> Answer:
+    soft, _ = resource.getrlimit(resource.RLIMIT_CORE)
+    if soft == 0:
+        return Answer("good", "off")
+    return Answer("note", f"up to {_amount(soft, True)} each", "ulimit -c 0")
+
+
+def shared_memory(root: Path) -> Answer:
+    space = os.statvfs(root / "dev/shm")
+    size = space.f_blocks * space.f_frsize
+    found = f"{size / 2**20:.0f} MiB"
+    return Answer("good", found) if size >= SHARED_BYTES else Answer("poor", found, "docker run --shm-size=8g ...")
+
+
+# What profilers may see.
+
+
+def perf_events(root: Path) -> Answer:
+    level = int(text(root / "proc/sys/kernel/perf_event_paranoid"))
+    if level <= 2 or capable(root, SYS_ADMIN) or capable(root, PERFMON):
+        return Answer("good", f"perf_event_paranoid is {level}")
+    return Answer("note", f"perf_event_paranoid is {level}", "sudo sysctl kernel.perf_event_paranoid=2")
+
+
+def gpu_counters(root: Path) -> Answer:
+    """Whether Nsight Compute may read counters: the driver's NVreg_RestrictProfilingToAdminUsers."""
+    parameters = root / "proc/driver/nvidia/params"
+    if not parameters.exists():
+        raise Unknown("/proc/driver/nvidia/params is not there: no NVIDIA kernel module, or hidden by the container")
+    restricted = re.search(r"^RmProfilingAdminOnly: (\d+)", text(parameters), flags=re.MULTILINE)
+    if restricted is None:
+        raise Unknown("no RmProfilingAdminOnly in /proc/driver/nvidia/params")
+    if restricted[1] == "0":
+        return Answer("good", "open to all users")
+    if capable(root, SYS_ADMIN):
+        return Answer("good", "for administrators, of which this process is one")
+    option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+    return Answer("note", "for administrators only", f"echo '{option}' | sudo tee /etc/modprobe.d/ncu.conf; reboot")
+
+
+def capable(root: Path, capability: int) -> bool:
+    mask = re.search(r"^CapEff:\s+([0-9a-f]+)", text(root / "proc/self/status"), flags=re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> capability & 1)
+
+
+HOST = (
+    Check("CPU cores", "a quota stops all threads until its period ends, up to 100 ms: launches stall", cores),
+    Check("memory", "pairs about host memory and files need room; past the limit a worker is killed", memory),
+    Check("NUMA", "copies from a far node cross the link between sockets", numa_nodes),
+    Check("CPU governor", "slow or wandering cores add to each launch, so short steps time the host", governor),
+    Check("transparent huge pages", "4 KiB pages make large host buffers slow to fill and to pin", huge_pages),
+    Check("scratch folder", "pairs about files measure what holds this folder: a disk, or memory", scratch),
+)
+MEMLOCK = "ulimit -l unlimited, or docker run --ulimit memlock=-1 ..."
+LIMITS = (
+    Check(
+        "locked memory",
+        "RDMA registers memory under this limit, so NCCL between hosts fails",
+        lambda root: limit(resource.RLIMIT_MEMLOCK, UNLIMITED, MEMLOCK, in_bytes=True),
+    ),
+    Check(
+        "open files",
+        "every worker and rank holds files and pipes",
+        lambda root: limit(resource.RLIMIT_NOFILE, MANY, f"ulimit -n {MANY}"),
+    ),
+    Check(
+        "processes",
+        "compilers and ranks start hundreds of threads",
+        lambda root: limit(resource.RLIMIT_NPROC, MANY, f"ulimit -u {MANY}"),
+    ),
+    Check("core dumps", "a worker that crashes writes all its memory first, and the suite waits", core_dumps),
+    Check("/dev/shm", "NCCL and data loaders pass tensors through it; a container has 64 MiB", shared_memory),
+)
+PROFILING = (
+    Check("CPU sampling", "Nsight Systems samples the host's threads only at 2 or below", perf_events),
+    Check("GPU counters", "Nsight Compute reads none without permission (ERR_NVGPUCTRPERM)", gpu_counters),
+)

@@ -1,0 +1,169 @@
+"""Arithmetic rates: matrix products of every type, dense and 2:4 sparse, at the best of several shapes; plain FMAs."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from common.python.peaks.sampling import Step, Timer, Unavailable, Way, best_way
+from common.python.peaks.store import Peak, Unit
+
+SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384))  # m, n, k
+MOST_BYTES = 4 * 2**30  # of operands and result together: a card of 24 GB holds two shapes while they race
+SECONDS, SPARSE_SECONDS = 0.5, 0.4  # the power cap shows after a tenth of a second
+REST_S = 0.08
+LONGEST_STEP_S = 0.025  # slow types stay with the small shapes: a burst of large ones would meet the power cap
+# cuSPARSELt's search runs every algorithm several times, so one shape is searched and the other takes its default.
+SPARSE = ((8192, 8192, 8192, True), (16384, 8192, 8192, False))  # m, n, k, searched
+
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+    "fp8_rowwise": torch.float8_e4m3fn,
+    "fp4": torch.float4_e2m1fn_x2,  # two to an element
+    "int8": torch.int8,
+}
+NEEDS_SM = {"tf32": 80, "bf16": 80, "int8": 75, "fp8": 89, "fp8_rowwise": 89, "fp4": 100}
+NEEDS_SM_SPARSE = 80
+TRANSPOSED_ONLY = ("fp8", "fp8_rowwise", "fp4", "int8")
+
+FMA_BLOCK, FMA_WARPS, FMA_UNROLL, FMA_ROUNDS = 1024, 4, 16, 256  # eight chains a thread
+FMA_PROGRAMS = 192  # for each multiprocessor: whole waves whether 16, 12 or 8 of them are resident
+
+
+def matrix_unit(name: str) -> Unit:
+    return "OP/s" if name.startswith("int8") else "FLOP/s"
+
+
+def matrix_peak(name: str, timer: Timer) -> Peak:
+    """The rate of `bf16`, `fp8_rowwise`, ... or of `bf16_sparse`, ... Raises Unavailable where the chip has it not."""
+    dense = name.removesuffix("_sparse")
+    sparse = dense != name
+    major, minor = torch.cuda.get_device_capability()
+    needed = max(NEEDS_SM.get(dense, 0), NEEDS_SM_SPARSE if sparse else 0)
+    if 10 * major + minor < needed:
+        raise Unavailable(f"needs sm_{needed}, this is sm_{major}{minor}")
+    if name == "fp4_sparse":  # cuSPARSELt has it, torch 2.13 does not ask for it
+        raise Unavailable("torch has no 2:4 sparse product of fp4")
+    if sparse and not torch.backends.cusparselt.is_available():
+        raise Unavailable("needs a torch with cuSPARSELt")
+    ways, seconds = (sparse_ways(dense), SPARSE_SECONDS) if sparse else (dense_ways(name), SECONDS)
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dense == "tf32" else "highest")
+    try:
+        return best_way(name, matrix_unit(name), ways, timer, seconds, LONGEST_STEP_S, REST_S)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def dense_ways(name: str) -> Iterator[Way]:
+    for m, n, k in shapes(name):
+        for transposed in (True,) if name in TRANSPOSED_ONLY else (True, False):
+            method = f"{m} x {n} x {k}, B {'transposed' if transposed else 'as it lies'}"
+            yield Way(method, 2 * m * n * k, _dense(name, m, n, k, transposed))
+
+
+def shapes(name: str) -> list[tuple[int, int, int]]:
+    """Those whose operands and result fit `MOST_BYTES`."""
+    size = DTYPES[name].itemsize
+    return [(m, n, k) for m, n, k in SHAPES if size * (m * k + k * n + m * n) <= MOST_BYTES]
+
+
+def _dense(name: str, m: int, n: int, k: int, transposed: bool) -> Callable[[], Step]:
+    return lambda: product(name, *operands(name, m, n, k, transposed, "cuda"))
+
+
+def operands(name: str, m: int, n: int, k: int, transposed: bool, device: str) -> tuple[Tensor, ...]:
+    """A (m x k), B (k x n) and, for types with scales, one scale for each or one for each row of A and column of B."""
+    a = noise(name, m, k, device)
+    b = noise(name, n, k, device).t() if transposed else noise(name, k, n, device)
+    match name:
+        case "fp8":
+            return a, b, torch.rand((), device=device) + 0.5, torch.rand((), device=device) + 0.5
+        case "fp8_rowwise":
+            return a, b, torch.rand(m, 1, device=device) + 0.5, torch.rand(1, n, device=device) + 0.5
+        case "fp4":  # a scale for each 16 along k, in the padded order of the tensor cores
+            scales = [torch.rand(_up(rows, 128) * _up(k // 16, 4), device=device) + 0.5 for rows in (m, n)]
+            return a, b, *(scale.to(torch.float8_e4m3fn) for scale in scales)
+    return a, b
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def noise(name: str, rows: int, columns: int, device: str) -> Tensor:
+    """Random elements: zeros would draw less power and run faster."""
+    dtype = DTYPES[name]
+    if dtype is torch.int8:
+        return torch.randint(-128, 128, (rows, columns), dtype=dtype, device=device)
+    if dtype is torch.float4_e2m1fn_x2:
+        return torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device=device).view(dtype)
+    wide = dtype if dtype.itemsize > 1 else torch.bfloat16
+    return torch.randn(rows, columns, dtype=wide, device=device).to(dtype)
+
+
+def product(name: str, a: Tensor, b: Tensor, *scales: Tensor) -> Step:
+    """A step that multiplies; it returns the product (bf16 for fp8 and fp4, int32 for int8)."""
+    if scales:
+        scale_a, scale_b = scales
+        return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=name != "fp4")
+    if name == "int8":
+        return lambda: torch._int_mm(a, b)
+    out = a.new_empty(a.shape[0], b.shape[1])
+    return lambda: torch.mm(a, b, out=out)
+
+
+def sparse_ways(name: str) -> Iterator[Way]:
+    for m, n, k, searched in SPARSE:
+        method = f"cuSPARSELt {m} x {n} x {k}, counted as if dense, {'searched' if searched else 'default'} algorithm"
+        yield Way(method, 2 * m * n * k, _sparse(name, m, n, k, searched))
+
+
+def _sparse(name: str, m: int, n: int, k: int, searched: bool) -> Callable[[], Step]:
+    def make() -> Step:
+        compressed = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda")))
+        b = noise(name, n, k, "cuda").t()
+        out_dtype = torch.bfloat16 if b.itemsize == 1 else None
+        found = torch._cslt_sparse_mm_search(compressed, b, out_dtype=out_dtype) if searched else 0
+        return lambda: torch._cslt_sparse_mm(compressed, b, out_dtype=out_dtype, alg_id=found)
+
+    return make
+
+
+def half_zeros(values: Tensor) -> Tensor:
+    """Each value (rows x k) beside a zero, on a random side: rows x 2k that keep 2 of 4, and 1 of 2 as TF32 needs."""
+    if values.dtype is torch.float8_e4m3fn:  # few operators know it; its zero is a zero byte
+        return half_zeros(values.view(torch.int8)).view(values.dtype)
+    left = torch.randint(0, 2, values.shape, dtype=torch.bool, device=values.device)
+    zero = torch.zeros_like(values)
+    return torch.stack([torch.where(left, values, zero), torch.where(left, zero, values)], dim=-1).flatten(1)
+
+
+@triton.jit
+def chaos(out, rounds, BLOCK: tl.constexpr, UNROLL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """out[i] = x after `rounds` times UNROLL steps of x = x * x + c: one FMA each, and the bits of x stay random."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    c = -1.9 + 0.1 * ((offsets * 0x9E3779B) & 0xFFFF).to(tl.float32) / 0x10000  # x stays within 2 of zero
+    x = c
+    for _ in range(rounds):
+        for _ in tl.static_range(UNROLL):
+            x = x * x + c
+    tl.store(out + offsets, x)
+
+
+def fma_ways() -> Iterator[Way]:
+    programs = FMA_PROGRAMS * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    out = torch.empty(programs * FMA_BLOCK, device="cuda")
+    work = 2 * FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
+    yield Way("Triton kernel, chains of FMAs in registers", work, lambda: lambda: iterate(out, FMA_ROUNDS))
+
+
+def iterate(out: Tensor, rounds: int) -> None:
+    chaos[(out.numel() // FMA_BLOCK,)](out, rounds, BLOCK=FMA_BLOCK, UNROLL=FMA_UNROLL, num_warps=FMA_WARPS)

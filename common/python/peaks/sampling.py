@@ -1,0 +1,199 @@
+"""How a peak is timed: ways of doing the work race each other, and the best one runs until its rate is a steady one.
+
+Samples follow each other without a gap, so that clocks and power are those of lasting work, and the figure is the
+median of the second half of them. Where power matters, that is the `sustained` rate, and the figure is the median of
+short bursts after rests: a step between pauses runs ahead of the power cap (on an H200, a bf16 product at 785 instead
+of 678 TFLOP/s), and so do the steps that are held against it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+import torch
+
+from common.python.base.results import Telemetry
+from common.python.peaks.store import Peak, Unit
+from common.python.timing.telemetry import Monitor
+
+SAMPLE_S = 0.003  # long against the resolution of events, half a microsecond
+RACE_S, WARM_S, BURST_S = 0.05, 0.15, 0.02
+BURSTS = 8
+FEWEST, MOST = 12, 600
+READINGS = (0.5, 0.75, 1.0)  # where in a series NVML is read
+
+Step = Callable[[], object]
+
+
+class Unavailable(Exception):
+    """This machine has not got what is to be measured."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to do `work` (bytes, FLOPs, calls) in a step. `make` allocates what the step needs."""
+
+    method: str
+    work: float
+    make: Callable[[], Step]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Seconds of one step, in the order taken, and the GPU's state meanwhile."""
+
+    times: list[float]
+    states: list[Telemetry] = field(default_factory=list)
+
+
+Timer = Callable[[Step, float, int], Series]  # (step, seconds to spend, fewest samples)
+
+
+def device_timer(monitor: Monitor | None) -> Timer:
+    """Times steps on the current stream, several to a sample where one is short."""
+
+    def timer(step: Step, seconds: float, fewest: int) -> Series:
+        step()
+        once = _elapsed_s(step)
+        count = max(1, math.ceil(SAMPLE_S / once))
+        samples = min(MOST, max(fewest, int(seconds / (count * once))))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
+        events[0].record()
+        for event in events[1:]:
+            for _ in range(count):
+                step()
+            event.record()
+        states = []
+        if monitor is not None and seconds > RACE_S:
+            for share in READINGS:  # all is enqueued by now: reading leaves no gap
+                events[int(share * (samples - 1))].synchronize()
+                states.append(monitor.read())
+        events[-1].synchronize()
+        return Series([a.elapsed_time(b) / 1e3 / count for a, b in pairwise(events)], states)
+
+    return timer
+
+
+def _elapsed_s(step: Step) -> float:
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    step()
+    stop.record()
+    stop.synchronize()
+    return max(start.elapsed_time(stop) / 1e3, 1e-6)
+
+
+def host_timer(settle: Step = lambda: None, monitor: Monitor | None = None) -> Timer:
+    """Times steps by the host's clock until `settle` returns, one to a sample."""
+
+    def timer(step: Step, seconds: float, fewest: int) -> Series:
+        step()
+        settle()
+        times: list[float] = []
+        states = []
+        while len(times) < fewest or (sum(times) < seconds and len(times) < MOST):
+            started = time.perf_counter()
+            step()
+            settle()
+            times.append(time.perf_counter() - started)
+        if monitor is not None:
+            states.append(monitor.read())
+        return Series(times, states)
+
+    return timer
+
+
+def best_way(
+    name: str,
+    unit: Unit,
+    ways: Iterable[Way],
+    timer: Timer,
+    seconds: float,
+    longest_step_s: float = math.inf,
+    rest_s: float = 0.0,
+) -> Peak:
+    """The peak of the fastest of several ways. Raises RuntimeError when none of them works.
+
+    A way whose step would take over `longest_step_s`, at the rate of the best so far, is not tried. One that fails,
+    where another works, is named in `method`. The first one runs for WARM_S before the race, or it alone would run at
+    the clocks of a cool GPU. With `rest_s`, the race and the figure are of bursts after rests of so many seconds;
+    clocks, power and what throttled them are those of the lasting work.
+    """
+    best: tuple[float, Way, Step] | None = None
+    failures: list[str] = []
+    race = (BURST_S, 1) if rest_s else (RACE_S, 3)
+    for way in ways:
+        if best is not None and way.work / best[0] > longest_step_s:
+            continue
+        try:
+            step = way.make()
+            if best is None:
+                timer(step, WARM_S, 1)
+            time.sleep(rest_s)
+            rate = way.work / median(timer(step, *race).times)
+        except RuntimeError as error:
+            failures.append(f"{way.method}: {(str(error).splitlines() or [type(error).__name__])[0]}")
+            continue
+        if best is None or rate > best[0]:
+            best = rate, way, step
+    if best is None:
+        raise RuntimeError("; ".join(failures) or "no way to measure it")
+    _, way, step = best
+    method = "; ".join([way.method, *(f"failed: {text}" for text in failures)])
+    lasting = summarise(name, unit, way.work, timer(step, seconds, FEWEST), method)
+    if not rest_s:
+        return lasting
+    times = []
+    for _ in range(BURSTS):
+        time.sleep(rest_s)
+        times += timer(step, *race).times
+    rested = summarise(name, unit, way.work, Series(times), method, unsteady=0.0)
+    both = [figure for figure in (rested.fastest, lasting.fastest) if figure is not None]
+    beside: dict[str, object] = {"sustained": lasting.value, "sm_mhz": lasting.sm_mhz, "power_w": lasting.power_w}
+    beside |= {"throttle": lasting.throttle, "fastest": min(both) if unit == "s" else max(both)}
+    return rested.model_copy(update=beside)
+
+
+def summarise(name: str, unit: Unit, work: float, series: Series, method: str, unsteady: float = 0.5) -> Peak:
+    """The median of a series with its interval, less the `unsteady` share of samples at its start.
+
+    In work a second; for the unit s in seconds a call, `work` being the calls of a step.
+    """
+    cost = unit == "s"
+    figures = [seconds / work if cost else work / seconds for seconds in series.times]
+    steady = figures[int(unsteady * len(figures)) :]
+    low, high = median_interval(steady)
+    clocks = [state.sm_mhz for state in series.states if state.sm_mhz is not None]
+    powers = [state.power_w for state in series.states if state.power_w is not None]
+    return Peak(
+        name=name,
+        unit=unit,
+        value=median(steady),
+        low=low,
+        high=high,
+        fastest=min(figures) if cost else max(figures),
+        samples=len(steady),
+        method=method,
+        sm_mhz=median(clocks) if clocks else None,
+        power_w=powers[-1] if powers else None,  # an average over the last second: the latest knows most of this work
+        throttle=sorted({reason for state in series.states for reason in state.throttle}),
+    )
+
+
+def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
+    """The order statistics between which the median lies with at least this confidence, whatever the distribution.
+
+    The ranks are binomial. Fewer than six values cannot give 95%: their range is then all that can be said.
+    """
+    ordered, n = sorted(values), len(values)
+    tail, cut = 0.0, 0
+    while cut < n // 2:
+        tail += math.comb(n, cut) / 2**n
+        if 2 * tail > 1 - confidence:
+            break
+        cut += 1
+    outer = max(cut - 1, 0)
+    return ordered[outer], ordered[n - 1 - outer]

@@ -1,0 +1,174 @@
+"""One untimed, profiled step of each variant: what it did, to say why the times are what they are.
+
+All variants share one profile, since starting and reading one takes a fifth of a second whatever is in it.
+"""
+
+import gc
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile, record_function
+
+from common.python.base.results import Why
+from common.python.proof.comparison import Rejected
+from common.python.proof.preparation import Prepared, VariantError, settle
+from common.python.proof.ranks import ALONE, Ranks
+
+TOP = 3
+STEP, DONE = "step of ", "step and its work of "
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
+At = Callable[[str, str], None]
+Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
+Span = tuple[float, float]  # from when to when, in microseconds
+
+
+def why(
+    variants: list[Prepared],
+    device: torch.device,
+    trace: Path,
+    at: At,
+    ranks: Ranks = ALONE,
+    isolated: bool = False,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> dict[str, Why]:
+    """Kernels, synchronisations, bytes copied and peak memory of a step of each.
+
+    The Chrome trace is left in `trace`; `at` hears whose step is next. Of several ranks, the one that came last to a
+    collective tells how long the device was busy: on the others it was busy with waiting as well. `isolated` says that
+    the variant has this process to itself: then the memory that counts is what its allocator reserves. The steps run
+    inside `alone`, and nobody else's beside them; the trace is written and read outside.
+    """
+    peaks: dict[str, float | None] = {}
+    # torch.profiler is this with more around it, for which it imports Inductor, and that takes as long as torch itself
+    on = "cuda" if device.type == "cuda" else None
+    with profile(use_device=on, use_kineto=True) as profiler, alone():
+        for variant in variants:
+            at(variant.name, "profile")
+            with _peak(variant, device, isolated, peaks):
+                settle(device)
+                ranks.meet()
+                with record_function(f"{DONE}{variant.name}"):
+                    with record_function(f"{STEP}{variant.name}"):
+                        variant.step()
+                    settle(device)
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(trace))
+    with _no_collections():
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
+        seen = {variant.name: _read(events, variant.name, device) for variant in variants}
+    for name, told in seen.items():
+        told.peak_bytes, told.busy_us = peaks.get(name), ranks.least(told.busy_us)
+    return seen
+
+
+def metrics_of(variant: Prepared, device: torch.device, at: At, warm: bool = False) -> dict[str, float]:
+    """What a step tells of itself, after an untimed call unless it is `warm`; nothing, where it has nothing to tell.
+
+    Raises VariantError where it cannot, or tells what is no finite number.
+    """
+    if variant.metrics is None:
+        return {}
+    at(variant.name, "metrics")
+    try:
+        if not warm:
+            variant.step()
+            settle(device)
+        told = {str(name): float(value) for name, value in variant.metrics().items()}
+        if wrong := sorted(name for name, value in told.items() if not math.isfinite(value)):
+            raise Rejected(f"metrics gave what is no finite number for {', '.join(wrong)}")
+    except Exception as error:
+        raise VariantError(variant.name, error) from error
+    return told
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python would look for garbage again and again while it reads: 3.6 s for a trace of 100,000 operators, not 1.2."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def _peak(variant: Prepared, device: torch.device, isolated: bool, found: dict[str, float | None]) -> Iterator[None]:
+    """Note what stays between steps plus the most that the step inside adds; shared inputs and others do not count.
+
+    Of an isolated variant that is what the allocator reserves, from an empty cache on: all that other programs cannot
+    have. None on a CPU, and where a variant gave back more than it took, such as workspaces that others had been using.
+    """
+    if device.type == "cpu":
+        yield
+        return
+    gc.collect()
+    variant.output = []
+    holds, most, held = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, variant.held_bytes or 0.0
+    if isolated:
+        torch.cuda.empty_cache()
+        holds, most, held = torch.cuda.memory_reserved, torch.cuda.max_memory_reserved, max(held, 0.0)
+    before = holds()
+    torch.cuda.reset_peak_memory_stats()
+    yield
+    found[variant.name] = held + most() - before if held >= 0 else None
+
+
+def _read(events: list[Event], name: str, device: torch.device) -> Why:
+    within = during(events, STEP + name)
+    operators = [event for event in within if event.get("cat") == "cpu_op"]
+    if device.type == "cpu":
+        return Why(operators=len(operators), top=_longest(operators))
+    on_device = during(events, DONE + name)
+    kernels, copies, sets = (
+        [event for event in on_device if event.get("cat") == category]
+        for category in ("kernel", "gpu_memcpy", "gpu_memset")
+    )
+    work = kernels + copies + sets
+    own = [event for event in work if PAGEABLE not in event["name"]]
+    busy_us = length_us(union(work))
+    return Why(
+        kernels=len(kernels),
+        operators=len(operators),
+        syncs=sum(event["name"] in SYNCS for event in within),
+        copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
+        busy_us=busy_us,
+        staged_us=busy_us - length_us(union(own)),
+        top=_longest(kernels + copies),
+    )
+
+
+def during(events: list[Event], annotation: str) -> list[Event]:
+    """What began while the annotated code ran; the device is idle before and after it, and keeps the same time."""
+    span = next(event for event in events if event["name"] == annotation and event.get("cat") == "user_annotation")
+    return [event for event in events if span["ts"] <= event["ts"] <= span["ts"] + span["dur"]]
+
+
+def _longest(events: list[Event]) -> list[str]:
+    times: dict[str, float] = defaultdict(float)
+    for event in events:
+        times[event["name"]] += event["dur"]
+    return [name[:120] for name, _ in sorted(times.items(), key=lambda item: -item[1])[:TOP]]
+
+
+def union(events: list[Event]) -> list[Span]:
+    """When at least one of the events ran, in order: streams that overlap count once."""
+    found: list[Span] = []
+    for start, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def length_us(spans: list[Span]) -> float:
+    return float(sum(end - start for start, end in spans))

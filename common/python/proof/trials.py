@@ -1,0 +1,210 @@
+"""Proof of the very closures that are timed: what is early, cached, left over, skipped or half-written is wrong here.
+
+Each trial poisons the last output, overwrites the inputs in place, calls the step once on them and compares with the
+float64 reference; then it spoils one element and calls once more, since a step may not skip work that it did before.
+Only what is proven while it is timed is not called again.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from common.python.base.results import BEFORE, WHILE, Proof
+from common.python.proof.comparison import Rejected, compare, leaves, poison, same, teeth
+from common.python.proof.preparation import (
+    Preparation,
+    Prepared,
+    VariantError,
+    differing,
+    overwrite,
+    settle,
+    tensors,
+)
+from common.python.workload import Inputs, Output, Step
+
+STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
+Call = Callable[[Step], Output]
+
+
+@dataclass
+class Trial:
+    """Fresh inputs that several variants are tried on in turn, and the right answer to them. Build with `begin`."""
+
+    prep: Preparation
+    when: str
+    pristine: Inputs
+    expected: list[Tensor]
+
+    def of(self, name: str, call: Call, linger: bool = False) -> Proof:
+        """Try one variant; `call` makes its first call, `linger` waits for a late write."""
+        prep = self.prep
+        error, reason = _try(prep, prep.variants[name], self, call, linger)
+        reason = reason or prep.left_changed("the step")
+        reason = prep.ranks.agree(changed(prep, self.pristine) or reason)
+        error = error if error is not None and math.isfinite(error) else None
+        proof = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
+        return Proof.model_validate(proof)
+
+
+def begin(prep: Preparation, names: list[str], when: str) -> Trial:
+    """Poison what these variants left, overwrite the inputs, compute the reference once for all of them."""
+    for name in names:
+        poison(prep.variants[name].output)
+    prep.refill()
+    pristine = prep.pristine()
+    expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
+    return Trial(prep, when, pristine, expected)
+
+
+def spoilt(prep: Preparation) -> str | None:
+    """What steps did, while they were timed, to what all share. The proofs tell whose, if it does so again."""
+    timed = "a step, while timed,"
+    overwrote, left = prep.overwrote(timed), prep.left_changed(timed)
+    return prep.ranks.agree(overwrote or left)
+
+
+def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
+    """Raise VariantError for the workload where something was `spoilt` and no proof has told by whom."""
+    if meanwhile and not any(found[-1].reason for found in proofs.values() if found):
+        raise VariantError("workload", Rejected(meanwhile))
+
+
+def prove(
+    prep: Preparation,
+    names: list[str],
+    when: str,
+    trials: int = 1,
+    call: Call = lambda step: step(),
+    at: Callable[[str, str], None] = lambda who, what: None,
+    enough_s: float | None = None,
+) -> dict[str, list[Proof]]:
+    """Prove the named variants on shared fresh inputs, `trials` times or until one fails; `call` makes the first call.
+
+    After `enough_s` seconds no further trial is begun. Raises VariantError when the workload's own inputs or reference
+    raise.
+    """
+    proofs: dict[str, list[Proof]] = {name: [] for name in names}
+    meanwhile, started = spoilt(prep), prep.now_s()
+    for trial in range(trials):
+        linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
+        living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
+        long = trial and enough_s is not None and prep.ranks.either(prep.now_s() - started > enough_s)
+        if not living or long:
+            break
+        at("workload", "reference")
+        begun = begin(prep, living, when)
+        for name in living:
+            at(name, f"proof {when}")
+            proofs[name].append(begun.of(name, call, linger))
+    blame(meanwhile, proofs)
+    return proofs
+
+
+def toothless(prep: Preparation) -> list[str]:
+    """Corruptions of a right answer that the workload's tolerance accepts."""
+    stale = prep.reference(prep.inputs)
+    prep.refill()
+    return teeth(prep.reference(prep.inputs), stale, prep.dtypes, prep.workload.tolerance)
+
+
+def _try(
+    prep: Preparation, variant: Prepared, trial: Trial, call: Call, linger: bool
+) -> tuple[float | None, str | None]:
+    """The error of one trial and, if it failed, the reason. A step that is timed meanwhile is called just once."""
+    try:
+        first, reason = _first(prep, variant, call)
+        if reason := prep.ranks.agree(reason):
+            return None, reason
+        second = _again(prep, variant) if trial.when != WHILE else []
+        settle(prep.device)
+        returned = prep.now_s()
+        dtypes = prep.dtypes or [leaf.dtype for leaf in first]
+        comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
+        if comparison.reason:
+            return comparison.error, comparison.reason
+        prep.dtypes = dtypes
+        differs = bool(second) and not _same(second, first)
+        if differs and (reason := compare(second, trial.expected, dtypes, prep.workload.tolerance).reason):
+            return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
+        if linger and _still_written(prep, variant, second, returned):
+            return comparison.error, "the output was still being written after the step had returned"
+        poison([*first, *second])  # right answers in freed memory would suit a variant that does not write its own
+        return comparison.error, None
+    except Rejected as rejected:
+        return None, str(rejected)
+    except Exception as error:
+        told = error if isinstance(error, VariantError) else VariantError(variant.name, error)
+        if prep.ranks.size > 1:
+            raise told from error  # the other ranks may be waiting for this one in a collective
+        return None, str(told)
+
+
+def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tensor], str | None]:
+    """The output of the first call and, if it cannot be one, the reason."""
+    try:
+        first = _seen(prep, variant, call(variant.step))
+    except Rejected as rejected:
+        return [], str(rejected)
+    return first, aliased(prep, variant.output)
+
+
+def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
+    """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
+    variant.output = leaves(output)
+    if any(leaf.device.type != prep.device.type for leaf in variant.output):
+        settle(prep.device)  # a copy to the host is done when the device is
+    return [leaf.detach().to(prep.device, copy=True) for leaf in variant.output]
+
+
+def _same(a: list[Tensor], b: list[Tensor]) -> bool:
+    """Whether two outputs are equal, which is quicker to see than how far each is from the reference."""
+    return len(a) == len(b) and all(same(zip(a, b)))
+
+
+def _again(prep: Preparation, variant: Prepared) -> list[Tensor]:
+    """What a second call gives on the same inputs, after one element of each output has been spoilt; it is timed."""
+    spots = random.Random(prep.seeds.getrandbits(48))  # ranks whose outputs differ in shape draw one seed all the same
+    for leaf in variant.output:
+        spot = leaf.detach()
+        if not leaf.numel():
+            continue
+        for extent in leaf.shape:
+            spot = spot[spots.randrange(extent)]
+        poison([spot])
+    for key in prep.workload.mutates:
+        overwrite(variant.inputs[key], prep.inputs[key], key)
+    settle(prep.device)
+    called = prep.now_s()
+    second = _seen(prep, variant, variant.step())
+    settle(prep.device)
+    variant.called_s = min(variant.called_s, prep.now_s() - called)
+    return second
+
+
+def aliased(prep: Preparation, output: list[Tensor]) -> str | None:
+    """Why this output cannot be one, if it shares memory with an input."""
+    for key, value in prep.inputs.items():
+        storages = {leaf.untyped_storage().data_ptr() for leaf in tensors(value) if leaf.numel()}
+        if any(leaf.untyped_storage().data_ptr() in storages for leaf in output):
+            return f"the output shares memory with the input {key!r}"
+    return None
+
+
+def changed(prep: Preparation, pristine: Inputs) -> str | None:
+    """Which shared inputs a step overwrote; they are restored, so that the other variants see what was drawn."""
+    overwritten = differing(prep.inputs, {key: pristine[key] for key in pristine if key not in prep.workload.mutates})
+    for key in overwritten:
+        overwrite(prep.inputs[key], pristine[key], key)
+    names = " and ".join(map(repr, overwritten))
+    return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
+
+
+def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:
+    """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
+    time.sleep(max(0.0, STALE_WRITE_S - (prep.now_s() - returned)))  # comparing has taken some of that time
+    settle(prep.device)
+    return not _same([leaf.detach().to(prep.device) for leaf in variant.output], seen)

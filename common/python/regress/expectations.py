@@ -1,0 +1,173 @@
+"""What a chapter's pairs gave on a named GPU: kept in `chNN/expectations_<gpu>.json`, shown in the chapter's README."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from common.python.base.environment import facts
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.base.manifest import digest, git_state
+from common.python.base.results import Interval, Manifest, Model, PairResult
+from common.python.base.safe_read import read_model
+from common.python.corpus.targets import CHAPTERS
+from common.python.report.markdown import chapter_table, escaped, replace_between_markers
+from common.python.stats.verdict import headline_row
+
+FEWEST_RUNS = 3  # an expectation of fewer is provisional
+
+
+class Time(Model):
+    """A time with its 95% interval, in microseconds."""
+
+    us: float = Field(gt=0)
+    low: float = Field(gt=0)
+    high: float = Field(gt=0)
+
+
+class Expectation(Model):
+    """What one pair gave, with what it depended on: of several runs, the one whose gain is their median."""
+
+    measured: str = Field(description="UTC time of that run")
+    commit: str | None
+    dirty: bool | None = Field(description="whether the tree differed from that commit")
+    versions: dict[str, str | None]
+    driver: str | None
+    cuda: str | None = Field(default=None, description="the newest that the driver supports")
+    power_limit_w: float | None = None
+    sm_mhz: float | None = Field(default=None, description="SM clock while it was timed, median over the blocks")
+    pace_us: float | None = Field(default=None, description="the host's fixed loop meanwhile, median over the blocks")
+    cpu: str | None = None
+    runs: int = Field(default=1, ge=1, description="that this is the median of; fewer than three are provisional")
+    speedup: Interval | None = Field(
+        default=None, description="median of three runs or more, with the t interval over runs, which `rounds` counts"
+    )
+    time: Time | None = Field(
+        default=None,
+        description="of the variant that speaks, on the headline clock; over three runs or more, the interval is where "
+        "a further run's lies",
+    )
+    memory_ratio: Interval | None = Field(
+        default=None,
+        description="where memory is the goal: median of three runs or more, with where a further run's lies; null in "
+        "older files, whose ratio is held as if it repeated exactly",
+    )
+    result: PairResult = Field(description="of that run, less its samples and proofs")
+
+    @property
+    def gain(self) -> Interval | None:
+        """The speedup to expect: over the runs, or of fewer than three that of the one run that is kept."""
+        row = headline_row(self.result)
+        return self.speedup or (row.speedup if row else None)
+
+    def facts(self) -> dict[str, str | None]:
+        """What it depended on; None is what files of the first schema do not hold."""
+        return facts(self.result.device, self.driver, self.cuda, self.power_limit_w, self.cpu, self.versions)
+
+
+class Expectations(Model):
+    """A chapter on one GPU, by pair name. Schema 1, which had no fields about several runs, is read as it stands."""
+
+    schema_version: Literal[1, 2] = 1
+    gpu: str
+    pairs: dict[str, Expectation] = Field(default={})
+
+
+def place(root: Path, chapter: str, gpu: str) -> Path:
+    """`ch07/expectations_h200.json` for "NVIDIA H200". Raises ValueError for what is no chapter."""
+    if chapter not in CHAPTERS:
+        raise ValueError(f"{chapter!r} is no chapter: ch01 to ch20")
+    return root / chapter / f"expectations_{file_name(gpu)}.json"
+
+
+def read(path: Path) -> Expectations:
+    """Raises ValueError naming the file when it is not an expectations file of a known version."""
+    try:
+        return read_model(path, Expectations)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not a readable expectations file: {error}") from error
+
+
+def expected(root: Path, gpu: str) -> dict[str, Expectation]:
+    """What is expected on this GPU, in all chapters, by the pair's key. Raises ValueError naming an unreadable file."""
+    return {f"{path.parent.name}:{name}": pair for path, kept in _kept(root, gpu) for name, pair in kept.pairs.items()}
+
+
+def _kept(root: Path, gpu: str) -> Iterator[tuple[Path, Expectations]]:
+    """The file of each chapter that has one for this GPU, and what it holds."""
+    for path in (place(root, chapter, gpu) for chapter in CHAPTERS):
+        if path.exists():
+            yield path, read(path)
+
+
+def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
+    """Write expectations into their chapters' files and READMEs; other pairs of those chapters stay as they are.
+
+    Gives the files written. Raises ValueError, before it writes any of a chapter, where its README has no place for a
+    table or its file cannot be read, and OSError where there is no README.
+    """
+    by_path: dict[Path, list[Expectation]] = {}
+    for one in fresh:
+        by_path.setdefault(place(root, one.result.chapter, one.result.device or ""), []).append(one)
+    written = []
+    for path, here in sorted(by_path.items()):
+        kept = read(path) if path.exists() else Expectations(gpu=here[0].result.device or "")
+        pairs = kept.pairs | {one.result.name: one for one in here}
+        kept = Expectations(schema_version=2, gpu=kept.gpu, pairs=dict(sorted(pairs.items())))
+        readme = path.parent / "README.md"
+        text = replace_between_markers(readme.read_text(), table(kept, mechanisms=True))
+        write(path, kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+        write(readme, text)
+        written += [path, readme]
+    return written
+
+
+def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
+    """The commit that was measured and whether its tree differed; (None, None) if that cannot be told.
+
+    A run whose own tree had no commit, or differed from it, is of this commit if every file that it ran is the same.
+    """
+    if manifest.git_commit is not None and not manifest.git_dirty:
+        return manifest.git_commit, False
+    digests = {name: digest(root / name) for name in manifest.sources}
+    if manifest.sources and digests == manifest.sources:
+        return git_state(root)
+    return manifest.git_commit, manifest.git_dirty if manifest.git_commit is not None else None
+
+
+def renew_tables(root: Path, gpu: str) -> list[Path]:
+    """Write the tables of all chapters' READMEs anew, of what their files hold; gives those that were written."""
+    readmes = []
+    for path, kept in _kept(root, gpu):
+        readmes.append(path.parent / "README.md")
+        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, mechanisms=True)))
+    return readmes
+
+
+def table(expectations: Expectations, mechanisms: bool = False) -> str:
+    """The table as it stands between a README's markers; a chapter's says what the mechanism of each variant is."""
+    commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
+    results = [_over_runs(pair) for pair in expectations.pairs.values()]
+    shown = chapter_table(results, ", ".join(sorted(commits)) or None, mechanisms)
+    if expectations.schema_version == 1:
+        return shown
+    few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
+    if len(few) == len(results):
+        return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs."
+    said = f" Provisional, from fewer runs: {', '.join(few)}." if few else ""
+    over = "its first line's speedup that of all of them, with the interval over runs"
+    return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}, {over}.{said}"
+
+
+def _over_runs(pair: Expectation) -> PairResult:
+    """The run that is kept, with the speedup over all runs in the line that speaks for the pair."""
+    speaks = headline_row(pair.result)
+    rows = [
+        row.model_copy(update={"speedup": pair.gain}) if speaks and row.name == speaks.name else row
+        for row in pair.result.variants
+    ]
+    return pair.result.model_copy(update={"variants": rows})

@@ -1,0 +1,206 @@
+"""Two runs beside each other, pair by pair. They were not taken in turns, so nothing cancels what changed in between.
+
+Each run's rounds are one sample of two that are unpaired: the ratio of a variant's times has Welch's interval over
+their log medians. The speedups are of each run alone, in which drift did cancel, so their ratio says more about the
+code than that of the times does. On the device's clock both are widened by what the kind of its channel makes of a
+process's times.
+"""
+
+import json
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from common.python.base import environment
+from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
+from common.python.base.text import clean, wide_console
+from common.python.report.artifacts import Run, read_run
+from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
+from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch, widened
+from common.python.stats.verdict import channel_share
+
+WARNING = (
+    "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
+    "between them are in the ratios of times; only a speedup was measured against something in the same run"
+)
+
+PLACES = ("artifacts_dir", "resume")  # options that say where results go
+
+
+@dataclass(frozen=True)
+class Change:
+    """One variant in both runs. Times are medians in microseconds; None is what may not or cannot be compared."""
+
+    pair: str
+    variant: str
+    a_us: float | None = None
+    b_us: float | None = None
+    ratio: Interval | None = None  # a's time over b's
+    reads: Verdict | None = None  # of b against a, with the margin of 1%
+    a_gain: str = ""
+    b_gain: str = ""
+    gain: Interval | None = None  # b's speedup over a's
+    reason: str = ""  # why there are no ratios
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All changes, with what differs around them and what one of the runs lacks."""
+
+    a: str
+    b: str
+    differences: list[str]
+    only_a: list[str]
+    only_b: list[str]
+    changes: list[Change]
+    warning: str = WARNING
+
+
+def compare_runs(a: Run, b: Run) -> Comparison:
+    """Every pair, and every variant of it, that both runs have."""
+    in_a, in_b = ({pair.key: pair for pair in run.summary.pairs} for run in (a, b))
+    only_a, only_b = _only(in_a, in_b), _only(in_b, in_a)
+    both = [(pair, in_b[key]) for key, pair in in_a.items() if key in in_b]
+    changes = []
+    for then, now in both:
+        rows, others = ({row.name: row for row in pair.variants} for pair in (then, now))
+        only_a += _only(rows, others)
+        only_b += _only(others, rows)
+        changes += [_change(then, now, row, others[name]) for name, row in rows.items() if name in others]
+    differ = [*_around(a, b), *_readings(both)]
+    return Comparison(str(a.folder), str(b.folder), differ, only_a, only_b, changes)
+
+
+def _only(here: Iterable[str], there: Container[str]) -> list[str]:
+    return [clean(name) for name in here if name not in there]
+
+
+def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResult) -> Change:
+    pair, variant = clean(a.key), clean(in_a.name)
+    wrong = [
+        f"{verdict_text(result, row)} in {side}{': ' * bool(row.reason)}{clean(row.reason or '')}"
+        for side, result, row in (("A", a, in_a), ("B", b, in_b))
+        if not trusted(result, row)
+    ]
+    problems = [(one.size, one.shape, one.clock) for one in (a, b)]
+    if problems[0] != problems[1]:
+        wrong.append("another size, shape or clock")
+    spreads = headline_spread(a, in_a), headline_spread(b, in_b)
+    if wrong or spreads[0] is None or spreads[1] is None:
+        return Change(pair, variant, reason="; ".join(wrong) or "no times")
+    clock = a.clock or "device"
+    ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
+    gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
+    if clock == "device":
+        ratio = ratio and widened(ratio, channel_share(in_a))
+        gain = gain and widened(gain, abs(_channel_share_of_baseline(a) - channel_share(in_a)))
+    return Change(
+        pair,
+        variant,
+        spreads[0].median,
+        spreads[1].median,
+        ratio,
+        verdict(ratio),
+        gain_text(a, in_a),
+        gain_text(b, in_b),
+        gain,
+    )
+
+
+def _channel_share_of_baseline(result: PairResult) -> float:
+    return next((channel_share(row) for row in result.variants if row.role == "baseline"), 0.0)
+
+
+def _log_gains(result: PairResult, variant: str) -> list[float]:
+    baseline = next((row.name for row in result.variants if row.role == "baseline"), variant)
+    return [] if baseline == variant else round_log_ratios(result.blocks, baseline, variant, result.clock or "device")
+
+
+# What differs around the measurements.
+
+
+def _around(a: Run, b: Run) -> list[str]:
+    return [*environment.differences(*map(_facts, (a, b))), *_sources(a.summary.manifest, b.summary.manifest)]
+
+
+def _facts(run: Run) -> dict[str, str | None]:
+    about = run.summary.manifest
+    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
+    known = environment.facts_of_run(about, device)
+    known |= {name: version for name, version in about.versions.items() if name not in known}
+    uuid = about.machine.gpus[0].uuid if about.machine.gpus else None
+    known |= {"GPU's UUID": uuid, "host": about.machine.hostname, "system": about.machine.system}
+    known |= {"cores": str(about.machine.cores), "commit": about.git_commit}
+    known |= {"uncommitted changes": None if about.git_dirty is None else "yes" if about.git_dirty else "no"}
+    known |= {f"option {name}": str(value) for name, value in about.options.items() if name not in PLACES}
+    return known | {f"environment {name}": value for name, value in about.environment.items()}
+
+
+def _sources(a: Manifest, b: Manifest) -> list[str]:
+    """Files that both name with other contents, and those that only one of them ran."""
+    told = []
+    changed = [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]
+    for what, names in (
+        ("sources changed", changed),
+        ("sources in A only", sorted(a.sources.keys() - b.sources)),
+        ("sources in B only", sorted(b.sources.keys() - a.sources)),
+    ):
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        told += [f"{what}: {', '.join(map(clean, names[:5]))}{more}"] if names else []
+    return told
+
+
+def _readings(both: Sequence[tuple[PairResult, PairResult]]) -> list[str]:
+    """The SM clock and the host's pace, over the pairs that both runs have."""
+    a, b = ([block for pair in side for block in pair.blocks] for side in (zip(*both) if both else ((), ())))
+    clock = environment.moved("SM clock", environment.sm_mhz(a), environment.sm_mhz(b), 1 + MARGIN, "MHz")
+    pace = environment.moved("host pace", environment.pace_us(a), environment.pace_us(b), 1 + MARGIN, "us")
+    return clock + pace
+
+
+# What is shown.
+
+
+def print_comparison(a: Path, b: Path, as_json: bool) -> None:
+    """Compare two run folders before the user's eyes. Raises ValueError, in one line, for one that is unreadable."""
+    found = compare_runs(read_run(a), read_run(b))
+    if as_json:
+        print(json.dumps(asdict(found), indent=1, default=lambda model: model.model_dump()))
+        return
+    for name, folder in (("A", found.a), ("B", found.b)):
+        print(f"{name}: {folder}")
+    for line in found.differences or ["nothing that is recorded"]:
+        print(f"differs: {line}")
+    for name, only in (("A", found.only_a), ("B", found.only_b)):
+        for key in only:
+            print(f"only in {name}: {key}")
+    if found.changes:
+        wide_console().print(comparison_table(found))
+    else:
+        print("no pair is in both runs")
+    print(found.warning)
+
+
+def comparison_table(found: Comparison) -> Table:
+    """A line a variant; foreign names reach no markup parser."""
+    table = Table()
+    for column in ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's"):
+        table.add_column(column, overflow="fold")
+    last = None
+    for one in found.changes:
+        cells = [one.pair if one.pair != last else "", one.variant]
+        if one.a_us is None or one.b_us is None:
+            cells.append(one.reason)
+        else:
+            cells += [f"{time_text(one.a_us)} -> {time_text(one.b_us)}", _text(one.ratio), one.reads or ""]
+            cells += [f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "", _text(one.gain)]
+        table.add_row(*map(Text, cells))
+        last = one.pair
+    return table
+
+
+def _text(ratio: Interval | None) -> str:
+    return interval_text(ratio) if ratio else ""

@@ -1,0 +1,220 @@
+"""Which runs are held against expectations, and which make new ones: sound ones, alike, and of these the median."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from common.python.base import environment
+from common.python.base.results import Interval, Manifest, PairResult, Summary
+from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
+from common.python.report.artifacts import Run, changed, files_of, read_model, read_run
+from common.python.report.rows import on_cpu
+from common.python.stats.intervals import control_ok, interval, round_log_times
+from common.python.stats.verdict import failed, headline_row
+
+PROVEN_GAINS = ("faster", "smaller")
+Outcome = tuple[PairResult, Manifest]
+
+
+def run_folders(place: Path) -> list[Path]:
+    """The run that this folder is, or the runs in it, the newest last: their names are their UTC times.
+
+    A run that is unfinished counts, so that an older one is never taken for it. Raises ValueError if there is none.
+    """
+    if _is_run(place):
+        return [place]
+    found = sorted(folder for folder in place.iterdir() if _is_run(folder)) if place.is_dir() else []
+    if not found:
+        right = "name a folder of runs, such as artifacts, or that of a run in it"
+        raise ValueError(f"{place} holds no run: {right}")
+    return found
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("manifest.json", "summary.json"))
+
+
+def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
+    """The runs of the newest one's sources in its environment, itself the last, and why others were left out."""
+    runs, told = [], []
+    for folder in folders:
+        if folder == newest.folder:
+            continue
+        try:
+            other = read_model(folder / "summary.json", Summary)
+            reason = unlike(other, newest.summary)
+            if reason is None:
+                runs.append(read_run(folder))
+        except ValueError as error:
+            reason = str(error)
+        told += [f"{folder.name}: {reason}"] if reason else []
+    return [*runs, newest], told
+
+
+def unlike(other: Summary, newest: Summary) -> str | None:
+    """Why two runs may not be taken together: other sources, or another environment.
+
+    A run names the harness whole, but of the pairs' files only those of its own targets. A pair whose own files have
+    changed is another matter: `choose` leaves this run out for it, and no other pair is the worse for it.
+    """
+    then, now = other.manifest, newest.manifest
+    both, harness = then.sources.keys() & now.sources, then.sources.keys() ^ now.sources
+    own = files_of([*other.pairs, *newest.pairs], now)
+    differing = sorted(name for name in both - own if then.sources[name] != now.sources[name])
+    differing += sorted(name for name in harness if name.startswith("common/"))
+    if differing:
+        return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
+    different = environment.differences(
+        environment.facts_of_run(then, _gpu(other)), environment.facts_of_run(now, _gpu(newest))
+    )
+    return f"of another environment: {', '.join(different)}" if different else None
+
+
+def _gpu(summary: Summary) -> str | None:
+    return next((pair.device for pair in summary.pairs if pair.device), None)
+
+
+def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
+    """What to expect of each pair of the last run; and, a line a pair, which runs that was not made of, and why."""
+    chosen, told, newest = [], [], runs[-1].summary.manifest
+    for pair in runs[-1].summary.pairs:
+        outcomes, left_out = [], defaultdict(list)
+        for run in runs:
+            about = run.summary.manifest
+            for one in (one for one in run.summary.pairs if one.key == pair.key):
+                if (reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair)) is None:
+                    outcomes.append((one, about))
+                else:
+                    left_out[reason].append(run.folder.name)
+        if missing := max(0, (1 if provisional else FEWEST_RUNS) - len(outcomes)):
+            held = f"not recorded, {len(outcomes)} sound run{'s' * (len(outcomes) != 1)}, {missing} more needed"
+        else:
+            chosen.append(made_of(outcomes, root))
+            held = "left out"
+        if left_out or missing:
+            told.append(": ".join([pair.key, held, *filter(None, [_reasons(left_out)])]))
+    return chosen, told
+
+
+def _reasons(left_out: Mapping[str, Sequence[str]]) -> str:
+    """Each reason with the runs that were left out for it, which are named: leaving runs out moves a median."""
+    return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in left_out.items())
+
+
+def doubt(result: PairResult, about: Manifest) -> str | None:
+    """Why this result is nothing to expect: not proven, not faster, or not measured alone, as users would run it."""
+    if failed(result):
+        return f"it failed: {blame(result)}"
+    if result.status != "measured":
+        return f"it is {result.status}: {result.reason or 'it was not measured'}"
+    if on_cpu(result):
+        return "it was measured on the CPU"
+    if result.size != "bench":
+        return f"its size is {result.size}, not bench"
+    if environment.mode(about) != "usual":
+        return f"it was run as {environment.mode(about)}"
+    if result.verdict not in PROVEN_GAINS:
+        return f"it is {result.verdict}, not {' or '.join(PROVEN_GAINS)}"
+    measured = [row for row in result.variants if row.status == "measured"]
+    unproven = next((row for row in measured if not row.proofs or any(proof.reason for proof in row.proofs)), None)
+    if unproven is not None:
+        return f"{unproven.name} holds no proof"
+    if result.control is None or not control_ok(result.control):
+        return "its control is missing or reads other than 1"
+    if any(block.telemetry and block.telemetry.other_processes for block in result.blocks if block.discarded is None):
+        return "other processes were on the GPU"
+    return None
+
+
+def blame(result: PairResult) -> str:
+    """Why a pair failed: its own reason, else that of the first variant which is at fault."""
+    wrong = next((row for row in result.variants if row.status == "failed" or row.verdict == "invalid"), None)
+    itself = result.status == "failed" or result.verdict == "invalid"
+    own = result.reason if itself or wrong is None else f"{wrong.name}: {wrong.reason or wrong.status}"
+    return own or "no reason was recorded"
+
+
+def _other_files(newest: PairResult, then: Manifest, now: Manifest) -> str | None:
+    files = changed(newest, then, now)
+    return f"it is of other sources: {', '.join(files)}" if files else None
+
+
+def _another(one: PairResult, newest: PairResult) -> str | None:
+    """A run of another shape, or of some of the variants only, says nothing about the pair as it is now."""
+    facts = [
+        (pair.shape, pair.clock, pair.goal, sorted(row.name for row in pair.variants if row.status == "measured"))
+        for pair in (one, newest)
+    ]
+    return None if facts[0] == facts[1] else "its shape, clock, goal or variants are not those of the newest run"
+
+
+def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
+    """The expectation of sound outcomes: that of the median gain, of an even number the lower of the two."""
+    result, about = sorted(outcomes, key=lambda outcome: _gain(outcome[0]))[(len(outcomes) - 1) // 2]
+    commit, dirty = origin(about, root)
+    rows = [row.model_copy(update={"proofs": []}) for row in result.variants]
+    speedups = [row.speedup.ratio for one, _ in outcomes if (row := headline_row(one)) and row.speedup]
+    times = [time.us for one, _ in outcomes if (time := own_time(one))]
+    memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
+    several = len(outcomes) >= FEWEST_RUNS
+    return Expectation(
+        measured=about.started,
+        commit=commit,
+        dirty=dirty,
+        versions=about.versions,
+        driver=about.machine.driver,
+        cuda=about.machine.cuda_driver,
+        power_limit_w=environment.power_limit_w(about),
+        sm_mhz=environment.sm_mhz(result.blocks),
+        pace_us=environment.pace_us(result.blocks),
+        cpu=about.machine.cpu,
+        runs=len(outcomes),
+        speedup=over_runs(speedups) if several else None,
+        time=_time(further_run(times)) if several else own_time(result),
+        memory_ratio=further_run(memory) if several and memory else None,
+        result=result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows}),
+    )
+
+
+def _gain(result: PairResult) -> float:
+    row = headline_row(result)
+    if row is None:
+        return 0.0
+    return (row.memory_ratio if result.goal == "memory" else row.speedup.ratio if row.speedup else None) or 0.0
+
+
+def over_runs(ratios: Sequence[float]) -> Interval:
+    """The median of the runs' ratios with the t interval of their mean, runs being the unit.
+
+    A run's own interval knows of its rounds only. What differs from run to run, the process, the heat, the pages that
+    buffers land on, shows in their spread.
+    """
+    found = interval([math.log(ratio) for ratio in ratios])
+    if found is None:
+        raise ValueError("an interval over runs needs two of them")
+    half, middle = math.sqrt(found.high / found.low), median(ratios)
+    return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(ratios))
+
+
+def further_run(values: Sequence[float]) -> Interval:
+    """The median of the runs' times or ratios and where that of one further run lies."""
+    return where_further(over_runs(values))
+
+
+def where_further(over: Interval) -> Interval:
+    """Where a further run's lies, by the interval over runs: t s sqrt(1 + 1 / n) each way in place of t s / sqrt(n)."""
+    half = math.sqrt(over.high / over.low) ** math.sqrt(over.rounds + 1)
+    return Interval(ratio=over.ratio, low=over.ratio / half, high=over.ratio * half, rounds=over.rounds)
+
+
+def own_time(result: PairResult) -> Time | None:
+    """The time of the variant that speaks, on the headline clock, with its interval over rounds; None for too few."""
+    row = headline_row(result)
+    found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
+    return _time(found)
+
+
+def _time(found: Interval | None) -> Time | None:
+    return Time(us=found.ratio, low=found.low, high=found.high) if found else None

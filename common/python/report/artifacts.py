@@ -1,0 +1,110 @@
+"""A run's folder read back: what reports and comparisons are made of, on whatever machine."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from common.python.base import safe_read
+from common.python.base.results import SCHEMA_VERSION, Manifest, Model, PairResult, Status, Summary, Verdict
+from common.python.peaks import store
+from common.python.performance_targets import Peaks, datasheet_peaks
+
+RESULTS = Path("results") / "benchmark_test_results.json"  # in a pair's folder
+
+Read = TypeVar("Read", bound=Model)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its summary, whose pairs have their samples again, and the peaks that its limits come from."""
+
+    folder: Path
+    summary: Summary
+    peaks: Peaks | None
+
+
+class Line(Model):
+    """One line of the journal, written when a pair is done and its files are whole."""
+
+    pair: str
+    status: Status | None = None
+    verdict: Verdict | None = None
+    folder: str
+
+
+def read_run(folder: Path) -> Run:
+    """Read the folder that `run` left. Raises ValueError, in one line, where it is no run's or is damaged."""
+    if not os.path.isfile(folder / "summary.json"):  # which takes a name that is too long for an answer
+        right = "name the folder of a finished run, such as artifacts/20260101T000000.000000Z"
+        raise ValueError(f"{safe_read.shown(str(folder))} has no summary.json: {right}")
+    safe_read.refuse_links(folder)
+    summary = read_model(folder / "summary.json", Summary)
+    if summary.schema_version != SCHEMA_VERSION:
+        raise ValueError(f"{folder} has schema version {summary.schema_version}: this harness reads {SCHEMA_VERSION}")
+    pairs = [_with_samples(folder, pair) for pair in summary.pairs]
+    summary = summary.model_copy(update={"pairs": pairs})
+    return Run(folder, summary, _peaks(folder, summary))
+
+
+def read_model(path: Path, model: type[Read]) -> Read:
+    """A file of the schema. Raises ValueError naming the file and the first thing that is wrong with it."""
+    try:
+        return safe_read.read_model(path, model)
+    except OSError as error:
+        raise ValueError(f"{safe_read.shown(str(path))} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
+
+
+def read_journal(folder: Path) -> list[PairResult]:
+    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
+    safe_read.refuse_links(folder)
+    path = folder / "journal.jsonl"
+    try:
+        lines = [safe_read.parse(line, Line) for line in safe_read.read_bytes(path).splitlines()]
+    except OSError as error:
+        raise ValueError(f"{safe_read.shown(str(path))} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
+    return [_journaled(folder, line) for line in lines]
+
+
+def _journaled(folder: Path, line: Line) -> PairResult:
+    place = safe_read.within(folder, line.folder)
+    found = read_model(place / RESULTS, PairResult)
+    if (found.key, place.name) != (line.pair, f"{found.chapter}_{found.name}"):
+        raise ValueError(
+            f"{safe_read.shown(str(place / RESULTS))} is not of {safe_read.shown(line.pair)}, as the journal says"
+        )
+    return found
+
+
+def _with_samples(folder: Path, pair: PairResult) -> PairResult:
+    """The pair as its own file has it. The summary leaves out the samples and nothing else."""
+    path = safe_read.within(folder, f"{pair.chapter}_{pair.name}") / RESULTS
+    found = read_model(path, PairResult)
+    if found.model_copy(update={"blocks": []}) != pair:
+        raise ValueError(f"{safe_read.shown(str(path))} is not of the run that {folder / 'summary.json'} sums up")
+    return found
+
+
+def _peaks(folder: Path, summary: Summary) -> Peaks | None:
+    """The peaks that were kept with the run, as old as they were then; for a run without, those of the datasheet."""
+    if survey := store.load(folder / "peaks.json"):
+        return store.peaks_of(survey)
+    devices = [pair.device for pair in summary.pairs if pair.device]
+    return datasheet_peaks(devices[0]) if devices else None
+
+
+def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:
+    """The files of a pair that are not what they were; what is not among the sources now was not asked for now."""
+    mine = files_of([result], now)
+    return sorted(Path(path).name for path in mine if before.sources.get(path) != now.sources[path])
+
+
+def files_of(results: Iterable[PairResult], about: Manifest) -> set[str]:
+    """The sources that are nobody's but these pairs': their variants' files, and the .cu files beside them."""
+    stems = {Path(row.file).with_suffix("") for result in results for row in result.variants}
+    return {path for path in about.sources if Path(*Path(path).parts[-2:]).with_suffix("") in stems}

@@ -1,0 +1,60 @@
+"""Peaks as people read them: a line each, four digits, in the unit that suits."""
+
+import math
+
+from common.python.base.text import clean
+from common.python.peaks.store import RESOURCE_OF, Curve, Peak
+from common.python.performance_targets import Peaks
+
+MESSAGE_NAMES = {"all_reduce": "all-reduce", "nvlink_copy": "peer copy"}
+
+
+def peak_line(peak: Peak, sheet: Peaks | None) -> str:
+    """One plain line: name, median, interval, share of the datasheet, clock, power, method; or why it has none."""
+    if peak.value is None or peak.low is None or peak.high is None:
+        return f"{clean(peak.name):24} not measured: {clean(peak.reason or '')}"
+    share = datasheet_share(peak, sheet)
+    parts = (
+        f"{clean(peak.name):24} {figure(peak.value, peak.unit):>14}",
+        f"[{figure(peak.low, peak.unit)}, {figure(peak.high, peak.unit)}]",
+        "" if share is None else f"{share:.0%} of the datasheet",
+        "" if peak.sustained is None else f"sustained {figure(peak.sustained, peak.unit)}",
+        "" if peak.sm_mhz is None else f"{peak.sm_mhz:.0f} MHz",
+        "" if peak.power_w is None else f"{peak.power_w:.0f} W",
+        clean(", ".join(peak.throttle)),
+        clean(peak.method),
+    )
+    return "  ".join(filter(None, parts))
+
+
+def curve_text(curve: Curve) -> str:
+    """One line: `all-reduce: 9.810 us at 1 KiB, 329.1 GB/s at 1 GiB (...)`; the latter is the best of all sizes."""
+    small, best = curve.points[0], max(curve.points, key=curve.rate)
+    how = "; ".join([curve.method, *(f"{name}={value}" for name, value in curve.settings.items())])
+    slow = f"{figure(small.seconds, 's')} at {size_text(small.bytes)}"
+    fast = f"{figure(curve.rate(best), 'B/s')} at {size_text(best.bytes)}"
+    return clean(f"{MESSAGE_NAMES.get(curve.name, curve.name)}: {slow}, {fast} ({how})")
+
+
+def size_text(count: float) -> str:
+    """1 KiB, 64 MiB, 1 GiB: sizes of messages are powers of two."""
+    unit, scale = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if count >= s), ("B", 1))
+    return f"{count / scale:g} {unit}"
+
+
+def figure(value: float, unit: str) -> str:
+    """Four digits in the unit that suits: 4.251 TB/s, 55.52 GB/s, 0.8800 us."""
+    if unit == "s":
+        return f"{_four_digits(value * 1e6)} us"
+    letter, scale = next(((a, s) for a, s in (("T", 1e12), ("G", 1e9)) if value >= 0.9999 * s), ("M", 1e6))
+    return f"{_four_digits(value / scale)} {letter}{unit}"
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:.{max(0, 3 - math.floor(math.log10(float(f'{value:.4g}'))))}f}"
+
+
+def datasheet_share(peak: Peak, sheet: Peaks | None) -> float | None:
+    """The value over what the datasheet promises; None where it promises nothing of the kind."""
+    promised = sheet.values.get(RESOURCE_OF.get(peak.name, "")) if sheet else None
+    return peak.value / promised if promised and peak.value is not None else None

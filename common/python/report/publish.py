@@ -1,0 +1,83 @@
+"""Results where others look for them: a page beside a run, a CI system's JUnit file, a job's page, a chapter's README.
+
+What links between GPUs do over message sizes is kept in docs/results/<gpu>/, of which chapter 4's picture is made.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from common.python.base.hardware import file_name
+from common.python.base.journal import write
+from common.python.peaks import store
+from common.python.report.artifacts import Run
+from common.python.report.junit import junit_xml
+from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.peak_text import curve_text
+
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
+RESULTS, KEPT, PICTURE = Path("docs") / "results", "links.json", "all_reduce.svg"
+CHAPTER = Path("ch04") / "README.md"
+BEGIN, END = "<!-- links:begin -->", "<!-- links:end -->"
+NOT_MEASURED = (
+    "**The measured curve is not here yet.** `benchmark_cli peak` measures it on a machine with two GPUs or more, and\n"
+    "`benchmark_cli peak --publish artifacts/peaks/<UUID>.json` puts the picture in this place."
+)
+
+
+def publish(run: Run, root: Path, junit: Path | None) -> Path:
+    """Write report.html into the run's folder and, if asked for, the JUnit file; gives the report's path."""
+    from common.python.report.html import page  # loads matplotlib, which takes a third of a second
+
+    report = run.folder / "report.html"
+    write(report, page(run, root))
+    if junit is not None:
+        write(junit, junit_xml(run.summary))
+    return report
+
+
+def append_to_job_page(folder: Path, environment: Mapping[str, str]) -> None:
+    """In GitHub Actions, add the run's summary.md to the job's page; elsewhere do nothing."""
+    if place := environment.get(STEP_SUMMARY):
+        with Path(place).open("a") as page:
+            page.write((folder / "summary.md").read_text() + "\n")
+
+
+def publish_links(path: Path, root: Path) -> list[Path]:
+    """Keep the curves of a file of peaks, draw them, and show them in chapter 4; gives the files written.
+
+    Raises ValueError, in one line, for a file that cannot be read or has no curves, and for a README without markers.
+    """
+    from common.python.report.link_plots import link_chart, standing_alone  # loads matplotlib
+
+    survey = store.load(path)
+    if survey is None:
+        raise ValueError(f"there is no {path}: name a file of peaks, artifacts/peaks/<UUID>.json or a run's peaks.json")
+    if not survey.curves:
+        told = [f"{peak.name}: {peak.reason}" for peak in survey.peaks if peak.name in store.BETWEEN_GPUS]
+        raise ValueError(f"{path} has no curves over message sizes ({'; '.join(told) or 'it is an old file'})")
+    chapter = root / CHAPTER
+    text = chapter.read_text()
+    replace_between_markers(text, "", BEGIN, END)  # which raises before anything is written
+    named = {curve.name for curve in survey.curves}
+    links = survey.model_copy(update={"uuid": "", "peaks": [peak for peak in survey.peaks if peak.name in named]})
+    kept = root / RESULTS / file_name(survey.device) / KEPT
+    write(kept, links.model_dump_json(indent=1))
+    write(kept.with_name(PICTURE), standing_alone(link_chart(survey.curves)))
+    write(chapter, replace_between_markers(text, links_section(root), BEGIN, END))
+    return [kept, kept.with_name(PICTURE), chapter]
+
+
+def links_section(root: Path) -> str:
+    """What chapter 4 shows of the links that were measured: a picture for each GPU with its figures, by its files."""
+    return "\n\n".join(map(_links, sorted((root / RESULTS).glob(f"*/{KEPT}")))) or NOT_MEASURED
+
+
+def _links(kept: Path) -> str:
+    survey = store.load(kept)
+    if survey is None:
+        raise ValueError(f"{kept} is gone")
+    place = f"../{RESULTS.as_posix()}/{kept.parent.name}/{PICTURE}"
+    picture = f"![Bus bandwidth and time of a message over its size]({place})"
+    versions = ", ".join(f"{name} {version}" for name, version in survey.versions.items() if version)
+    lines = [f"- {escaped(curve_text(curve))}" for curve in survey.curves]
+    return "\n".join([picture, "", escaped(f"{survey.device}, {survey.measured:%Y-%m-%d}, {versions}."), "", *lines])

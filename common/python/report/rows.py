@@ -1,0 +1,284 @@
+"""Results as people read them on a terminal: one line for a pipe, a live table for a suite, times for a single file.
+
+Everything is put in words once, as rows of plain text; the tables here and in `markdown` only set those words. Text
+from pairs, compilers and exceptions never reaches a markup parser: cells are `Text`, which has none.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from rich.table import Table
+from rich.text import Text
+
+from common.python.base.results import Interval, PairResult, Spread, VariantResult, Why
+from common.python.base.text import clean
+from common.python.stats.intervals import MARGIN
+from common.python.stats.verdict import headline_row
+
+COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
+KEY = (
+    "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time over optimized; "
+    "why: baseline -> optimized, bytes without a word are peak memory"
+)
+STYLES = {
+    "faster": "green",
+    "smaller": "green",
+    "same": "yellow",
+    "inconclusive": "yellow",
+    "slower": "red",
+    "larger": "red",
+    "invalid": "bold red",
+    "failed": "bold red",
+    "unsupported": "dim",
+    "proven": "cyan",
+    "built": "cyan",
+    "running": "bold",
+}
+
+
+class Running(TypedDict, total=False):
+    """A pair that is being measured, as far as is known; the last of them tells the time left."""
+
+    pair: str
+    doing: str
+    interval: Interval | None
+    left_s: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table, in words. What may not be shown is empty."""
+
+    pair: str
+    verdict: str
+    speedup: str = ""
+    time: str = ""
+    limit: str = ""
+    peer: str = ""
+    why: str = ""
+    rung: bool = False
+    mechanism: str = ""  # which the tables of chapters alone have room for
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.pair, self.verdict, self.speedup, self.time, self.limit, self.peer, self.why)
+
+
+def rows(result: PairResult) -> list[Row]:
+    """The pair's own line, for the variant that speaks for it, and a line for each further rung."""
+    lead = headline_row(result)
+    rungs = [variant for variant in result.variants if variant.role == "optimized" and variant is not lead]
+    return [_row(result, lead, rung=False), *(_row(result, variant, rung=True) for variant in rungs)]
+
+
+def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
+    name = clean(variant.label if rung and variant else result.key)
+    judged = variant if rung and variant else result
+    verdict = verdict_text(result, judged)
+    reasons = [judged.reason, None if rung else result.hint]
+    if rung and verdict == "invalid" and judged.verdict != "invalid":
+        reasons = ["the pair is invalid"]
+    told = "; ".join(clean(reason) for reason in reasons if reason)
+    mechanism = clean(variant.sentence) if variant else ""
+    if variant is None or not trusted(result, variant):
+        return Row(name, verdict, why=told, rung=rung, mechanism=mechanism)
+    before = [v for v in result.variants if v.role == "baseline" and v is not variant and trusted(result, v)]
+    baseline = before[0] if before else None  # of a single file's run there is only the file itself
+    peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
+    differences = why_text(baseline.why if baseline else None, variant.why)
+    return Row(
+        pair=name,
+        verdict=verdict,
+        speedup=gain_text(result, variant),
+        time=_from_to(_median(result, baseline), _median(result, variant)),
+        limit=_from_to(_percent(baseline), _percent(variant)),
+        peer="" if rung else peer,
+        why="; ".join(filter(None, (differences, told))),
+        rung=rung,
+        mechanism=mechanism,
+    )
+
+
+def verdict_text(result: PairResult, judged: PairResult | VariantResult) -> str:
+    """The verdict, or what became of it instead; no variant of an invalid pair has a verdict of its own."""
+    if judged.status != "measured" and judged.verdict != "invalid":
+        return judged.status
+    return "invalid" if result.verdict == "invalid" else judged.verdict or judged.status
+
+
+def trusted(result: PairResult, variant: VariantResult) -> bool:
+    """Whether numbers may be shown: they were measured and nothing says that they are of wrong or escaped work."""
+    return result.status == variant.status == "measured" and "invalid" not in (result.verdict, variant.verdict)
+
+
+def gain_text(result: PairResult, variant: VariantResult) -> str:
+    """`3.42x [3.40, 3.44]`, or `2.1x less memory` where memory is the goal."""
+    if result.goal == "memory":
+        return memory_text(variant.memory_ratio) if variant.memory_ratio else ""
+    return interval_text(variant.speedup) if variant.speedup else ""
+
+
+def interval_text(found: Interval) -> str:
+    places = _places(found.ratio)
+    return f"{found.ratio:.{places}f}x [{found.low:.{places}f}, {found.high:.{places}f}]"
+
+
+def ratio_text(ratio: float) -> str:
+    return f"{ratio:.{_places(ratio)}f}x"
+
+
+def memory_text(ratio: float) -> str:
+    if abs(ratio - 1) <= MARGIN:
+        return "same memory"
+    factor, word = (ratio, "less") if ratio > 1 else (1 / ratio, "more")
+    return f"{factor:.0f}x {word} memory" if factor >= 99.5 else f"{factor:.3g}x {word} memory"
+
+
+def _places(value: float) -> int:
+    """Three significant digits; near 1 a fourth, since the margin of the verdict is 1%."""
+    return 3 if 0.1 <= value < 1.1 else _three_digits(value)
+
+
+def _three_digits(value: float) -> int:
+    """Decimal places that leave three digits, counted after rounding: 9.996 is 10.0, not 10.00."""
+    return max(0, 2 - math.floor(math.log10(float(f"{value:.3g}")))) if value > 0 else 0
+
+
+def time_text(us: float) -> str:
+    """Three digits in the unit that suits: 12.3 us, 1.23 ms, 2.50 s."""
+    unit, scale = ("us", 1.0) if us < 999.5 else ("ms", 1e3) if us < 999.5e3 else ("s", 1e6)
+    return f"{us / scale:.{_three_digits(us / scale)}f} {unit}"
+
+
+def bytes_text(count: float) -> str:
+    """Two digits in decimal units: 5.4 GB, 12 MB, 0 B."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= 0.9995 * scale:
+            return f"{count / scale:.{1 if count < 9.95 * scale else 0}f} {unit}"
+    return f"{count:.0f} B"
+
+
+def why_text(before: Why | None, after: Why | None) -> str:
+    """What differs between two profiled steps: `12 kernels -> 1, 5.4 GB -> 2.1 GB`, the bytes being peak memory."""
+    if before is None or after is None:
+        return ""
+    on_gpu = before.kernels is not None and after.kernels is not None
+    counts = [("kernel", before.kernels, after.kernels) if on_gpu else ("operator", before.operators, after.operators)]
+    counts.append(("sync", before.syncs, after.syncs))
+    parts = [f"{a} {noun}{'s' * (a != 1)} -> {b}" for noun, a, b in counts if a != b]
+    copied, left = bytes_text(before.copied_bytes), bytes_text(after.copied_bytes)
+    if copied != left:
+        parts.append(f"{copied} copied -> {left}")
+    if before.peak_bytes is not None and after.peak_bytes is not None:
+        held, holds = bytes_text(before.peak_bytes), bytes_text(after.peak_bytes)
+        parts += [f"{held} -> {holds}"] * (held != holds)
+    return ", ".join(parts)
+
+
+def _median(result: PairResult, variant: VariantResult | None) -> str:
+    spread = headline_spread(result, variant) if variant else None
+    return time_text(spread.median) if spread else ""
+
+
+def headline_spread(result: PairResult, variant: VariantResult) -> Spread | None:
+    return variant.device if result.clock == "device" else variant.wall
+
+
+def _percent(variant: VariantResult | None) -> str:
+    if variant is None or variant.percent_of_limit is None:
+        return ""
+    share = variant.percent_of_limit
+    return f"{share:.0f}%" if share >= 9.95 else f"{share:.1f}%"
+
+
+def _from_to(before: str, after: str) -> str:
+    return f"{before} -> {after}" if before and after else before or after
+
+
+def on_cpu(result: PairResult) -> bool:
+    return result.device is not None and result.device.lower().startswith("cpu")
+
+
+def pair_line(result: PairResult) -> str:
+    """One plain line for a pipe."""
+    row = rows(result)[0]
+    limit = f"{row.limit} of limit" if row.limit else ""
+    peer = f"peer: {row.peer}" if row.peer else ""
+    device = "ON THE CPU" if on_cpu(result) else ""
+    return "  ".join(filter(None, (row.pair, row.verdict, row.speedup, row.time, limit, peer, row.why, device)))
+
+
+def suite_title(results: Sequence[PairResult]) -> str:
+    """Devices and a count of each verdict, with the CPU said loudly: its times say nothing about a GPU."""
+    counts = Counter(rows(result)[0].verdict for result in results)
+    devices = sorted({clean(result.device) for result in results if result.device})
+    where = ", ".join(devices) + ": " if devices else ""
+    told = ", ".join([f"{len(results)} pair{'s' * (len(results) != 1)}", *(f"{n} {v}" for v, n in counts.items())])
+    return "MEASURED ON THE CPU, NOT ON A GPU. " * any(map(on_cpu, results)) + where + told
+
+
+def footers(results: Sequence[PairResult]) -> list[str]:
+    """What the reader of a table must know: how to read it, where its limits come from, and each note, once."""
+    sources = sorted({clean(result.limit.source) for result in results if result.limit})
+    notes: dict[str, list[str]] = {}
+    for result in results:
+        for note in result.notes:
+            notes.setdefault(clean(note), []).append(clean(result.key))
+    lines = [KEY] if results else []
+    lines += [f"limits come from: {', '.join(sources)}"] * bool(sources)
+    for note, keys in notes.items():
+        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+        lines.append(f"{', '.join(keys[:3])}{more}: {note}")
+    return lines
+
+
+def suite_table(results: Sequence[PairResult], running: Sequence[Running] = ()) -> Table:
+    """The table of a suite, with the pairs that are being measured as its last lines."""
+    loud = any(map(on_cpu, results))
+    table = Table(
+        title=Text(suite_title(results), style="bold white on red" if loud else "bold"),
+        caption=Text("\n".join(footers(results)), style="dim"),
+        caption_justify="left",
+    )
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold", no_wrap=column == "verdict")
+    for row in (row for result in results for row in rows(result)):
+        _add(table, row)
+    for one in running:
+        found, left = one.get("interval"), one.get("left_s")
+        so_far = interval_text(found) if found else ""
+        told = [clean(one.get("doing", "")), f"{left:.0f} s left" if left is not None else ""]
+        _add(table, Row(clean(one.get("pair", "")), "running", so_far, why=", ".join(filter(None, told))))
+    return table
+
+
+def _add(table: Table, row: Row) -> None:
+    name, verdict, *others = row.cells()
+    name = f"  {name}" if row.rung else name
+    table.add_row(Text(name), Text(verdict, style=STYLES.get(verdict, "")), *(Text(cell) for cell in others))
+
+
+def variant_table(result: PairResult) -> Table:
+    """Times of each variant on each clock, for a run of a single file; nothing of a variant that is not trusted."""
+    where = f"{clean(result.device or '')} {clean(result.size or '')}"
+    floor = f"an empty step takes {time_text(result.floor_us)}" if result.floor_us else ""
+    table = Table(
+        title=Text(f"{'ON THE CPU: ' * on_cpu(result)}{clean(result.key)}, {where}", style="bold"),
+        caption=Text("\n".join(filter(None, (clean(result.reason or ""), floor))), style="dim"),
+        caption_justify="left",
+    )
+    for column in ("variant", "clock", "n", "mean", "median", "std", "q1", "q3", "p95", "p99", "outliers"):
+        table.add_column(column, justify="left" if column in ("variant", "clock") else "right")
+    for variant in result.variants:
+        label = Text(clean(variant.label))
+        if not trusted(result, variant):
+            table.add_row(label, Text(f"{verdict_text(result, variant)} {clean(variant.reason or '')}".strip()))
+            continue
+        for clock, spread in (("device", variant.device), ("end to end", variant.wall)):
+            if spread:
+                times = (spread.mean, spread.median, spread.std, spread.q1, spread.q3, spread.p95, spread.p99)
+                cells = [str(spread.n), *map(time_text, times), str(spread.outliers)]
+                table.add_row(label, clock, *map(Text, cells))
+    return table

@@ -1,0 +1,123 @@
+"""Who of a pair can be timed here, who only proven or compiled, ahead of all timing, and who not at all, and why."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from common.python.base.machine import Machine
+from common.python.base.results import PairResult, VariantResult
+from common.python.base.toolkit import find_nvcc
+from common.python.corpus.discovery import Pair, Variant
+from common.python.cuda import CudaError, build, compile_source
+from common.python.requirements import arch_of, unmet
+from common.python.run.variant_status import new_row
+from common.python.workers.launch import ONE_HOST, Launch
+
+NO_GPU: dict[str, Any] = {
+    "gpus": 0,
+    "sm": None,
+    "targets": (),
+    "memory_gib": 0.0,
+}  # needs, less those that only a GPU meets
+
+
+def assign(
+    pair: Pair, machine: Machine, gpu: bool, launch: Launch = ONE_HOST
+) -> tuple[list[Variant], list[Variant], list[VariantResult]]:
+    """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
+    timed, checked, rows = [], [], []
+    for variant in pair.variants:
+        row = new_row(pair, variant)
+        rows.append(row)
+        reasons = missing(pair, variant, machine, launch)
+        if variant.problem:
+            row.status, row.reason = "failed", variant.problem
+        elif "CUDA" in variant.kinds and not gpu and _compiles(variant, machine):
+            row.status, row.reason = built(variant)
+        elif reasons:
+            row.status, row.reason = "unsupported", "; ".join(reasons)
+        elif ("Triton" in variant.kinds or pair.gpus > 1) and not gpu:
+            checked.append(variant)
+        else:
+            timed.append(variant)
+    compared = pair.baseline is not None and len(pair.variants) > 1  # else single files were named
+    comparable = any(v.role == "baseline" for v in timed) and any(v.role == "optimized" for v in timed)
+    if compared and not comparable:
+        timed, checked = [], timed + checked
+    if compared and pair.baseline not in timed + checked:  # nothing tells which dtypes the others should return
+        for row in (row for row in rows if row.status == "proven"):
+            row.status, row.reason = "unsupported", "its baseline cannot run here"
+        timed, checked = [], []
+    return timed, sorted(checked, key=pair.variants.index), rows
+
+
+def chosen_size(asked: str | None, gpu: bool) -> str:
+    """The size to time at: what was asked for, or what suits the device."""
+    return asked or ("bench" if gpu else "cpu")
+
+
+def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE_HOST) -> list[str]:
+    """Why a variant cannot run here, a phrase each; empty if it can."""
+    return list(dict.fromkeys(unmet(variant.required, machine) + launch.unmet(pair, machine)))
+
+
+def built(variant: Variant) -> tuple[Any, str]:
+    """Compile a CUDA variant where it cannot run: the status and what to say of it."""
+    arch = _first_arch(variant)
+    if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, `build` says so
+        return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
+    try:
+        build(variant.path.with_suffix(".cu"), arch)
+    except (CudaError, OSError) as error:
+        return "failed", str(error)
+    return "built", f"compiled for {arch}, not run: needs a GPU"
+
+
+def compile_ahead(
+    pairs: Iterable[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None]
+) -> None:
+    """Compile the .cu files that these pairs will ask for, side by side: while one is timed, no compiler may run.
+
+    A file that does not compile is told of by its own pair, which tries again. `say` hears what was compiled anew.
+    """
+    sources = dict[Path, str]()
+    for variant in (variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds):
+        if gpu and not unmet(variant.required, machine):
+            sources[variant.path.with_suffix(".cu")] = arch_of(machine.gpus[0].sm)
+        elif not gpu and _compiles(variant, machine):
+            sources[variant.path.with_suffix(".cu")] = _first_arch(variant)
+    if find_nvcc() is None or launch.follows:
+        return
+    started = time.monotonic()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            anew = sum(pool.map(_compiled_anew, sources, sources.values()))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
+    if anew:
+        say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
+
+
+def _compiled_anew(source: Path, arch: str) -> bool:
+    try:
+        return not compile_source(source, arch).cached
+    except (CudaError, OSError):
+        return False
+
+
+def _compiles(variant: Variant, machine: Machine) -> bool:
+    return not unmet(replace(variant.required, **NO_GPU), machine)
+
+
+def _first_arch(variant: Variant) -> str:
+    return variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
+
+
+def idle(result: PairResult) -> PairResult:
+    """The row of a pair that nothing could be run of: its first file, which is the baseline, speaks."""
+    speaks = result.variants[0]
+    return result.model_copy(update={"status": speaks.status, "reason": speaks.reason})

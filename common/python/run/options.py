@@ -1,0 +1,39 @@
+"""What `run` was asked for, and how its manifest tells it."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from common.python.stats.sampling_plan import BUDGET_S
+from common.python.workers.launch import ONE_HOST, Launch
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `run` was asked for."""
+
+    targets: list[str]
+    root: Path
+    artifacts_dir: Path
+    size: str | None = None
+    iterations: int | None = None
+    warmup: int | None = None
+    timeout_multiplier: float = 1.0
+    suite_timeout: float | None = None
+    reproducible: bool = False
+    cold_start: bool = False
+    profile: bool = False
+    fail_fast: bool = False
+    resume: Path | None = None
+    seed: int | None = None
+    budget_s: float = BUDGET_S
+    quick: bool = False  # what an earlier run proved at `test` size stands
+    survey: bool = True  # measure peaks that are not stored; else a datasheet's stand for them, if there is one
+    lock_clocks: str | None = None
+    jobs: int | None = None  # pairs side by side, where not as many as the machine has room for
+    launch: Launch = ONE_HOST
+
+    def told(self) -> dict[str, str | int | float | bool | None]:
+        """As they go into the manifest, in which targets have a field of their own."""
+        flat = asdict(self) | asdict(self.launch)
+        plain = {key: str(value) if isinstance(value, Path) else value for key, value in flat.items()}
+        return {key: value for key, value in plain.items() if key not in ("targets", "root", "launch")}

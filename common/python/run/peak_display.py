@@ -1,0 +1,88 @@
+"""`benchmark_cli peak`: measure every peak of this machine, keep them, and show them."""
+
+import sys
+import tempfile
+from collections import defaultdict
+from datetime import timezone
+from functools import partial
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from common.python.base.lock import Claim, unclaimed
+from common.python.base.text import clean, wide_console
+from common.python.peaks import store
+from common.python.peaks.store import Survey
+from common.python.performance_targets import datasheet_peaks
+from common.python.report.peak_text import curve_text, datasheet_share, figure
+from common.python.run.peak_survey import survey
+from common.python.run.probe import open_machine
+from common.python.workers.process import WorkerError
+
+COLUMNS = ("peak", "value", "95% interval", "sustained", "of datasheet", "SM clock", "power", "how")
+
+
+def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> Path:
+    """Measure anew, replace the stored file and show it; lines come as it goes, once `claim` has the device's lock.
+
+    Returns where the file is. With `as_json` stdout gets the file's JSON and nothing else. Raises RuntimeError when no
+    worker can be started, and OSError when the file cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as logs:
+        artifacts_dir.mkdir(parents=True, exist_ok=True)
+        machine, found = open_machine(root, Path(logs))
+        claim(found.get("uuid"))
+        heard = sys.stderr if as_json else sys.stdout
+        try:
+            done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=heard, flush=True))
+        except WorkerError as error:
+            raise RuntimeError(f"no peak can be measured: {error.reason}") from error
+    path = store.path_of(artifacts_dir, done.uuid)
+    store.save(path, done)
+    if as_json:
+        print(done.model_dump_json(indent=1))
+    else:
+        wide_console().print(table(done))
+        for curve in done.curves:
+            print(curve_text(curve))
+        print(f"peaks: {path}")
+    return path
+
+
+def table(done: Survey) -> Table:
+    """Every peak that has a value, a line each; under them the reasons why others have none, and the versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in done.versions.items() if version)
+    when = f"{done.measured.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC in {done.seconds:.0f} s"
+    shown = Table(
+        title=Text(f"Peaks of {clean(done.device)}, measured {when}", style="bold"),
+        caption=Text("\n".join([*_missing(done), clean(versions)]), style="dim"),
+        caption_justify="left",
+    )
+    for column in COLUMNS:
+        shown.add_column(column, justify="left" if column in (COLUMNS[0], COLUMNS[-1]) else "right", overflow="fold")
+    sheet = datasheet_peaks(done.device)
+    for peak in done.peaks:
+        if peak.value is None or peak.low is None or peak.high is None:
+            continue
+        share = datasheet_share(peak, sheet)
+        cells = [
+            peak.name,
+            figure(peak.value, peak.unit),
+            f"{figure(peak.low, peak.unit)} to {figure(peak.high, peak.unit)}",
+            "" if peak.sustained is None else figure(peak.sustained, peak.unit),
+            "" if share is None else f"{share:.1%}",
+            "" if peak.sm_mhz is None else f"{peak.sm_mhz:.0f} MHz",
+            "" if peak.power_w is None else f"{peak.power_w:.0f} W",
+            "; ".join([peak.method, *peak.throttle]),
+        ]
+        shown.add_row(*(Text(clean(cell)) for cell in cells))
+    return shown
+
+
+def _missing(done: Survey) -> list[str]:
+    named: dict[str, list[str]] = defaultdict(list)
+    for peak in done.peaks:
+        if peak.reason is not None:
+            named[peak.reason].append(peak.name)
+    return [clean(f"not measured, {reason}: {', '.join(names)}") for reason, names in named.items()]

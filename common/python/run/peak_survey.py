@@ -1,0 +1,178 @@
+"""All peaks of a machine, each asked of a worker in turn, so that one that crashes or hangs leaves only its own gap."""
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from common.python.base.machine import Machine
+from common.python.base.manifest import relevant_environment
+from common.python.base.text import clean
+from common.python.peaks import store
+from common.python.peaks.store import NO_GPU, RESOURCE_OF, Curve, Peak, Survey
+from common.python.performance_targets import Peaks, datasheet_peaks
+from common.python.report.peak_text import peak_line
+from common.python.workers.launch import ONE_HOST
+from common.python.workers.process import Worker, WorkerError
+
+START_LIMIT_S = 120.0
+PEAK_LIMIT_S = 60.0
+TRIES = 3  # at a peak that another process may have disturbed
+MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: the launcher adds some of its own in ranks
+ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
+Say = Callable[[str], None]
+
+
+def aloud(line: str) -> None:
+    """Say it now: a minute of lines is worth little at its end."""
+    print(line, flush=True)
+
+
+def survey(
+    root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Say, deadline: float = math.inf
+) -> Survey:
+    """Measure every peak; `say` hears a line for each as it comes. `found` is the device as a worker describes it.
+
+    Raises WorkerError when the worker cannot say what there is to measure, or `deadline`, a monotonic time, has come.
+    """
+    started = time.monotonic()
+    measured = datetime.now(timezone.utc).replace(microsecond=0)
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+        crew = _Surveyor(root, Path(scratch), log, deadline)
+        try:
+            plan = crew.ask("peak_plan", START_LIMIT_S)
+            peaks, curves = [], []
+            for name, unit in plan["units"].items():
+                if name in plan["links"]:
+                    peak, curve = crew.link(name, unit, plan["ranks"])
+                    curves += [curve] if curve else []
+                else:
+                    peak = crew.measure(name, unit)
+                peaks.append(peak)
+                if peaks[-1].reason != NO_GPU:  # on a CPU that is the reason for nearly all of them
+                    say(peak_line(peaks[-1], datasheet_peaks(found["device"])))
+        finally:
+            crew.dismiss()
+    return Survey(
+        device=found["device"],
+        uuid=found.get("uuid", store.CPU),
+        measured=measured,
+        seconds=time.monotonic() - started,
+        versions=store.versions(machine.driver, machine.cuda_driver),
+        l2_bytes=plan["l2_bytes"],
+        llc_bytes=plan["llc_bytes"],
+        peaks=peaks,
+        curves=curves,
+    )
+
+
+class _Surveyor:
+    """One worker after the other: what failed may have left its process in any state."""
+
+    def __init__(self, root: Path, scratch: Path, log: Path, deadline: float = math.inf) -> None:
+        self._root, self._scratch, self._log, self._deadline = root, scratch, log, deadline
+        self._worker: Worker | None = None
+        self._ranks = self._hired = 0
+
+    def ask(self, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
+        """Have a worker do it, or one with so many ranks."""
+        if ranks != self._ranks:
+            self.dismiss()
+        if self._worker is None:
+            settings = {"seed": 0, "reproducible": False, "ranks": ranks, "launch": asdict(ONE_HOST), "run_id": "peaks"}
+            self._worker = Worker(self._root, self._scratch / f"worker{self._hired}", self._log, settings)
+            self._ranks = ranks
+            self._hired += 1
+        return self._worker.call(command, min(limit_s, self._deadline - time.monotonic()), **arguments)
+
+    def measure(self, name: str, unit: store.Unit) -> Peak:
+        """A peak; one that something disturbs is taken again, and in the end is none."""
+        for _ in range(TRIES):
+            try:
+                peak = Peak(**self.ask("peak", PEAK_LIMIT_S, name=name))
+            except WorkerError as error:
+                return self._failed(name, unit, error)
+            if (reason := store.disturbed(peak)) is None:
+                return peak
+        return Peak(name=name, unit=unit, reason=f"disturbed, {TRIES} times: {reason}")
+
+    def link(
+        self, name: str, unit: store.Unit, ranks: int, sizes: Sequence[int] = MESSAGES
+    ) -> tuple[Peak, Curve | None]:
+        """What messages between GPUs take: the best that was seen, and the curve over their sizes in bytes."""
+        try:
+            answer = self.ask("link", PEAK_LIMIT_S, ranks, name=name, sizes=list(sizes))
+        except WorkerError as error:
+            return self._failed(name, unit, error), None
+        if answer["curve"] is None:
+            return Peak(**answer["peak"]), None
+        asked = {key: value for key, value in relevant_environment(os.environ).items() if key.startswith(SETTINGS)}
+        return Peak(**answer["peak"]), Curve(**answer["curve"] | {"settings": asked})
+
+    def _failed(self, name: str, unit: store.Unit, error: WorkerError) -> Peak:
+        """A peak that is missing, and why. Raises the error once the time for all peaks is over."""
+        self.dismiss()
+        if time.monotonic() >= self._deadline:
+            raise error
+        return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}")
+
+    def dismiss(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
+def peaks_for_run(
+    root: Path,
+    artifacts_dir: Path,
+    folder: Path,
+    machine: Machine,
+    found: dict[str, Any],
+    say: Say,
+    deadline: float = math.inf,
+    measure: bool = True,
+) -> Peaks | None:
+    """The peaks that a run's limits are made of: stored ones, else measured now and stored, else the datasheet's.
+
+    Without `measure` a datasheet comes before measuring, which takes a minute. None on a CPU, where a chapter starts at
+    once and no limits are shown. What was measured also goes to `peaks.json` in the run's folder. `say` hears where the
+    peaks are from and how old they are. Raises PeakFileError for a stored file that cannot be read.
+    """
+    if found["device"] == "cpu":
+        return None
+    path = store.path_of(artifacts_dir, found["uuid"])
+    stored = store.load(path)
+    here = store.versions(machine.driver, machine.cuda_driver)
+    other = store.difference(stored, found["uuid"], here) if stored else f"there are no peaks in {path}"
+    if stored is None or other is not None:
+        if not measure and (sheet := datasheet_peaks(found["device"])):
+            say(f"{other}: limits come from the {sheet.source}; `benchmark_cli peak` measures them")
+            return sheet
+        say(f"{other}: measuring those of this {clean(found['device'])}, once, which takes about a minute")
+        try:
+            stored = survey(root, folder / "logs" / "peaks.log", machine, found, say, deadline)
+        except WorkerError as error:
+            return _by_datasheet(found["device"], error.reason, say)
+        if ESSENTIAL not in store.peaks_of(stored).values:
+            reasons = {peak.reason for peak in stored.peaks if RESOURCE_OF.get(peak.name) == ESSENTIAL}
+            return _by_datasheet(found["device"], "; ".join(sorted(filter(None, reasons))), say)
+        store.save(path, stored)
+    store.save(folder / "peaks.json", stored)
+    peaks = store.peaks_of(stored)
+    age = store.age_text(stored.measured, datetime.now(timezone.utc))
+    say(f"limits come from peaks {peaks.source}, {age}, kept in {path}")
+    return peaks
+
+
+def _by_datasheet(device: str, reason: str, say: Say) -> Peaks | None:
+    """The datasheet's peaks, said loudly; they are not stored, so that the next run tries again."""
+    sheet = datasheet_peaks(device)
+    source = f"LIMITS COME FROM THE {sheet.source.upper()}" if sheet else "THERE ARE NO LIMITS"
+    say(f"THE PEAKS OF THIS GPU COULD NOT BE MEASURED ({clean(reason)}): {source}")
+    return sheet

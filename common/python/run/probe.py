@@ -1,0 +1,53 @@
+"""The machine as workers will find it: their server is started, and one of them tells which device torch sees."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from common.python.base.machine import Machine
+from common.python.base.machine import machine as host
+from common.python.corpus.discovery import Pair
+from common.python.workers.fork_server import COMPILERS, INDUCTOR, warm_up_forkserver
+from common.python.workers.process import Worker, WorkerError
+
+START_LIMIT_S = 120.0
+
+
+def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
+    """This machine as a worker can use it, and what `describe` tells; its workers are to hold these pairs.
+
+    Raises RuntimeError if no worker starts.
+    """
+    machine = host()
+    if not machine.gpus:
+        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
+    compiling = any(map(compiles, pairs))
+    further = COMPILERS if compiling and machine.gpus else INDUCTOR
+    warm_up_forkserver(*([further] if compiling or machine.gpus else []))
+    found = describe(root, folder)
+    return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
+
+
+def compiles(pair: Pair) -> bool:
+    """Whether a file of it mentions torch.compile, or Triton's autotune."""
+    sound = (v.path for v in pair.variants if v.problem is None and v.path.exists())
+    return any(word in text for text in map(Path.read_bytes, sound) for word in (b"torch.compile", b"autotune"))
+
+
+def describe(root: Path, folder: Path) -> dict[str, Any]:
+    """The device as torch sees it, and the pace of a quiet core, by a worker: the parent does not import torch."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        settings = {"seed": 0, "reproducible": False}
+        worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
+        try:
+            found: dict[str, Any] = worker.call("describe", START_LIMIT_S)
+            found["quiet_pace_us"] = worker.call("quiet_pace_us", START_LIMIT_S)
+        except WorkerError as error:
+            raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
+        finally:
+            worker.kill()
+    return found

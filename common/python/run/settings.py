@@ -1,0 +1,91 @@
+"""How a session is run."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.python.base.results import PairResult, Telemetry
+from common.python.corpus.discovery import Pair
+from common.python.performance_targets import Peaks
+from common.python.stats.sampling_plan import BUDGET_S
+from common.python.timing.telemetry import Monitor
+from common.python.workers.launch import ONE_HOST, Launch
+from common.python.workers.process import Worker
+from common.python.workers.sharing import Share
+
+TIME_UP = "the suite's time was up"
+ROOM_BYTES = 8 << 30  # a context takes hundreds of MiB, and so do NCCL's buffers
+Progress = Callable[[str, PairResult], None]
+
+
+class SuiteTimeUp(Exception):
+    """The time of the whole suite is over before a pair could begin."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
+
+    root: Path
+    folder: Path  # of this pair's artifacts
+    scratch: Path
+    size: str
+    seed: int
+    device: str
+    budget_s: float = BUDGET_S
+    time_limit_s: float = 120.0
+    suite_deadline: float = math.inf  # a monotonic time, at which the suite ends whatever its pairs do
+    iterations: int | None = None
+    warmup: int | None = None
+    reproducible: bool = False
+    cold_start: bool = False
+    profile: bool = False
+    peaks: Peaks | None = None
+    monitor: Monitor | None = None
+    further_monitors: tuple[Monitor, ...] = ()  # of the GPUs of further ranks, in their order
+    launch: Launch = ONE_HOST
+    progress: Progress = lambda phase, result: None
+    prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
+    proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
+    earlier: Callable[[], Sequence[PairResult]] = tuple  # what this suite has kept so far
+    share: Share | None = None  # of the machine; without one, the session is by itself
+
+    def to_prove_at(self, timed: bool) -> tuple[str, ...]:
+        """Sizes to prove at first; what is not `timed` after that has no other proof."""
+        return () if timed and self.proven else self.prove_at
+
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
+        """Start a worker of this pair."""
+        log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
+        return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
+
+    def has_room(self) -> bool:
+        """Whether each GPU is known to have memory for contexts and what NCCL takes, beside whoever is on it."""
+        free = [monitor.free_bytes() for monitor in self._monitors()]
+        return all(found is not None and found >= ROOM_BYTES for found in free)
+
+    def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
+        """What NVML sees now on each GPU of the pair; `own` gives the processes that may be there."""
+        monitors = self._monitors()
+        pids = own() if monitors else set()
+        return [monitor.read(pids) for monitor in monitors]
+
+    def crowded(self, own: Callable[[], set[int]]) -> bool:
+        """Whether NVML sees processes on a GPU of the pair that are none of its `own`."""
+        return any(gpu.other_processes for gpu in self.read_gpus(own))
+
+    def _monitors(self) -> list[Monitor]:
+        return [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
+
+    def for_worker(self, pair: Pair, index: int) -> dict[str, Any]:
+        """What a worker of this pair is told."""
+        return {
+            "seed": self.seed,
+            "gpu": self.device != "cpu",
+            "reproducible": self.reproducible,
+            "ranks": self.launch.ranks_here(pair.gpus),
+            "launch": asdict(self.launch),
+            "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
+        }

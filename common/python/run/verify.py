@@ -1,0 +1,275 @@
+"""The sweep that a contributor and CI run: all that can be checked here is, and what cannot be is counted, with why."""
+
+import contextlib
+import multiprocessing
+import os
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from common.python.base.lock import CPU, Claim, unclaimed
+from common.python.base.machine import Machine
+from common.python.base.results import PairResult
+from common.python.build.compilation import TARGETS, Compiled, compile_pairs
+from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
+from common.python.requirements import Requirements, unmet
+from common.python.run.eligibility import missing
+from common.python.run.prebuild import jobs
+from common.python.run.probe import open_machine
+from common.python.run.proof_cache import Notes, keep
+from common.python.run.session import Session
+from common.python.run.settings import Settings
+from common.python.run.static_checks import Check, Problem, check_chapters, check_sources, line_of
+from common.python.run.suite import PAIR_LIMIT_S
+from common.python.run.variant_status import Roster, new_row
+from common.python.run.verify_report import SILENCE, Listener, Report, Say
+from common.python.workers.launch import ONE_HOST
+
+GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
+SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
+ENDED = "another problem of its pair came first"
+RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
+DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # as its death is told of
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where pairs are executed, and what of the tree can be: `sound` are the modules whose sources have no problem."""
+
+    root: Path
+    folder: Path  # for scratch files and logs
+    machine: Machine
+    device: str  # the GPU's name, or "cpu"
+    whole: dict[str, Pair]
+    sound: set[str]
+    notes: Notes | None = None  # on what was proven before, where that counts
+
+    def unready(self, pair: Pair, variant: Variant) -> str | None:
+        """Why a variant cannot be imported here, if it cannot."""
+        baseline = self.whole[pair.key].baseline
+        for whose, needed in (("its", variant), ("its baseline's", baseline)):
+            if needed is None or needed.module not in self.sound:
+                return f"{whose} source has a problem"
+            modules = (*needed.required.modules, *["triton"] * ("Triton" in needed.kinds))
+            if reasons := unmet(Requirements(modules=modules), self.machine):
+                return "; ".join(reasons)
+        return None
+
+    def note(self, pair: Pair) -> Path | None:
+        """Where it is noted if the pair, as it is, has been proven here; None where nothing is noted."""
+        if self.notes is None:
+            return None
+        lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
+        try:
+            return self.notes.of(pair, lacks)
+        except (OSError, SyntaxError):  # which executing it will tell of
+            return None
+
+    def of(self, pair: Pair) -> "Place":
+        """Ranks that outnumber the GPUs are proven on CPUs, as where there is none."""
+        if ONE_HOST.ranks_here(pair.gpus) <= len(self.machine.gpus):
+            return self
+        return replace(self, device=CPU, machine=replace(self.machine, gpus=[]))
+
+    @property
+    def jobs(self) -> int:
+        """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
+        if self.device == CPU:
+            return self.machine.cores
+        return max(1, min(jobs(self.machine), int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+
+    def settings(self, pair: Pair) -> Settings:
+        folder = self.folder / f"{pair.chapter}_{pair.name}"
+        return Settings(
+            root=self.root,
+            folder=folder,
+            scratch=folder / "scratch",
+            size="bench",
+            seed=SEED,
+            device=self.device,
+            time_limit_s=PAIR_LIMIT_S * (1 if self.device == CPU else 2),  # there are more sizes, and others at work
+            prove_at=("test",) if self.device == CPU else ("test", "bench"),
+        )
+
+
+def verify(
+    root: Path,
+    targets: Sequence[str],
+    build: bool = True,
+    execute: bool = True,
+    listener: Listener = SILENCE,
+    claim: Claim = unclaimed,
+    again: bool = False,
+) -> Report:
+    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU, `again` reads no notes.
+
+    Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
+    """
+    started = time.monotonic()
+    whole = {pair.key: pair for pair in find_pairs(root)}
+    asked = read_targets(targets, whole.values())
+    pairs = select(list(whole.values()), asked)
+    sources, sound = check_sources(pairs, whole)
+    checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
+    for check in checks:
+        listener.tell(check)
+    place = None
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+        if execute and pairs:
+            # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            machine, found = open_machine(root, Path(scratch), pairs)
+            if found["device"] != CPU:
+                claim(found["uuid"])
+                for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
+                    claim(gpu.uuid)
+            notes = Notes(root, again) if found["device"] == CPU else None
+            place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
+            with _executing(pairs, place, listener) as executed:
+                compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
+                checks += executed()
+        else:
+            count = sum(len(pair.variants) for pair in pairs)
+            checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
+            compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
+    noted = len(place.notes.taken) if place and place.notes else 0
+    return Report([*checks, compilation], len(pairs), time.monotonic() - started, noted)
+
+
+@contextmanager
+def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Iterator[Callable[[], list[Check]]]:
+    """Execute pairs while what is inside goes on; gives the function that waits for them."""
+
+    def execute(pair: Pair, alone: bool = place.device == CPU) -> tuple[Check, ...]:
+        """Nothing for a pair that ran out of memory beside others: they may have had it."""
+        note = place.note(pair)
+        if place.notes and note and (noted := place.notes.read(note)):
+            return noted
+        checks = execute_pair(pair, place, listener.doing)
+        if note and note == replace(place, notes=Notes(place.root)).note(pair):  # nothing has changed meanwhile
+            with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
+                keep(note, checks)
+        if not alone and any("out of memory" in problem.message for check in checks for problem in check.problems):
+            return ()
+        return tuple(map(listener.tell, checks))
+
+    with ThreadPoolExecutor(place.jobs) as pool:
+        parts = [pool.submit(execute, pair) for pair in pairs]
+
+        def executed() -> list[Check]:
+            whole = [Check("imports"), Check("proofs")]
+            wait(parts)
+            for pair, part in zip(pairs, parts):
+                for check, more in zip(whole, part.result() or execute(pair, alone=True)):
+                    check.add(more)
+            return whole
+
+        try:
+            yield executed
+        except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(part.done() for part in parts):
+                for worker in multiprocessing.active_children():
+                    worker.kill()
+                time.sleep(0.1)
+            raise
+
+
+def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
+    """Import what can be imported here and prove what can run: at `test` size, on a GPU at `bench` size too."""
+    imports, proofs, place = Check("imports"), Check("proofs"), place.of(pair)
+    able: list[Variant] = []
+    imported: list[Variant] = []
+    for variant in pair.variants:
+        if unready := place.unready(pair, variant):
+            imports.not_done[unready] += 1
+            proofs.not_done[unready] += 1
+        elif reasons := missing(pair, variant, place.machine):
+            proofs.not_done["; ".join(reasons)] += 1
+            imported.append(variant)
+        else:
+            able.append(variant)
+    if able or imported:
+        show(pair.key)
+        rows = [new_row(pair, variant) for variant in (*able, *imported)]
+        result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
+        session = Session(pair, Roster(result, [], able, imported), place.settings(pair), result)
+        session.run()
+        _tell(session, imports, proofs)
+    return imports, proofs
+
+
+def _tell(session: Session, imports: Check, proofs: Check) -> None:
+    """What a session found. A fault is one problem; what it kept from being done counts as not done."""
+    roster, opened = session.roster, bool(session.facts)
+    unloaded = set(session.facts["failures"]) if opened else {who for who, _ in roster.faults}
+    for who, reason in roster.faults:
+        (imports if who in unloaded else proofs).problems.append(_located(session, who, reason))
+    count = len(roster.checked) + len(roster.imported)
+    imports.passed += count - len(unloaded) if opened else 0
+    imports.not_done[ENDED] += 0 if opened else count - len(unloaded)
+    refused = {who for who, _ in roster.faults} - unloaded
+    for variant in roster.checked:
+        row = roster.row(variant.name)
+        if row.status == "proven" and {proof.size for proof in row.proofs} == set(session.settings.prove_at):
+            proofs.passed += 1
+        elif variant.name not in refused:
+            proofs.not_done[ENDED] += 1
+
+
+def _located(session: Session, who: str, reason: str) -> Problem:
+    """Where a fault is to be looked for: the line that raised, else what states the tolerance or cost, or `prepare`."""
+    pair, root = session.pair, session.settings.root
+    stem = f"baseline_{pair.name}" if who == "workload" else who
+    path = root / pair.chapter / f"{stem}.py"
+    raised = RAISED.fullmatch(reason)
+    if raised and path.with_name(raised[2]).exists():
+        return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
+    died = DIED.fullmatch(reason)
+    if died and path.with_name(died[2]).exists():
+        return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
+    costs = "its cost fails" in reason
+    name = "workload" if who == "workload" or costs else "prepare"
+    line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
+    return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
+
+
+def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Say) -> Check:
+    """Whether the sound CUDA and Triton sources compile for every target; what spills is a warning."""
+    check = Check("compilation")
+    for pair in pairs:
+        for variant in pair.variants:
+            reason = "--no-build" if not build else "its source has a problem" if variant.module not in sound else ""
+            if reason:
+                check.not_done[reason] += len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
+    if not build:
+        return check
+    ready = [pair.only({v.name for v in pair.variants if v.module in sound}) for pair in pairs]
+    failed: dict[tuple[str, int, str], list[str]] = {}
+    for each in compile_pairs(ready, TARGETS, root, show=lambda one: show(f"{one.source} for {one.arch}")):
+        if each.status == "compiled":
+            check.passed += 1
+            told = (warning.removeprefix(f"{each.source}, ") for warning in each.warnings)
+            check.warnings += [Problem(each.source, 1, f"warning: {warning}") for warning in told]
+        elif each.status == "skipped":
+            check.not_done[each.reason or "skipped"] += 1
+        else:
+            failed.setdefault((each.source, each.line or 1, said_by_compiler(each)), []).append(each.arch)
+    for (source, line, said), archs in failed.items():
+        check.problems.append(Problem(source, line, f"does not compile for {', '.join(archs)}: {said}"))
+    return check
+
+
+def said_by_compiler(failed: Compiled) -> str:
+    """What a compiler said, less the file, the line and the architecture, which stand before it."""
+    name = Path(failed.source).name
+    said = (failed.reason or "").removeprefix(f"{name} does not compile for {failed.arch}: ")
+    said = said.removeprefix(f"{failed.source}({failed.line}): ")
+    raised = RAISED.fullmatch(said)
+    return f"{raised[1]}: {raised[4]}" if raised and (raised[2], raised[3]) == (name, str(failed.line)) else said

@@ -1,0 +1,74 @@
+"""What a sweep found, told while it goes on and summed up at its end."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from common.python.base.check_result import counted
+from common.python.run.static_checks import Check, Problem
+
+Say = Callable[[str], None]
+
+
+class Listener(NamedTuple):
+    """Who hears of a sweep: `doing` what is at work, `found` each problem and warning as it comes."""
+
+    doing: Say = lambda doing: None
+    found: Say = lambda problem: None
+
+    def tell(self, check: Check) -> Check:
+        for problem in (*check.warnings, *check.problems):
+            self.found(str(problem))
+        return check
+
+
+SILENCE = Listener()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sweep found, and what it took."""
+
+    checks: list[Check]
+    pairs: int
+    seconds: float
+    noted: int = 0  # pairs that were proven by an earlier sweep, and are as they were
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [problem for check in self.checks for problem in check.problems]
+
+    @property
+    def nothing_checked(self) -> bool:
+        return not any(check.passed or check.problems for check in self.checks)
+
+
+@contextmanager
+def follow() -> Iterator[Listener]:
+    """A listener for `verify`: a line for each problem, and on a terminal one that says what is being done."""
+    if not sys.stdout.isatty():
+        yield Listener(found=lambda problem: print(f"{problem}\n", end="", flush=True))  # whole lines, from any thread
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    out = Console(soft_wrap=True)
+    with out.status("reading") as status:
+        yield Listener(lambda doing: status.update(Text(doing)), lambda problem: out.print(Text(problem)))
+
+
+def print_report(report: Report) -> None:
+    """The counts by kind, then what could not be done, by reason."""
+    print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
+    for check in report.checks:
+        counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
+        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check.name, *counts))
+    for check in report.checks:
+        for reason, count in (+check.not_done).most_common():
+            print(f"not done: {count} {check.name}: {reason}")
+    if report.noted:
+        print(f"{counted(report.noted, 'pair')} unchanged since last proven here: --again proves all once more")
+    each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
+    print(f"{counted(report.pairs, 'pair')} in {report.seconds:.1f} s{each}")

@@ -1,0 +1,287 @@
+"""The ranks of a pair on several GPUs: one process each, started by torch's elastic launcher, led by a worker.
+
+To the parent the worker is like any other. It passes each command on to all ranks, which hold a `Bench` each, and
+merges what they answer: every number is the largest of the ranks', so that a sample is the slowest rank's. Commands
+and answers go through the store that the launcher's rendezvous uses as well, so that ranks of other hosts hear them.
+"""
+
+import gc
+import json
+import mmap
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from common.python.base.reaper import parent_of
+from common.python.proof.preparation import VariantError
+from common.python.proof.ranks import Ranks, on_rank
+from common.python.workers.commands import Bench
+from common.python.workers.launch import Launch
+from common.python.workers.worker_status import Board, how_ended, speak_into
+
+LOOK_S = 0.005  # between two looks at whether all have answered and live; waiting in the store fills the log
+LONG = timedelta(days=1)  # the parent's limit ends what takes too long
+NOTICE_S = 3.0  # the launcher reports a crash 1.3 s after it; that a rank ended with code 0 it does not report
+REAP_S = 0.3  # the launcher looks for ranks that ended ten times a second
+LEAVE_S = 0.8  # of the second that an idle worker has to end in
+END, LOST = "end", "lost"
+
+
+class RankError(VariantError):
+    """A rank raised, or is no more: `who` was at work there."""
+
+    def __init__(self, who: str, reason: str, out_of_memory: bool = False) -> None:
+        Exception.__init__(self, reason)
+        self.who, self.out_of_memory = who, out_of_memory
+
+
+class Leader:
+    """Starts the ranks of this host. On the host of node rank 0 it leads those of all hosts, elsewhere it watches."""
+
+    def __init__(
+        self, root: Path, scratch: Path, settings: dict[str, Any], board: Board, connection: Connection
+    ) -> None:
+        self.root, self.scratch, self.settings, self.board, self.connection = root, scratch, settings, board, connection
+        self.launch = Launch(**settings["launch"])
+        self.here = len(board.ranks)
+        self.size = self.here * self.launch.nnodes
+        self.host, _, self.port = (self.launch.rdzv_endpoint or "localhost:0").rpartition(":")
+        self.counters = memoryview(mmap.mmap(-1, 8 * self.here)).cast("q")
+        self.asked = 0
+        self.opened, self.ended = threading.Event(), threading.Event()  # the store, the launcher
+        self.error: Exception | None = None  # that it raised
+
+    def lead(self, serve: Callable[[], None]) -> None:
+        """Run torch's launcher until all ranks have ended, while `serve`, in a thread, answers the parent.
+
+        The launcher has the main thread, for torch's profiler works in forks of no other.
+        """
+        threading.Thread(target=self._conduct, args=(serve,)).start()
+        try:
+            leads = not self.launch.follows
+            self.store = TCPStore(self.host, int(self.port), is_master=leads, wait_for_workers=False, timeout=LONG)
+            self.opened.set()
+            self._launch_ranks()
+        except Exception as error:
+            self.error = error
+        self.ended.set()
+        self.opened.set()
+
+    def _conduct(self, serve: Callable[[], None]) -> None:
+        serve()
+        if not self.launch.follows and not self.ended.is_set():
+            self._ask(END, {})
+        self.ended.wait(LEAVE_S)
+
+    def _launch_ranks(self) -> None:
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # the launcher asks for GPUs; CUDA would not survive a fork
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+        config = LaunchConfig(
+            min_nodes=self.launch.nnodes,
+            max_nodes=self.launch.nnodes,
+            nproc_per_node=self.here,
+            run_id=self.settings["run_id"],
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"{self.host}:{self.store.port}",
+            rdzv_configs={"is_host": False},  # the store is there already
+            max_restarts=0,
+            start_method="fork",  # torch is imported: two ranks take 0.4 s, where fresh interpreters take seconds
+            logs_specs=DefaultLogsSpecs(log_dir=str(self.scratch / "launcher")),  # else it leaves a folder behind
+            local_addr="localhost" if self.launch.nnodes == 1 else None,
+        )
+        elastic_launch(config, _follow)(self)
+
+    def perform(self, command: str, arguments: dict[str, Any]) -> Any:
+        """Have every rank do it; their answers, merged. Raises RankError as soon as one raised or ended."""
+        self.opened.wait()
+        if lost := self._lost():
+            raise lost
+        if command == self.watch.__name__:
+            return self.watch()
+        self._ask(command, arguments)
+        done = _key("done", self.asked)
+        while not self.store.check([done]):
+            if lost := self._lost():
+                raise lost
+            time.sleep(LOOK_S)
+        if failed := json.loads(self.store.get(done)):
+            raise self._lost_soon() or RankError(**failed)  # on gloo a rank raises because another one is no more
+        return merge([json.loads(self.store.get(_key("answer", self.asked, rank))) for rank in range(self.size)])
+
+    def watch(self) -> None:
+        """Where another host leads: stay until its store is gone, and tell it of a rank that is lost here."""
+        while not self._is_done():
+            if (lost := self._lost()) and not self._is_done():
+                self.store.set(LOST, json.dumps(_told(lost)))
+                raise lost
+            time.sleep(LOOK_S)
+        while self._answers():  # the store of the next pair will listen in the same place
+            time.sleep(LOOK_S)
+
+    def _ask(self, command: str, arguments: dict[str, Any]) -> None:
+        self.asked += 1
+        self.store.set(_key("ask", self.asked), json.dumps([command, arguments]))
+
+    def _answers(self) -> bool:
+        try:
+            self.store.check([END])
+        except dist.DistError:
+            return False
+        return True
+
+    def _lost_soon(self) -> RankError | None:
+        until = time.monotonic() + (REAP_S if self.launch.nnodes == 1 else 2 * NOTICE_S)
+        while (lost := self._lost()) is None and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        return lost
+
+    def _lost(self) -> RankError | None:
+        """The rank that ended though nobody asked it to; of those on other hosts, one that is told of."""
+        pids = [self.board.read(line).pid for line in self.board.ranks]
+        gone = [local for local, pid in enumerate(pids) if pid.isdecimal() and parent_of(int(pid)) != os.getpid()]
+        if not gone and not self.ended.is_set():
+            told = not self.launch.follows and self.store.check([LOST])
+            return RankError(**json.loads(self.store.get(LOST))) if told else None
+        self.ended.wait(NOTICE_S)
+        if isinstance(self.error, ChildFailedError):
+            first = min(self.error.failures.values(), key=lambda failure: failure.timestamp)
+            return self._ended(first.local_rank, first.exitcode)
+        if gone:
+            return self._ended(gone[0], 0)
+        return RankError("workload", f"the ranks cannot be started: {str(self.error).splitlines()[0]}")
+
+    def _is_done(self) -> bool:
+        """Whether all ranks ended as they should."""
+        return self.ended.is_set() and self.error is None
+
+    def _ended(self, local: int, code: int) -> RankError:
+        state = self.board.read(1 + local)
+        how = f"rank {state.rank or local} {how_ended(code)}"
+        return RankError(state.who, f"{how} during {state.what}{self.board.place(1 + local)}")
+
+
+def _follow(leader: Leader) -> None:
+    """A rank's life: detach from the leader, join the others, answer commands."""
+    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    leader.connection.close()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # for which the launcher has handlers of its own
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    speak_into(leader.board.log(1 + local))
+    del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
+    gc.freeze()
+    at_work = ["workload"]
+
+    def at(who: str, what: str) -> None:
+        at_work[:] = [who]
+        leader.board.say(1 + local, who, what, rank)
+
+    at("workload", "start")
+    _await_all(leader.board)
+    store = TCPStore(leader.host, leader.store.port, is_master=False, timeout=LONG)
+    ranks = _join(leader, rank, local)
+    bench = Bench(leader.root, leader.scratch / f"rank{rank}", leader.settings, at, ranks)
+    asked = 0
+    while True:
+        asked += 1
+        command, arguments = _next(store, asked)
+        if command == END:
+            break
+        try:
+            answer = bench.perform(command, arguments)
+        except SystemExit:
+            traceback.print_exc()  # the parent finds in the log which line it was
+            raise
+        except Exception as error:
+            told = error if isinstance(error, VariantError) else VariantError(at_work[0], error)
+            store.set(_key("done", asked), json.dumps(_told(told, rank)))
+            continue
+        store.set(_key("answer", asked, rank), json.dumps(answer))
+        if store.add(_key("count", asked), 1) == ranks.size:
+            store.set(_key("done", asked), "null")
+    dist.destroy_process_group()
+
+
+def _await_all(board: Board) -> None:
+    """Connect to nothing before all ranks have been forked.
+
+    A fork copies locks as they are. In one of some hundred starts on a busy host a rank waited forever, in its first
+    connection, for a lock inside libc that a thread had held meanwhile: the store's, most likely, which looks up who
+    has connected.
+    """
+    while not all(board.read(line).pid for line in board.ranks):
+        time.sleep(LOOK_S)
+
+
+def _join(leader: Leader, rank: int, local: int) -> Ranks:
+    """The default group, which is the pair's to use, and one for the harness. NCCL sets itself up here, once."""
+    started: dict[str, float] = {}
+
+    def done(phase: str) -> None:
+        started[phase] = time.monotonic() - leader.settings["hired"]
+
+    done("processes")
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // leader.here))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local)
+        torch.cuda.synchronize()
+        done("CUDA contexts")
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
+    else:
+        dist.init_process_group("gloo")
+    group = dist.new_group(backend="gloo")
+    ranks = Ranks(rank, dist.get_world_size(), local, group, leader.counters, started)
+    if torch.cuda.is_available():
+        ranks.enqueue_meeting()  # NCCL loads its kernels and connects at the first collective
+        torch.cuda.synchronize()
+    done("process group")
+    return ranks
+
+
+def _next(store: TCPStore, asked: int) -> tuple[str, dict[str, Any]]:
+    """Wait for the next command."""
+    command, arguments = json.loads(store.get(_key("ask", asked)))
+    return command, arguments
+
+
+def _key(name: str, asked: int, rank: int | str = "") -> str:
+    return f"{name}/{asked}/{rank}"
+
+
+def _told(error: VariantError, rank: int | None = None) -> dict[str, Any]:
+    """A RankError, as it goes through the store."""
+    reason = str(error) if rank is None else on_rank(str(error), rank)
+    return {"who": error.who, "reason": reason, "out_of_memory": error.out_of_memory}
+
+
+def merge(answers: list[Any]) -> Any:
+    """One answer of all ranks': each number is the largest, and each text the first rank's that has any.
+
+    Lists of equal length are merged item by item; of others, every item is kept once.
+    """
+    first = answers[0]
+    said = [answer for answer in answers if answer is not None]
+    if isinstance(first, dict):
+        keys = dict.fromkeys(key for answer in answers for key in answer)
+        return {key: merge([answer[key] for answer in answers if key in answer]) for key in keys}
+    if isinstance(first, list):
+        if len({len(answer) for answer in answers}) == 1:
+            return [merge(list(items)) for items in zip(*answers)]
+        return list(dict.fromkeys(item for answer in answers for item in answer))
+    if not said:
+        return None
+    return said[0] if isinstance(said[0], str) else max(said)

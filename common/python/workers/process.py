@@ -1,0 +1,245 @@
+"""Worker processes: user code runs in here, the parent keeps files, clocks and judgement.
+
+Each has a reaper above it, so that what it started dies with it. Messages are JSON: the parent never unpickles what a
+worker sends.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from common.python.base.interrupt import sheltered
+from common.python.base.reaper import await_stop, children, note_states, parent_of, resume, split, stop
+from common.python.workers.channel import WANTS, Channel, Forged
+from common.python.workers.fork_server import PRELOAD, let_forkserver_end
+from common.python.workers.members import BY_ITSELF, CLOSE_S, ByItself
+from common.python.workers.sharing import PATIENCE_S, Share
+from common.python.workers.worker_status import Board, how_ended, speak_into
+
+DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
+STOP_S = 5.0
+ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
+SAY_S = 1.0  # until it says which process it is: 10 ms after a fork, 0.3 s in a fresh interpreter
+
+
+class WorkerError(Exception):
+    """The worker could not answer: `who` was at work, `kind` says whether it raised, died or hung."""
+
+    def __init__(self, kind: str, who: str, reason: str, out_of_memory: bool = False) -> None:
+        super().__init__(reason)
+        self.kind, self.who, self.reason, self.out_of_memory = kind, who, reason, out_of_memory
+
+
+class Worker:
+    """One process that holds the variants of a pair (all of them, or one where they are isolated)."""
+
+    def __init__(self, root: Path, scratch: Path, log: Path, settings: dict[str, Any], fresh: bool = False) -> None:
+        """Start it. `fresh` asks for a new interpreter; `log` gets its stdout and stderr, `scratch` its files.
+
+        With "ranks" in `settings`, as many processes do its work together; "launch" says how they find each other.
+        """
+        context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
+        multiprocessing.set_forkserver_preload(PRELOAD)
+        scratch.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log, state = log, scratch.parent / f"{scratch.name}.state"
+        self._board = Board.blank(state, log, settings.get("ranks", 0))
+        ours, theirs = context.Pipe()
+        self._channel, self._pid, self._at_work, self._stopped_at, self._stopped_s = Channel(ours), 0, False, 0.0, 0.0
+        settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
+        arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
+        self.share: Share | ByItself = BY_ITSELF
+        self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
+        with sheltered():
+            self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The worker's own, below its reaper; 0 until it has started. What the state says is user code's to spoil."""
+        said = self._board.read(0).pid
+        if not self._pid and said.isdecimal() and parent_of(int(said)) == self._process.pid:
+            self._pid = int(said)
+        return self._pid
+
+    def call(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+        """Run one command there and wait for its answer.
+
+        Raises WorkerError when user code raised, when the process died, or when the time ran out (it is then killed).
+        """
+        self.ask(command, **arguments)
+        return self.answer(timeout_s)
+
+    def ask(self, command: str, **arguments: Any) -> None:
+        """Begin a command; `answer` waits for its end."""
+        self._at_work = True
+        with contextlib.suppress(OSError):  # a worker that died is noticed, and told of, by `answer`
+            self._channel.ask(command, arguments)
+
+    def answer(self, timeout_s: float) -> Any:
+        """Wait for the command that was asked; meanwhile it may want the machine to itself. Raises as `call` does."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            answer = self._heard(timeout_s)
+        except TimeoutError as error:
+            raise self._hung(timeout_s) from error
+        except Forged as error:
+            raise self._forged() from error
+        except (EOFError, OSError) as error:
+            raise self._died(deadline - time.monotonic()) from error
+        self._at_work = False
+        if "error" in answer:
+            place = self._board.asserted() if ASSERTED in answer["error"] else ""
+            raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
+        return answer["value"]
+
+    def _heard(self, timeout_s: float) -> dict[str, Any]:
+        deadline, lost_s = time.monotonic() + timeout_s, self.share.lost_s
+        with contextlib.ExitStack() as alone:
+            while True:
+                left_s = deadline + self.share.lost_s - lost_s - time.monotonic()
+                answer = self.share.hear(self._channel.answer, left_s)
+                if WANTS not in answer:
+                    return answer
+                alone.close()
+                self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S, self)))
+
+    def _hung(self, timeout_s: float) -> WorkerError:
+        told = note_states(self.pid, self.log) if self.pid else "; it had hardly begun"
+        for pid in self.pids() if self.pid else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
+        time.sleep(DUMP_S)
+        self.kill()
+        who, where = self._board.whereabouts()
+        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}{told}")
+
+    def _forged(self) -> WorkerError:
+        who, what = self.state()
+        self.kill()
+        return WorkerError("forged", who, f"something wrote to the harness's connection during {what}")
+
+    def _died(self, left_s: float) -> WorkerError:
+        who, what = self.state()
+        self._process.join(min(STOP_S, max(CLOSE_S, left_s)))
+        code = self._process.exitcode
+        self.kill()
+        return WorkerError("died", who, f"the worker {how_ended(code)} during {what}{self._board.place(0)}")
+
+    def pids(self) -> set[int]:
+        """Of the worker and its ranks."""
+        return {self.pid, *(children(self.pid) if self._board.ranks else ())}
+
+    def state(self) -> tuple[str, str]:
+        """Which variant was at work, and on what."""
+        return self._board.read(1 if self._board.ranks else 0)[1:3]
+
+    def part(self) -> None:
+        """Tell it to end by itself. If it is still at work it would not hear of it, and is killed."""
+        self._channel.close()
+        if self._at_work:
+            self._process.terminate()
+
+    def await_end(self, deadline: float) -> None:
+        """Wait for the end of one that has been told, until `deadline`, a monotonic time; then have it killed."""
+        self._process.join(max(0.0, deadline - time.monotonic()))
+        self._process.terminate()
+
+    def stop(self) -> None:
+        """Have it stand still until `go_on`."""
+        self._stopped_at = time.monotonic()
+        stop(self.pid)
+
+    def stopped(self) -> None:
+        """See it do so; one that does not say soon which process it is has hardly begun."""
+        while not self.pid and self._process.is_alive() and time.monotonic() < self._stopped_at + SAY_S:
+            time.sleep(0.002)
+        stop(self.pid)  # who had not said so before
+        await_stop(self.pid)
+
+    def go_on(self) -> None:
+        if self._stopped_at:
+            self._stopped_s, self._stopped_at = self._stopped_s + time.monotonic() - self._stopped_at, 0.0
+            self._board.note_stops(self._stopped_s)
+        resume(self.pid)
+
+    def give_up(self) -> None:
+        """Have its reaper end it, for whom another thread waits: that one hears that it died, and does the rest."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process and all that it started, which its reaper knows."""
+        self._process.terminate()
+        self._process.join(STOP_S)
+        self._process.kill()
+        self._process.join(STOP_S)
+        self._channel.close()
+        self._board.shorten()
+
+    def log_tail(self, characters: int = 4000) -> str:
+        """The end of what it wrote, and its ranks."""
+        return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
+
+
+def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
+    """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
+    let_forkserver_end()
+    split(connection.close, settings["parent"] if settings["fresh"] else None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    speak_into(log)
+    board = Board(Path(state), Path(log))
+    board.say(0, "workload", "")  # before a fresh interpreter imports torch, for seconds, in which it may be halted
+    if not settings.get("gpu", True):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of ranks that are proven on CPUs, since the GPUs are too few
+
+    import gc
+    import importlib
+
+    for module in PRELOAD[1:] if settings["fresh"] else ():  # which the forkserver has imported for the others
+        importlib.import_module(module)
+    from common.python.workers.commands import Bench
+
+    gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
+    at_work = ["workload"]
+
+    def at(who: str, what: str) -> None:
+        at_work[:] = [who]
+        board.say(0, who, what)
+
+    channel = Channel(connection)
+    if settings.get("ranks"):
+        from common.python.workers.distributed import Leader  # few pairs are on several GPUs
+
+        leader = Leader(Path(root), Path(scratch), settings, board, connection)
+        leader.lead(lambda: _serve(channel, leader.perform, at_work))
+    else:
+        bench = Bench(Path(root), Path(scratch), settings, at, want=channel.alone, stopped_s=board.stopped_s)
+        _serve(channel, bench.perform, at_work)
+
+
+def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:
+    """Answer commands until the parent has closed the connection. `at_work` says in whose code an exception arose."""
+    import traceback
+
+    from common.python.proof.preparation import VariantError
+
+    while True:
+        try:
+            word, command, arguments = channel.asked()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = {"value": perform(command, arguments)}
+        except SystemExit:
+            traceback.print_exc()  # the parent finds in the log which line it was
+            raise
+        except Exception as error:
+            answer = (error if isinstance(error, VariantError) else VariantError(at_work[0], error)).told()
+        channel.reply(word, answer)

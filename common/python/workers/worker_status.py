@@ -1,0 +1,142 @@
+"""Who is at work in a worker, and on what: written there, and read by the parent when nobody answers any more.
+
+A file of a line for the worker, then one for each of its ranks, where it has any. Those who say something have mapped
+it; it is read as a file, since user code may cut it off, and whoever then reads a mapping dies. Each has a log too,
+whose end holds the stack of whoever crashed or was asked for it.
+"""
+
+import contextlib
+import mmap
+import os
+import re
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+LINE_BYTES = 512
+STOPS_BYTES = 32  # of the first line: how long the worker has been stopped, which the parent writes
+LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
+TAIL = 8000  # characters at the end of a log, in which a stack is looked for
+WAITING = (  # what a stack without the variant's own file says of a rank; the first that is found
+    (r"/ranks\.py", "waits for the other ranks"),
+    (r"/distributed\.py.* in _next", "has done its part"),
+    (r"/distributed\.py.* in _join", "joins the other ranks"),
+    (r" in synchronize", "waits for its GPU"),
+)
+
+
+class State(NamedTuple):
+    """What a line says; user code shares the worker's memory, so it may be anything."""
+
+    pid: str
+    who: str
+    what: str
+    rank: str
+
+
+class Board:
+    """The lines in a file; `log` is that of the worker itself."""
+
+    def __init__(self, path: Path, log: Path) -> None:
+        self._log = log
+        self._file = path.open("r+b")
+        self._lines = mmap.mmap(self._file.fileno(), 0)
+
+    @classmethod
+    def blank(cls, path: Path, log: Path, ranks: int) -> "Board":
+        """A new one, for a worker and its ranks."""
+        path.write_bytes(b" " * LINE_BYTES * (1 + ranks))
+        return cls(path, log)
+
+    @property
+    def ranks(self) -> range:
+        """The lines of ranks: from 1."""
+        return range(1, len(self._lines) // LINE_BYTES)
+
+    def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
+        """Write this process's line."""
+        length = LINE_BYTES - STOPS_BYTES
+        text = f"{os.getpid()}|{who}|{what}|{rank}".encode()[:length].ljust(length)
+        self._lines[line * LINE_BYTES : line * LINE_BYTES + length] = text
+
+    def read(self, line: int) -> State:
+        length = LINE_BYTES - STOPS_BYTES
+        text = os.pread(self._file.fileno(), length, line * LINE_BYTES).decode(errors="replace").strip()
+        pid, who, what, rank = (text.split("|", 3) + [""] * 3)[:4]
+        return State(pid, who or "workload", what or "start", rank)
+
+    def note_stops(self, seconds: float) -> None:
+        """Have the worker know for how long it has been stopped since it began, unless the disk is full."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file.fileno(), f"{seconds:.6f}".encode().ljust(STOPS_BYTES), LINE_BYTES - STOPS_BYTES)
+
+    def stopped_s(self) -> float:
+        """In the worker: what was noted."""
+        return float(self._lines[LINE_BYTES - STOPS_BYTES : LINE_BYTES].strip() or 0.0)
+
+    def log(self, line: int) -> Path:
+        return self._log if line == 0 else self._log.with_suffix(f".rank{line - 1}.log")
+
+    def tail(self, line: int, characters: int = TAIL) -> str:
+        """The end of a log."""
+        log = self.log(line)
+        if not log.exists():
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - characters))
+            return file.read().decode(errors="replace")
+
+    def shorten(self) -> None:
+        """Cut out the middle of logs that a pair has filled: the disk must last for a whole suite."""
+        for log in map(self.log, (0, *self.ranks)):
+            if log.exists() and (size := log.stat().st_size) > LOG_BYTES:
+                half = LOG_BYTES // 2
+                with log.open("r+b") as file:
+                    file.seek(-half, os.SEEK_END)
+                    end = file.read()
+                    file.seek(half)
+                    file.truncate()
+                    file.write(b"\n[%d bytes left out]\n" % (size - LOG_BYTES) + end)
+
+    def place(self, line: int) -> str:
+        """Where in its own file a variant was, if the end of the log has the stack."""
+        found = re.search(rf'File "[^"\n]*/({re.escape(self.read(line).who)}\.py)", line (\d+)', self.tail(line))
+        return f" at {found[1]}:{found[2]}" if found else ""
+
+    def asserted(self) -> str:
+        """Where a kernel's assertion failed, as CUDA wrote it into a log: the variant had returned by then."""
+        logs = "".join(self.tail(line) for line in (0, *self.ranks))
+        found = re.search(r"([\w-]+\.cuh?):(\d+): .* Assertion `.*` failed", logs)
+        return f" at {found[1]}:{found[2]}" if found else ""
+
+    def whereabouts(self) -> tuple[str, str]:
+        """Whose code all were in, and what it was doing; of ranks, where each of them is."""
+        if not self.ranks:
+            return self.read(0).who, self.read(0).what + self.place(0)
+        first = min(self.ranks, key=lambda line: not self.place(line))  # one in the variant's code, if there is any
+        told = [f"rank {self.read(line).rank or line - 1}{self._standing(line)}" for line in self.ranks]
+        return self.read(first).who, f"{self.read(first).what}: {', '.join(told)}"
+
+    def _standing(self, line: int) -> str:
+        if place := self.place(line):
+            return f" is{place}"
+        tail = self.tail(line)
+        return next((f" {told}" for pattern, told in WAITING if re.search(pattern, tail)), " does not say where it is")
+
+
+def how_ended(code: int | None) -> str:
+    """What an exit code says of a process."""
+    if code is None:
+        return "closed its connection to the harness"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+def speak_into(log: str | Path) -> None:
+    """Send stdout and stderr there, and the stacks of a crash or, on SIGUSR1, of all threads."""
+    import faulthandler
+
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
