@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from textwrap import indent
 
 import pytest
+from common.python.workers.sharing import Share
 from small_tree import HONEST, SPINS, Tree, late_s
 
 from common.python.workers.process import Worker, WorkerError
-from common.python.workers.sharing import Share
 from common.python.workers.worker_pool import Crew
 
 RUNGS = ("optimized", "second", "third", "fourth")

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common.python.workers.sharing import Share
 
 from common.python.base.results import PairResult
 from common.python.run.node_follower import follow
 from common.python.run.settings import Settings
-from common.python.workers.sharing import Share
 
 
 def test_a_follower_is_one_of_its_sessions_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

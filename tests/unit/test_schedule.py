@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common.python.stats.round_blocks import blocks_by, later_s
 
 from common.python.base.results import CONTROL, Block, ClockName, PairResult, Sample
 from common.python.stats.intervals import compare, round_log_ratios
-from common.python.stats.round_blocks import blocks_by, later_s
 from common.python.stats.sampling_plan import (
     blocks_in_round,
     due,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from common.python.workers.sharing import Share
 from synthetic_run import write_run
 from test_nsight import FIRST, SECOND, table, timeline
 
@@ -26,7 +27,6 @@ from common.python.run.external_profilers import NO_TIME, profile
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
 from common.python.workers.profiled_step import profiled_step
-from common.python.workers.sharing import Share
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = '''"""Doubles every element."""

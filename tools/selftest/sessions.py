@@ -11,6 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from common.python.run.turns import places
+from common.python.workers.members import Crowded
+from common.python.workers.sharing import Share, Sharing
+
 from common.python.base.machine import Machine
 from common.python.base.results import Model, PairResult
 from common.python.corpus.discovery import Pair
@@ -19,13 +23,10 @@ from common.python.requirements import arch_of
 from common.python.run.eligibility import assign
 from common.python.run.session import Session
 from common.python.run.settings import Settings
-from common.python.run.turns import places
 from common.python.run.variant_status import Roster
 from common.python.stats.intervals import compare, round_log_ratios, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
-from common.python.workers.members import Crowded
-from common.python.workers.sharing import Share, Sharing
 from tools.selftest import models
 from tools.selftest.forms import Form
 from tools.selftest.tree import Laid, Lane

@@ -10,15 +10,12 @@ import ctypes
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 HEARD = {signal.SIGTERM, signal.SIGCHLD}
-STANDING = (["T"], ["t"], ["Z"], ["X"])  # states of proc(5): stopped, traced, dead
-STAND_S = 1.0  # in a system call it may take longer
 
 
 def split(release: Callable[[], None], parent: int | None = None) -> None:
@@ -94,27 +91,6 @@ def parent_of(pid: int) -> int | None:
     return int(found[1]) if found else None
 
 
-def stop(pid: int) -> None:
-    """Have a worker and what it started in its process group stand still. 0 is none."""
-    _signal(pid, signal.SIGSTOP)
-
-
-def await_stop(pid: int) -> None:
-    """See it do so: the kernel stops a process when it would run next."""
-    deadline = time.monotonic() + STAND_S
-    while _stat(pid)[:1] not in ([], *STANDING) and time.monotonic() < deadline:
-        time.sleep(0.001)
-
-
-def resume(pid: int) -> None:
-    """Have them go on, and see the worker do so: one that is left behind would stand still for good."""
-    deadline = time.monotonic() + STAND_S
-    _signal(pid, signal.SIGCONT)
-    while stands(pid) and time.monotonic() < deadline:
-        time.sleep(0.001)
-        _signal(pid, signal.SIGCONT)
-
-
 def stands(pid: int) -> bool:
     """Whether a signal has stopped it."""
     return _stat(pid)[:1] == ["T"]
@@ -141,12 +117,6 @@ def _name(pid: int) -> str:
 def _wait(pid: int) -> str:
     """The function of the kernel in which it waits; 0 if it does not, or where that is not for us to see."""
     return Path(f"/proc/{pid}/wchan").read_text().strip()
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if pid:
-            os.killpg(pid, number)
 
 
 def _stat(pid: int) -> list[str]:

@@ -8,7 +8,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,17 @@ def why(
     at: At,
     ranks: Ranks = ALONE,
     isolated: bool = False,
-    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Why]:
     """Kernels, synchronisations, bytes copied and peak memory of a step of each.
 
     The Chrome trace is left in `trace`; `at` hears whose step is next. Of several ranks, the one that came last to a
     collective tells how long the device was busy: on the others it was busy with waiting as well. `isolated` says that
-    the variant has this process to itself: then the memory that counts is what its allocator reserves. The steps run
-    inside `alone`, and nobody else's beside them; the trace is written and read outside.
+    the variant has this process to itself: then the memory that counts is what its allocator reserves.
     """
     peaks: dict[str, float | None] = {}
     # torch.profiler is this with more around it, for which it imports Inductor, and that takes as long as torch itself
     on = "cuda" if device.type == "cuda" else None
-    with profile(use_device=on, use_kineto=True) as profiler, alone():
+    with profile(use_device=on, use_kineto=True) as profiler:
         for variant in variants:
             at(variant.name, "profile")
             with _peak(variant, device, isolated, peaks):

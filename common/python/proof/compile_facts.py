@@ -4,8 +4,7 @@ From dynamo's own records, which it keeps of the last 64 compilations. Without d
 """
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 UTILS = "torch._dynamo.utils"  # importing it takes seconds, which a process that compiles nothing should not spend
@@ -13,19 +12,14 @@ RESUMED = "torch_dynamo_resume_in"  # how dynamo names what it makes of a functi
 
 
 @contextmanager
-def watched(told: dict[str, float], now_s: Callable[[], float] = time.perf_counter) -> Iterator[None]:
-    """Put into `told`, at the end, what was compiled inside; nothing, if nothing was.
-
-    Where the clock `now_s` has stood still, compiling is taken to have done so in proportion.
-    """
+def watched(told: dict[str, float]) -> Iterator[None]:
+    """Put into `told`, at the end, what was compiled inside; nothing, if nothing was."""
     if UTILS in sys.modules:
         sys.modules[UTILS].clear_compilation_metrics()
-    began, started = time.perf_counter(), now_s()
     yield
-    at_work = (now_s() - started) / max(time.perf_counter() - began, 1e-9)
     events = sys.modules[UTILS].get_compilation_metrics() if UTILS in sys.modules else []
     if seen := [event for event in events if not event.is_runtime]:
         told["graphs"] = sum(event.fail_type is None for event in seen)
         told["graph breaks"] = sum((event.co_name or "").startswith(RESUMED) for event in seen)
         told["graphs from the cache"] = sum(bool(event.inductor_fx_local_cache_hit_count) for event in seen)
-        told["compilation s"] = at_work * sum(event.duration_us or 0 for event in seen) / 1e6
+        told["compilation s"] = sum(event.duration_us or 0 for event in seen) / 1e6

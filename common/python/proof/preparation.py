@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from common.python.proof.comparison import Rejected, leaves, same
 from common.python.proof.compile_facts import watched
 from common.python.proof.global_state import Settings, put_back, settings
-from common.python.proof.originals import now_ns, restore
+from common.python.proof.originals import now_s, restore
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
 
@@ -72,8 +72,6 @@ class Preparation:
     scratch: Path
     seeds: random.Random
     ranks: Ranks = ALONE
-    stopped_s: Callable[[], float] = lambda: 0.0  # for which this process has stood still, and nothing took time
-    drawn: Callable[["Preparation"], None] = lambda prep: None  # hears when inputs are there, and no variant yet
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
@@ -95,7 +93,6 @@ class Preparation:
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
-        self.drawn(self)
         order = self.seeds.sample(list(prepares), len(prepares))
         failures = {}
         for name in order:
@@ -112,10 +109,6 @@ class Preparation:
                 except (RuntimeError, Rejected) as lost:  # the device, by an illegal access, or the form of an input:
                     raise error from lost  # nobody works in this process any more
         return failures
-
-    def now_s(self) -> float:
-        """A clock that stands still while this process is stopped."""
-        return now_ns() / 1e9 - self.stopped_s()
 
     def draw(self) -> list[Inputs]:
         """Inputs of every rank, drawn here from one seed, since the reference of one rank depends on all of them."""
@@ -142,17 +135,17 @@ class Preparation:
         before = allocated_bytes()
         try:
             compiled: dict[str, float] = {}
-            with watched(compiled, self.now_s):
-                started = self.now_s()
+            with watched(compiled):
+                started = now_s()
                 made = prepare(**given)
                 step, metrics = (made.step, made.metrics) if isinstance(made, Metered) else (made, None)
                 if not callable(step):
                     raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
                 settle(self.device)
-                prepared = self.now_s()
+                prepared = now_s()
                 step()
                 settle(self.device)
-                called = self.now_s()
+                called = now_s()
             if replaced := restore():
                 raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
             if overwrote := self.overwrote("prepare or step"):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from common.python.base.results import BEFORE, WHILE, Proof
 from common.python.proof.comparison import Rejected, compare, leaves, poison, same, teeth
+from common.python.proof.originals import now_s
 from common.python.proof.preparation import (
     Preparation,
     Prepared,
@@ -88,11 +89,11 @@ def prove(
     raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    meanwhile, started = spoilt(prep), prep.now_s()
+    meanwhile, started = spoilt(prep), now_s()
     for trial in range(trials):
         linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
-        long = trial and enough_s is not None and prep.ranks.either(prep.now_s() - started > enough_s)
+        long = trial and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
         if not living or long:
             break
         at("workload", "reference")
@@ -121,7 +122,7 @@ def _try(
             return None, reason
         second = _again(prep, variant) if trial.when != WHILE else []
         settle(prep.device)
-        returned = prep.now_s()
+        returned = now_s()
         dtypes = prep.dtypes or [leaf.dtype for leaf in first]
         comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
@@ -178,10 +179,10 @@ def _again(prep: Preparation, variant: Prepared) -> list[Tensor]:
     for key in prep.workload.mutates:
         overwrite(variant.inputs[key], prep.inputs[key], key)
     settle(prep.device)
-    called = prep.now_s()
+    called = now_s()
     second = _seen(prep, variant, variant.step())
     settle(prep.device)
-    variant.called_s = min(variant.called_s, prep.now_s() - called)
+    variant.called_s = min(variant.called_s, now_s() - called)
     return second
 
 
@@ -205,6 +206,6 @@ def changed(prep: Preparation, pristine: Inputs) -> str | None:
 
 def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:
     """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
-    time.sleep(max(0.0, STALE_WRITE_S - (prep.now_s() - returned)))  # comparing has taken some of that time
+    time.sleep(max(0.0, STALE_WRITE_S - (now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
     return not _same([leaf.detach().to(prep.device) for leaf in variant.output], seen)

@@ -77,10 +77,10 @@ def built(variant: Variant) -> tuple[Any, str]:
     return "built", f"compiled for {arch}, not run: needs a GPU"
 
 
-def compile_ahead(
+def compile_cuda(
     pairs: Iterable[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None]
 ) -> None:
-    """Compile the .cu files that these pairs will ask for, side by side: while one is timed, no compiler may run.
+    """Compile the .cu files that these pairs will ask for, as many at once as there are cores.
 
     A file that does not compile is told of by its own pair, which tries again. `say` hears what was compiled anew.
     """

@@ -121,8 +121,6 @@ def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
     if pair.gpus > 1:
         result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
         return result
-    if settings.share is not None:
-        settings.share.settle()  # the tools' own process has the GPU to itself
     started = time.monotonic()
     own_deadline = started + settings.time_limit_s - sum(result.seconds.values())
     deadline = min(own_deadline, settings.suite_deadline)

@@ -3,8 +3,7 @@
 from common.python.base.results import PairResult
 from common.python.corpus.discovery import Pair
 from common.python.run.settings import Settings
-from common.python.workers.members import part_from
-from common.python.workers.process import WorkerError
+from common.python.workers.process import WorkerError, end_all
 
 PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at its previous pair
 
@@ -13,14 +12,12 @@ def follow(pair: Pair, result: PairResult, settings: Settings) -> PairResult:
     """Take part until the leading host has ended the pair; it has the result, and this host's row says so."""
     worker = settings.hire(pair)
     try:
-        if settings.share is not None:
-            settings.share.hired(worker)
         worker.call("watch", PATIENCE * settings.time_limit_s)
         result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"
     except WorkerError as error:
         result.status, result.reason = "failed", f"{error.who}: {error.reason}"
     finally:
-        part_from([worker])
+        end_all([worker])
         result.log = worker.log_tail()
     for row in result.variants:
         if row.status == "proven":

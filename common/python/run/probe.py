@@ -25,6 +25,8 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
     if not machine.gpus:
         os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
+    home = Path(os.environ.get("TRITON_HOME") or Path.home())
+    os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))  # Inductor would move it in each process
     compiling = any(map(compiles, pairs))
     further = COMPILERS if compiling and machine.gpus else INDUCTOR
     warm_up_forkserver(*([further] if compiling or machine.gpus else []))

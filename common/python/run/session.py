@@ -1,12 +1,11 @@
-"""One pair from files to row: proven at `test` size, then rounds of prepare, warm up, sample and prove again."""
+"""One pair, from its files to its row: `prove` at `test` size, then `measure` in rounds, each with fresh buffers."""
 
 import math
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from common.python.base.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Why
@@ -15,12 +14,10 @@ from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
-from common.python.stats.round_blocks import blocks_by
 from common.python.stats.verdict import beyond_wall, enough, judge
 from common.python.timing.telemetry import harmful, worst
-from common.python.workers.process import Worker, WorkerError
-from common.python.workers.sharing import Share
-from common.python.workers.worker_pool import Crew
+from common.python.workers.process import WorkerError
+from common.python.workers.worker_pool import WorkerPool
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
@@ -30,14 +27,13 @@ PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is pr
 
 @dataclass
 class Session:
-    """The state of one session; `run` is the story."""
+    """The state of one session. User code cannot make it raise: whatever it does ends up in the result."""
 
     pair: Pair
     roster: Roster
     settings: Settings
     result: PairResult
-    crew: Crew | None = None
-    share: Share = field(init=False)
+    pool: WorkerPool | None = None
     dtypes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     probes: list[tuple[int, float]] = field(default_factory=list)  # the round, and where in it
@@ -50,44 +46,64 @@ class Session:
     slow: set[str] = field(default_factory=set)
     rng: random.Random = field(default_factory=random.Random)
 
-    def run(self) -> PairResult:
-        """Prove, measure, judge. Whatever user code does ends up in the result, not as an exception.
+    def prove(self, prebuild: list[str] | None = None) -> PairResult:
+        """Prove every variant at the sizes of `settings.prove_at`, then compile these at the size that is timed."""
+        with self._workers(apart=self.pair.isolated):
+            for size in self.settings.prove_at:
+                self._prove_at(size)
+            if prebuild and self.facts["shape"] is not None:
+                with self._phase("compile"):
+                    self._pool.each("prepare", self._living(prebuild), size=self.settings.size, dtypes=[])
+        return judge(self.result, self.settings.peaks)
 
-        Raises Ended if all sessions are told to end, and Crowded if others' memory is needed.
+    def measure(self, prove_first: bool = False) -> PairResult:
+        """Time the variants in rounds and prove them at the size that is timed; then judge.
+
+        `prove_first`: `prove` has not been called, so prove at the sizes of `settings.prove_at` in the same workers.
         """
         self.rng.seed(self.settings.seed)
         self.plan, self.result.seed = sampling_plan.fixed_plan(self.settings.iterations), self.settings.seed
-        with nullcontext(given) if (given := self.settings.share) else Share() as self.share:
-            self.result.seconds = self.share.seconds
-            self._run()
-            earlier = list(self.settings.earlier())
-            self.result.usual_pace_us = usual_pace_us(earlier)
-            self.result.pace_deviation = pace_deviation([*earlier, self.result])
+        with self._workers(apart=self.pair.isolated or self.settings.cold_start, fresh=True):
+            for size in self.settings.prove_at if prove_first else ():
+                self._prove_at(size)
+            if self.facts["shape"] is None:
+                self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
+            elif not self.roster.nothing_left():
+                self._rounds()
+        earlier = list(self.settings.earlier())
+        self.result.usual_pace_us = usual_pace_us(earlier)
+        self.result.pace_deviation = pace_deviation([*earlier, self.result])
         return judge(self.result, self.settings.peaks)
 
-    def _run(self) -> None:
+    @contextmanager
+    def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
+        """Workers that have loaded the variants; a fault of user code inside ends the block and is blamed."""
         try:
             with self._phase("start"):
-                self._open()
+                self._open(apart, fresh)
             self._split_start()
-            for size in self.settings.to_prove_at(timed=self.facts["shape"] is not None):
-                self._prove_at(size)
-            if self.roster.timed and not self.roster.nothing_left():
-                self._measure()
+            yield
         except WorkerError as error:
             self.roster.blame(error.who, error.reason)
         finally:
-            if self.crew is not None:
-                self.crew.see_off()
-                self.result.log = self.crew.logs()
+            if self.pool is not None:
+                with self._phase("end"):
+                    self.pool.dismiss()
+                self.result.log += self.pool.logs()
+            self.pool = None
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
 
-    def _open(self) -> None:
-        apart = self.pair.isolated or self.settings.cold_start
+    def _open(self, apart: bool, fresh: bool) -> None:
         load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
-        limit_s = self.settings.time_limit_s
-        self.crew = Crew(self._hire, self.roster.modules(), apart, limit_s, load, self.share)
-        self.facts = self.crew.facts
+        modules = self.roster.modules()
+        self.pool = WorkerPool(
+            lambda index, own: self.settings.hire(self.pair, index, own and fresh),
+            {name: module for name, module in modules.items() if name in [CONTROL, *self._living(list(modules))]},
+            apart,
+            self.settings.time_limit_s,
+            load,
+        )
+        self.facts = self.pool.facts
         self.roster.exclude_each(self.facts["failures"])
         result, facts = self.result, self.facts
         result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
@@ -104,14 +120,8 @@ class Session:
             self._move_seconds(done - before, "start", phase)
             before = done
 
-    def _hire(self, index: int, fresh: bool) -> Worker:
-        fresh = fresh and bool(self.roster.timed)  # a fork is apart enough for a proof, and there ten times sooner
-        if not self.settings.has_room():
-            self.share.settle()
-        return self.settings.hire(self.pair, index, fresh)
-
     def _prove_at(self, size: str) -> None:
-        """The baseline first: its dtypes are everybody's, its answer tests the tolerance, no rung is at work yet."""
+        """The baseline first: its dtypes are everybody's and its answer tests the tolerance."""
         names = self.roster.everybody
         self.dtypes = []  # a size may have its own
         for share in (names[:1], names[1:]):
@@ -120,21 +130,18 @@ class Session:
                 self._prepare(share, size)
                 self._prove(self._living(share), BEFORE, sampling_plan.TRIALS)
                 if names[0] in share:
-                    self.dtypes = self._crew.first("dtypes")
+                    self.dtypes = self._pool.first("dtypes")
                 if names[0] in share and size == "test":
                     with self._phase("proof"):
-                        accepted = self._crew.first("teeth")
+                        accepted = self._pool.first("teeth")
                     if accepted:
                         self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
 
     def _living(self, names: list[str]) -> list[str]:
         return [name for name in names if self.roster.row(name).status != "failed"]
 
-    def _measure(self) -> None:
+    def _rounds(self) -> None:
         """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
-        if self.facts["shape"] is None:
-            self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
-            return
         plan = self.plan
         rounds = len(plan) if plan else sampling_plan.FEWEST_ROUNDS
         self.probes = [(r % rounds, self.rng.random()) for r in self.rng.sample(range(max(rounds, PROBES)), PROBES)]
@@ -151,66 +158,65 @@ class Session:
                 closing = max(closing - 1, 1)
             elif plan is None and self._enough(index + sampling_plan.CLOSING):
                 closing = sampling_plan.CLOSING
-        self.share.gib = self._crew.most_gib()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
-            for name, why in self._crew.each("why", _proven(self.roster.active()), traces=traces).items():
+            for name, why in self._pool.each("why", _proven(self.roster.active()), traces=traces).items():
                 self.roster.row(name).why = Why(**why)
         if self.settings.reproducible:
-            refused = self._crew.refusals()
-            self.result.notes += [f"not deterministic: {text}" for text in refused]
+            self.result.notes += [f"not deterministic: {text}" for text in self._pool.refusals()]
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
         self._prepare(self._partakers(everybody), self.settings.size, index)
         if index == 0:
-            most_s = sampling_plan.enough_of_proofs(self.settings.budget_s, self.share.company())
-            enough_s = None if self.settings.reproducible else most_s  # with it what is drawn may vary
-            for share in self._crew.apart(_proven(self.roster.active())):
+            enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
+            for share in self._pool.apart(_proven(self.roster.active())):
                 self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
-                self.dtypes = self.dtypes or self._crew.first("dtypes")
-            if not self.settings.reproducible:
-                with self._phase("proof"):
-                    self._crew.pose(self.roster.active())
+                self.dtypes = self.dtypes or self._pool.first("dtypes")
         if self.roster.nothing_left():
             return False
-        with ExitStack() as alone:
-            self._sample(index, blocks, self._partakers(everybody), alone)
+        self._sample(index, blocks, self._partakers(everybody))
         self._prove(_proven(self._partakers(everybody)), AFTER, 1)
         if index == 0:
             self.opened_s = sampling_plan.beside_s(self.result.seconds)
         return not self.roster.nothing_left()
 
-    def _sample(self, index: int, blocks: int | None, names: list[str], alone: ExitStack) -> None:
-        """Warm up and take the round's blocks, with the machine to itself as long as `alone` is open."""
+    def _sample(self, index: int, blocks: int | None, names: list[str]) -> None:
+        """Warm up and take the round's blocks."""
         with self._phase("warm-up"):
-            if not alone.enter_context(self._crew.alone(partial(self.settings.crowded, self.share.pids))):
-                self.result.notes = list(dict.fromkeys([*self.result.notes, NOT_ALONE]))
             if index == 0:
-                self.result.floor_us = self._crew.start_clocks()
+                if self.settings.crowded(self._pool.pids) and not self._pool.first("await_device"):
+                    self.result.notes.append(NOT_ALONE)
+                self.result.floor_us = self._pool.start_clocks()
             limit_s = FIRST_WARM_S if index == 0 else 0.0
-            count = self._crew.warm(names, limit_s, sampling_plan.warm_passes(self.plan, self.settings.warmup))
+            count = self._pool.warm(names, limit_s, sampling_plan.warm_passes(self.plan, self.settings.warmup))
             self.count = count if index == 0 else self.count
         with self._phase("samples"):
             done, total = 0, blocks or self.usual
-            while (
-                done < total or sampling_plan.due(self.probes, index, done, total)
-            ) and not self.roster.nothing_left():
+            while (done < total or self._due(index, done, total)) and not self.roster.nothing_left():
                 took = self._block(index, names, done, total)
                 done += 1
                 if time.monotonic() - self.looked_s > LOOK_S:
                     self._look()
                 if blocks is None and done == 1:
-                    beside_s = (sampling_plan.beside_s(self.result.seconds) - self.opened_s) / index if index else 0.0
-                    total = self.usual = blocks_by(self.result, self.settings.budget_s, took, beside_s)
-                    if index == 0 and total == 1:  # which was not known when its only block began
-                        self.probes = sampling_plan.put_off(self.probes, index)
+                    total = self.usual = self._blocks_in_round(index, took)
             self._look()
+
+    def _blocks_in_round(self, index: int, first_s: float) -> int:
+        """By what the round's first block took; the later ones have no walls, and may have no control."""
+        seconds, first = self.result.seconds, self.result.blocks[-1]
+        beside_s = (sampling_plan.beside_s(seconds) - self.opened_s) / index if index else 0.0
+        again = [s for s in first.samples if s.variant != CONTROL or sampling_plan.has_control(1, self.result.clock)]
+        later_s = first_s * len(again) / (len(first.samples) + len(first.walls) or 1)
+        return sampling_plan.blocks_in_round(self.settings.budget_s, first_s, later_s, beside_s)
+
+    def _due(self, index: int, done: int, total: int) -> list[tuple[int, float]]:
+        return sampling_plan.due(self.probes, index, done, total)
 
     def _look(self) -> None:
         """What NVML sees now counts for all blocks since it was last asked, which takes a millisecond."""
         unseen = self.result.blocks[self.looked :]
-        if unseen and (gpus := self.settings.read_gpus(self.share.pids)):
+        if unseen and (gpus := self.settings.read_gpus(self._pool.pids)):
             for block in unseen:
                 block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
                 block.discarded = harmful(block.telemetry)
@@ -221,22 +227,20 @@ class Session:
         names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
         order = self.rng.sample(names, len(names))
         order += reversed(order)
-        probed = sampling_plan.due(self.probes, index, done, total)
+        probed = self._due(index, done, total)
         self.probes = [probe for probe in self.probes if probe not in probed]
         probes = [order.index(name) for name in _proven(names)] if probed else []
         started = time.monotonic()
-        enough_s = sampling_plan.enough_of_a_pass(self.settings.budget_s, self.result.clock, self.plan)
-        answer = self._crew.block(order, self.count, probes, enough_s)
+        answer = self._pool.block(order, self.count, probes)
         self._move_seconds(answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
-        took = wall_s - answer["proof_s"]
         taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
         self.result.blocks.append(Block(round=index, steps=self.count, **taken))
         if reason := beyond_wall(self.result.blocks[-1], wall_s):
             self.roster.exclude_all(reason)
         self.result.best_pace_us = min([*answer["paces"], self.result.best_pace_us or math.inf])
         self.roster.take_proofs(answer["proofs"])
-        return took
+        return wall_s - float(answer["proof_s"])
 
     def _enough(self, rounds: int) -> bool:
         late = sampling_plan.out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
@@ -244,21 +248,18 @@ class Session:
         return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
 
     def _partakers(self, everybody: bool) -> list[str]:
-        """Who is timed in this round: what takes seconds to prepare anew is in the first two and the last ones only."""
+        """Who is timed in this round: variants that take seconds to prepare are in the first two and the last ones."""
         return [name for name in self.roster.active() if everybody or name not in self.slow]
 
     def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
         asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
         with self._phase("proof"):
-            self.roster.take_proofs(self._crew.each("prove", names, **asked))
+            self.roster.take_proofs(self._pool.each("prove", names, **asked))
 
     def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
         """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""
-        phase, spent_s = "proof" if index is None else "prepare", self.result.seconds
-        before_s = spent_s.get(phase, 0.0)
-        with self._phase(phase):
+        with self._phase("proof" if index is None else "prepare"):
             answer = self._prepared(names, size)
-        self._move_seconds((spent_s[phase] - before_s) * answer["asked_s"] / answer["took_s"], phase, "proof")
         self.roster.exclude_each(answer["failures"])
         spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
         if index == 1 and not self.settings.iterations:
@@ -269,20 +270,18 @@ class Session:
             self.roster.row(name).first_call_s = answer["first_call_s"][name]
 
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
-        answer = self._crew.each("prepare", names, size=size, dtypes=self.dtypes)
-        if answer["out_of_memory"] and self.share.find_room():
-            return self._prepared(names, size)
-        if answer["out_of_memory"] and len(names) > 1 and not self._crew.turns:
+        answer = self._pool.each("prepare", names, size=size, dtypes=self.dtypes)
+        if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
             self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")
-            self.crew = self._crew.in_turn()
-            answer = self.crew.each("prepare", names, size=size, dtypes=self.dtypes)
+            self.pool = self._pool.in_turn()
+            answer = self.pool.each("prepare", names, size=size, dtypes=self.dtypes)
         return answer
 
     @property
-    def _crew(self) -> Crew:
-        if self.crew is None:
+    def _pool(self) -> WorkerPool:
+        if self.pool is None:
             raise RuntimeError("the session has no workers before it is opened")
-        return self.crew
+        return self.pool
 
     def _move_seconds(self, seconds: float, source: str, target: str) -> None:
         spent = self.result.seconds
@@ -291,10 +290,13 @@ class Session:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add its part of the time that the sessions take to the phase's seconds."""
+        """Add the time inside to the phase's seconds."""
         self.settings.progress(name, self.result)
-        with self.share.phase(name):
+        started = time.monotonic()
+        try:
             yield
+        finally:
+            self.result.seconds[name] = self.result.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _proven(names: list[str]) -> list[str]:

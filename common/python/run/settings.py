@@ -13,10 +13,8 @@ from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.process import Worker
-from common.python.workers.sharing import Share
 
 TIME_UP = "the suite's time was up"
-ROOM_BYTES = 8 << 30  # a context takes hundreds of MiB, and so do NCCL's buffers
 Progress = Callable[[str, PairResult], None]
 
 
@@ -48,23 +46,12 @@ class Settings:
     launch: Launch = ONE_HOST
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
-    proven: str | None = None  # when an earlier run proved the pair there, where that is to stand
     earlier: Callable[[], Sequence[PairResult]] = tuple  # what this suite has kept so far
-    share: Share | None = None  # of the machine; without one, the session is by itself
-
-    def to_prove_at(self, timed: bool) -> tuple[str, ...]:
-        """Sizes to prove at first; what is not `timed` after that has no other proof."""
-        return () if timed and self.proven else self.prove_at
 
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """Start a worker of this pair."""
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
         return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
-
-    def has_room(self) -> bool:
-        """Whether each GPU is known to have memory for contexts and what NCCL takes, beside whoever is on it."""
-        free = [monitor.free_bytes() for monitor in self._monitors()]
-        return all(found is not None and found >= ROOM_BYTES for found in free)
 
     def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
         """What NVML sees now on each GPU of the pair; `own` gives the processes that may be there."""

@@ -1,4 +1,4 @@
-"""A suite: choose what can run here, run each pair's session, write each result as it comes, sum up."""
+"""A suite: prove all its pairs, as many at once as there is room for, then time one pair after the other."""
 
 import json
 import math
@@ -8,11 +8,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 from common.python.base import journal, lock, manifest
 from common.python.base.interrupt import alarm
@@ -26,30 +25,47 @@ from common.python.corpus.targets import TargetError
 from common.python.performance_targets import Peaks
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.eligibility import assign, chosen_size, compile_ahead, idle
+from common.python.run.eligibility import assign, chosen_size, compile_cuda, idle
 from common.python.run.external_profilers import profile
-from common.python.run.last_run import LastRun
 from common.python.run.node_follower import follow
 from common.python.run.options import Options
+from common.python.run.parallel import at_once, room
 from common.python.run.peak_survey import Say, aloud, peaks_for_run
-from common.python.run.prebuild import Ahead
+from common.python.run.prebuild import autotunes, note_built, to_build
 from common.python.run.probe import open_machine
 from common.python.run.proof_cache import Notes, RunNote
 from common.python.run.session import Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
-from common.python.run.turns import Turns
 from common.python.run.variant_status import Roster
-from common.python.stats.verdict import failed, lacked_memory
+from common.python.stats.verdict import failed, judge, lacked_memory
 from common.python.timing.telemetry import Monitor
-from common.python.workers.members import Crowded, Ended
-from common.python.workers.sharing import Share, Sharing
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
 CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
 CLOSING_SHARE = 0.25  # at most
+PROVING_SHARE = 0.5  # of a suite's time, at most
 REPORT_S = 0.04  # and for each pair in the report
+LARGE_GIB = 24.0  # a variant that needs more of a GPU is compiled while nothing else is at work
 Show = Callable[[str, PairResult], None]
+
+
+@dataclass(eq=False)
+class Task:
+    """A pair of this suite, from its first proof to its row."""
+
+    pair: Pair
+    session: Session
+    note: RunNote | None  # of the last proof at `test` size
+    known: str | None  # when an earlier run proved it there, where that is to stand: --quick
+    unbuilt: list[Variant]  # variants to compile at the size that is timed
+    proven: bool = False  # in this run
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else may be at work while it is proven and compiled."""
+        large = any(v.required.memory_gib > LARGE_GIB or autotunes(v) for v in self.unbuilt)
+        return self.pair.gpus > 1 or large
 
 
 @dataclass
@@ -66,13 +82,13 @@ class Suite:
     seed: int
     show: Show
     manifest: Manifest
+    say: Say = aloud
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # a monotonic time
     best_pace_us: float | None = None  # of the host, so far; at first what a quiet core may take
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
-    sharing: Sharing = field(default_factory=Sharing)  # of the machine, by sessions
 
     @cached_property
     def notes(self) -> Notes:
@@ -80,25 +96,125 @@ class Suite:
         return Notes(self.options.root)
 
     def run(self) -> Summary:
-        """Run what is missing. Raises OSError, naming the file, where a result cannot be written."""
+        """Prove, time, sum up. Raises OSError, naming the file, where a result cannot be written."""
         started, stopped = time.monotonic(), None
-        turns = Turns([pair for pair in self.pairs if not self.done(pair)], self.options, self.machine)
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
             self.scratch = Path(scratch)
             try:
-                stopped = self._run_pairs(turns)
+                for task in self.prove([pair for pair in self.pairs if not self.done(pair)]):
+                    if stopped := self._stopped():
+                        break
+                    stopped = self.time(task)
+                stopped = stopped or self._stopped()
             except KeyboardInterrupt as error:
                 stopped = str(error) or INTERRUPTED
-            finally:
-                self.sharing.close()
-                turns.runs.keep()
-        not_run = {pair.key: stopped or "" for pair in self.pairs if not self.done(pair)}
+        return self._sum_up(stopped, time.monotonic() - started)
+
+    def prove(self, pairs: Sequence[Pair]) -> list[Task]:
+        """Prove these pairs at `test` size and compile what they time; the tasks that are left to be timed.
+
+        All at once as far as there is room, then one by one those that must be alone.
+        """
+        began = time.monotonic()
+        tasks = [task for pair in pairs if (task := self._task(pair))]
+        if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
+            return tasks
+        work = [task for task in tasks if task.known is None or task.unbuilt]
+        done = [task for task in tasks if task not in work]
+        deadline = began + PROVING_SHARE * (self._last_moment() - began)
+        try:
+            together = [task for task in work if not task.alone]
+            for task, sound in at_once(self._prove, together, self._jobs(), deadline):
+                done += [task] if sound and self._is_left(task) else []
+            for task in work:
+                if not task.proven and time.monotonic() < deadline and not self._stopped():
+                    self._prove(task)
+                    done += [task] if self._is_left(task) else []
+        except TimeoutError:
+            self.say(f"{TIME_UP} for proofs: {len(tasks) - len(done)} pairs are not run")
+        if len(work) > 1:
+            self.say(f"proved {len(work)} pairs at test size in {time.monotonic() - began:.0f} s")
+        return [task for task in tasks if task in done]
+
+    def time(self, task: Task) -> str | None:
+        """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
+        pair, session = task.pair, task.session
+        session.result.best_pace_us = self.best_pace_us
+        self.show("start", session.result)
+        try:
+            if self.options.launch.follows:
+                result = follow(pair, session.result, session.settings)
+            else:
+                result = profile(session.measure(prove_first=not task.proven), pair, session.settings)
+            if time.monotonic() >= self._last_moment() and failed(result):
+                return (
+                    f"{TIME_UP} while {session.roster.faults[-1][0] if session.roster.faults else pair.key} was at work"
+                )
+            if session.roster.faults and task.note:
+                task.note.write(sound=False)
+            if task.known and result.blocks:
+                result.notes.append(f"proven at test size at {task.known}, as it is now, and not again: --quick")
+            self._keep(result, pair)
+        finally:
+            shutil.rmtree(session.settings.scratch, ignore_errors=True)
+        return None
+
+    def _task(self, pair: Pair) -> Task | None:
+        """What is to be done for a pair; None where its row is all that there is to it, which is kept."""
+        result, timed, checked = self._opened(pair)
+        if not timed and not checked:
+            self.show("start", result)
+            self._keep(result, pair)
+            return None
+        settings, note = self._settings(pair), self._note(pair, timed) if timed and not checked else None
+        known = note.read() if note and self.options.quick else None
+        size = settings.size
+        unbuilt = [] if self.options.cold_start or pair.gpus > 1 else to_build(pair, timed, self.device, size)
+        return Task(pair, Session(pair, Roster(result, timed, checked), settings, result), note, known, unbuilt)
+
+    def _prove(self, task: Task) -> bool:
+        """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
+        if self._stopped():
+            return False
+        session = task.session
+        result = session.prove([variant.name for variant in task.unbuilt])
+        if not task.alone and lacked_memory(result):
+            fresh = self._task(task.pair)
+            task.session = fresh.session if fresh else session
+            return False
+        task.proven = True
+        sound = not session.roster.faults
+        if sound:
+            note_built(task.pair, task.unbuilt, self.device, session.settings.size)
+        if task.note:
+            task.note.write(sound)
+        return True
+
+    def _is_left(self, task: Task) -> bool:
+        """Whether a proven task is still to be timed; otherwise its row is kept."""
+        roster = task.session.roster
+        if roster.timed and not roster.nothing_left():
+            return True
+        result = judge(task.session.result, self.peaks)
+        self.show("start", result)
+        self._keep(result, task.pair)
+        shutil.rmtree(task.session.settings.scratch, ignore_errors=True)
+        return False
+
+    def _jobs(self) -> int:
+        """Pairs to prove at once; one where a GPU takes the context of one process alone."""
+        shared = all(monitor.shared() for gpu in self.machine.gpus if (monitor := Monitor.open(gpu.uuid)))
+        return (self.options.jobs or room(self.machine)) if shared else 1
+
+    def _sum_up(self, stopped: str | None, seconds: float) -> Summary:
+        """Write the summary of what was done, in the order of the pairs, and of what was not run and why."""
+        not_run = {pair.key: stopped or TIME_UP for pair in self.pairs if not self.done(pair)}
         places = {pair.key: place for place, pair in enumerate(self.pairs)}
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
         summary = Summary(
             manifest=self.manifest,
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             complete=not not_run,
             interrupted=stopped == INTERRUPTED or self.asked_to_stop(),
             not_run=not_run,
@@ -108,39 +224,6 @@ class Suite:
         write(self.folder / "summary.md", summary_markdown(summary))
         write(self.folder / "summary.csv", summary_csv(summary))
         return summary
-
-    def note_clocks(self, told: str) -> None:
-        """Keep with the run what became of --lock-clocks."""
-        self.manifest = self.manifest.model_copy(update={"clocks": told})
-        write(self.folder / "manifest.json", self.manifest.model_dump_json(indent=1))
-
-    def _run_pairs(self, turns: Turns) -> str | None:
-        """As many side by side as there is room for; why the rest was not run."""
-        while True:
-            while (stopped := self._stopped()) is None and (pair := turns.next()):
-                self.sharing.start(partial(self._perform, pair), turns.lingers)
-            if not turns.at_work:
-                return stopped
-            try:
-                pair, run = cast("tuple[Pair, LastRun | None]", self.sharing.next(self._last_moment()))
-            except TimeoutError:
-                who = self.sharing.who()
-                return TIME_UP + f" while {' and '.join(who)} {'were' if len(who) > 1 else 'was'} at work" * bool(who)
-            turns.ended(pair, run)
-
-    def _perform(self, pair: Pair, share: Share) -> tuple[Pair, LastRun | None]:
-        """In a thread of its own: keep a pair's result; what its run took, or None if it is to run again, by itself."""
-        began_s = time.monotonic() - share.lost_s
-        try:
-            result = self._run_pair(pair, share)
-        except Crowded:
-            return pair, None
-        if self.sharing.ended:
-            raise Ended
-        if share.beside and lacked_memory(result):
-            return pair, None
-        self._keep(result, pair)
-        return pair, LastRun(time.monotonic() - share.lost_s - began_s, share.gib)
 
     def _stopped(self) -> str | None:
         """Why no further pair is to be started, if none is."""
@@ -159,33 +242,6 @@ class Suite:
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    def _run_pair(self, pair: Pair, share: Share) -> PairResult:
-        result, timed, checked = self._opened(pair)
-        self.show("start", result)
-        if not timed and not checked:
-            return result
-        settings, note = self._noted(pair, timed, checked)
-        settings = replace(settings, share=share)
-        try:
-            if self.options.launch.follows:
-                return follow(pair, result, settings)
-            session = Session(pair, Roster(result, timed, checked), settings, result)
-            done = profile(session.run(), pair, settings)
-            if note and (session.roster.faults or not settings.proven):
-                note.write(sound=not session.roster.faults)
-            if settings.proven and done.blocks:
-                done.notes.append(f"proven at test size at {settings.proven}, as it is now, and not again: --quick")
-            return done
-        finally:
-            shutil.rmtree(settings.scratch, ignore_errors=True)
-
-    def _noted(
-        self, pair: Pair, timed: Sequence[Variant], checked: Sequence[Variant]
-    ) -> tuple[Settings, RunNote | None]:
-        """Its settings, with what is noted of it where that is to stand, and where that is to be noted."""
-        settings, note = self._settings(pair), self._note(pair, timed) if timed and not checked else None
-        return replace(settings, proven=note.read()) if note and self.options.quick else settings, note
-
     def _note(self, pair: Pair, timed: Sequence[Variant]) -> RunNote | None:
         """The note that these variants, as they are, were proven on this device; None where a file cannot be read."""
         about, names = self.manifest, [variant.name for variant in timed]
@@ -199,7 +255,6 @@ class Suite:
     def _opened(self, pair: Pair) -> tuple[PairResult, list[Variant], list[Variant]]:
         """Its row, whom to time and whom to prove only: nobody where the row is all that there is to it."""
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
-        result.best_pace_us = self.best_pace_us
         timed, checked, result.variants = assign(pair, self.machine, self._gpu(), self.options.launch)
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
             return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
@@ -290,12 +345,9 @@ def open_suite(
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     journal.begin(folder)
     peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
-    suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about)
+    suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about, say)
     suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("quiet_pace_us")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
-        compile_ahead(missing, machine, found["device"] != "cpu", options.launch, say)
-        if not options.cold_start:
-            place, limit_s = (options.root, machine, options.size), PAIR_LIMIT_S * options.timeout_multiplier
-            Ahead(*place, seed, options.reproducible, limit_s, deadline).compile(missing, options.launch, say)
+        compile_cuda(missing, machine, found["device"] != "cpu", options.launch, say)
     return suite

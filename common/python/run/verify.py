@@ -1,15 +1,12 @@
 """The sweep that a contributor and CI run: all that can be checked here is, and what cannot be is counted, with why."""
 
 import contextlib
-import multiprocessing
 import os
 import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from common.python.build.compilation import TARGETS, Compiled, compile_pairs
 from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
-from common.python.run.prebuild import jobs
+from common.python.run.parallel import at_once, room
 from common.python.run.probe import open_machine
 from common.python.run.proof_cache import Notes, keep
 from common.python.run.session import Session
@@ -82,7 +79,7 @@ class Place:
         """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
         if self.device == CPU:
             return self.machine.cores
-        return max(1, min(jobs(self.machine), int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
+        return max(1, min(room(self.machine), int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
 
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
@@ -131,54 +128,39 @@ def verify(
                     claim(gpu.uuid)
             notes = Notes(root, again) if found["device"] == CPU else None
             place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
-            with _executing(pairs, place, listener) as executed:
-                compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
-                checks += executed()
+            checks += execute_pairs(pairs, place, listener)
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
-            compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
+        compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
     noted = len(place.notes.taken) if place and place.notes else 0
     return Report([*checks, compilation], len(pairs), time.monotonic() - started, noted)
 
 
-@contextmanager
-def _executing(pairs: Sequence[Pair], place: Place, listener: Listener) -> Iterator[Callable[[], list[Check]]]:
-    """Execute pairs while what is inside goes on; gives the function that waits for them."""
+def execute_pairs(pairs: Sequence[Pair], place: Place, listener: Listener) -> list[Check]:
+    """Import and prove pairs, several at once; one that ran out of memory beside others is executed again by itself."""
 
-    def execute(pair: Pair, alone: bool = place.device == CPU) -> tuple[Check, ...]:
-        """Nothing for a pair that ran out of memory beside others: they may have had it."""
-        note = place.note(pair)
+    def execute(number: int) -> tuple[Check, ...]:
+        note = place.note(pairs[number])
         if place.notes and note and (noted := place.notes.read(note)):
             return noted
-        checks = execute_pair(pair, place, listener.doing)
-        if note and note == replace(place, notes=Notes(place.root)).note(pair):  # nothing has changed meanwhile
+        checks = execute_pair(pairs[number], place, listener.doing)
+        if note and note == replace(place, notes=Notes(place.root)).note(pairs[number]):  # nothing changed meanwhile
             with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
                 keep(note, checks)
-        if not alone and any("out of memory" in problem.message for check in checks for problem in check.problems):
-            return ()
-        return tuple(map(listener.tell, checks))
+        return checks
 
-    with ThreadPoolExecutor(place.jobs) as pool:
-        parts = [pool.submit(execute, pair) for pair in pairs]
+    def crowded(checks: Sequence[Check]) -> bool:
+        found = (problem.message for check in checks for problem in check.problems)
+        return place.device != CPU and any("out of memory" in message for message in found)
 
-        def executed() -> list[Check]:
-            whole = [Check("imports"), Check("proofs")]
-            wait(parts)
-            for pair, part in zip(pairs, parts):
-                for check, more in zip(whole, part.result() or execute(pair, alone=True)):
-                    check.add(more)
-            return whole
-
-        try:
-            yield executed
-        except BaseException:  # Ctrl-C most of all: threads cannot be stopped, but they end when their workers do
-            pool.shutdown(wait=False, cancel_futures=True)
-            while not all(part.done() for part in parts):
-                for worker in multiprocessing.active_children():
-                    worker.kill()
-                time.sleep(0.1)
-            raise
+    done = dict(at_once(execute, range(len(pairs)), place.jobs))
+    whole = [Check("imports"), Check("proofs")]
+    for number in range(len(pairs)):
+        checks = execute(number) if crowded(done[number]) else done[number]
+        for check, more in zip(whole, checks):
+            check.add(listener.tell(more))
+    return whole
 
 
 def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
@@ -200,7 +182,7 @@ def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
         rows = [new_row(pair, variant) for variant in (*able, *imported)]
         result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
         session = Session(pair, Roster(result, [], able, imported), place.settings(pair), result)
-        session.run()
+        session.prove()
         _tell(session, imports, proofs)
     return imports, proofs
 

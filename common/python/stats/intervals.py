@@ -16,13 +16,9 @@ from common.python.base.results import Block, ClockName, Interval, Sample, Sprea
 NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # what a reader cares about; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: what the run errs by itself, and a median more than a mean
-STANDS_OUT = 0.99  # confidence with which a difference must be no noise, to say something of addresses
-MOST_KNOWN = 100  # degrees of freedom, beyond which t is all but normal
 HOST_ROUNDS = 2  # which what the host's pace says of the rounds' deviation counts as much as
 STEADY = 0.01  # difference of two windows of warming up that is none
-APART = 2.5  # times the variance that noise gives levels of blocks; by chance in 18% of rounds of two, and 8 of five
 FALLING, RISING = -1.0, 2.0  # trends, in standard deviations of noise, that are none: a cold start falls
-Sides = tuple[list[float], list[float]]  # logs of the times of two variants in a block
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds: a host has a slow one now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),
@@ -35,40 +31,18 @@ def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: Cl
 
 
 def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> list[float]:
-    """One log ratio a round, in order: the median over ratios of samples, which a few slow ones do not move.
+    """One log ratio a round, in order: the median over the ratios of each sample to each of the other variant's.
 
-    They are of each sample to each of the other variant's in the round, whose blocks together are as mirrored as each
-    by itself, and the median of so many is known best; or in its own block, where blocks drift apart. A block that did
-    not time both does not count.
+    A few slow samples do not move that median. In a mirrored block linear drift moves as many ratios up as down, so
+    that it does not move the median either. A block that did not time both does not count.
     """
-    rounds: dict[int, list[Sides]] = defaultdict(list)
+    rounds: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for block in blocks:
-        sides = _logs(block, numerator, clock), _logs(block, denominator, clock)
-        if block.discarded is None and all(sides):
-            rounds[block.round].append(sides)
-    return [_log_ratio(rounds[index]) for index in sorted(rounds)]
-
-
-def _log_ratio(blocks: Sequence[Sides]) -> float:
-    """In a mirrored block linear drift moves as many ratios up as down, and as far, so that their median stays."""
-    above, below = ([log for logs in side for log in logs] for side in zip(*blocks))
-    groups = blocks if drift_apart(blocks) else [(above, below)]
-    return float(np.median(np.concatenate([np.subtract.outer(*sides).ravel() for sides in groups])))
-
-
-def drift_apart(blocks: Sequence[Sides]) -> bool:
-    """Whether blocks differ by more than noise within them explains: APART times the variance that it gives them.
-
-    A one-way analysis of variance, over each variant's deviations from its own mean.
-    """
-    if len(blocks) < 2:
-        return False
-    centered = [[np.asarray(logs) - np.mean(np.concatenate(side)) for logs in side] for side in zip(*blocks)]
-    levels = [np.concatenate(sides) for sides in zip(*centered)]
-    known = sum(map(len, levels)) - len(levels) - 1
-    between = sum(len(level) * float(np.mean(level)) ** 2 for level in levels) / (len(levels) - 1)
-    within = sum(float(np.var(level)) * len(level) for level in levels) / known
-    return between > APART * within
+        above, below = _logs(block, numerator, clock), _logs(block, denominator, clock)
+        if block.discarded is None and above and below:
+            rounds[block.round][0].extend(above)
+            rounds[block.round][1].extend(below)
+    return [float(np.median(np.subtract.outer(*rounds[index]))) for index in sorted(rounds)]
 
 
 def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
@@ -79,30 +53,6 @@ def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
     if times and min(times) <= 0:
         raise ValueError(f"{variant} in round {block.round} took {min(times)} us: a time must be above zero")
     return [math.log(time) for time in times]
-
-
-def noise(blocks: Sequence[Block], clock: ClockName) -> float:
-    """The deviation of a sample's log time within a round, pooled over variants and rounds: also that of a block's log
-    ratio, of two samples of each side. 0 where no variant was timed twice in a round."""
-    cells = _cells(blocks, clock).values()
-    squares = sum(float(np.var(cell)) * len(cell) for cell in cells)
-    return math.sqrt(squares / max(1, sum(len(cell) - 1 for cell in cells)))
-
-
-def placed(blocks: Sequence[Block], variant: str, twin: str, clock: ClockName) -> float:
-    """The deviation of a round's log ratio by its buffers' addresses: by as much as a variant and its twin, which is
-    the same code, differ more in a round than noise explains (STANDS_OUT), as well as that is known. 0 where no round
-    has both, or nothing was timed twice in one."""
-    cells, beyond = _cells(blocks, clock), list[float]()
-    known = sum(len(cell) - 1 for cell in cells.values())
-    if not known:
-        return 0.0
-    reach = (t_quantile(STANDS_OUT, min(known, MOST_KNOWN)) * noise(blocks, clock)) ** 2
-    for index in {index for index, name in cells if name == twin}:
-        above, below = cells.get((index, variant)), cells[index, twin]
-        if above:
-            beyond.append(float(np.mean(above) - np.mean(below)) ** 2 - reach * (1 / len(above) + 1 / len(below)))
-    return math.sqrt(max(0.0, float(np.mean(beyond)))) if beyond else 0.0
 
 
 def _cells(blocks: Sequence[Block], clock: ClockName) -> dict[tuple[int, str], list[float]]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 TRIALS = 3  # proofs before timing
 ENOUGH = 0.25  # budgets of proving at the size that is timed, after which none is begun: each round proves it again
-COMPANY = 3.0  # times as long, at most, beside others: of twelve pairs, six at a time on an H200, proofs took 2.3
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
@@ -13,7 +12,7 @@ CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 0.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
-FEW_S = 0.05  # that a few, or a pass over the variants, may take, however small the budget
+FEW_S = 0.05  # that a few may take, however small the budget
 
 
 def fixed_plan(iterations: int | None) -> list[int] | None:
@@ -30,60 +29,26 @@ def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
     return None if plan is None else math.ceil((warmup or 0) / len(plan))
 
 
-def enough_of_proofs(budget_s: float, company: float) -> float:
-    """Seconds of proving at the size that is timed, beside this many sessions, after which no further time is begun."""
-    return ENOUGH * budget_s * min(company, COMPANY)
-
-
-def worth(noise: float, placed: float, round_s: float, block_s: float) -> float:
-    """Blocks of a round, beyond which time is better spent on a further round, which places its buffers anew.
-
-    `noise` is the deviation of a block's log ratio within a round, and `placed` that of a round's by its buffers'
-    addresses. A block takes `block_s`, and a round so much beside them. Then the mean of a session's rounds is known
-    best for its time with sqrt(round_s / block_s) * noise / placed blocks (Cochran, Sampling Techniques, 3rd ed.,
-    10.6). Without end where addresses do nothing.
-    """
-    return math.sqrt(round_s / max(block_s, 1e-6)) * noise / placed if placed else math.inf
-
-
-def blocks_in_round(
-    budget_s: float, first_s: float, later_s: float, beside_s: float = 0.0, most: float = math.inf
-) -> int:
+def blocks_in_round(budget_s: float, first_s: float, later_s: float, beside_s: float = 0.0) -> int:
     """As many as fit into a round's share of the sampling budget, at least one; the first also has control and walls.
 
     A budget of a second is spent in ROUNDS of them, half of one in half as many, and less in FEWEST_ROUNDS, whose
     share is a bit more than a third, so that they use it up: each has to prepare, to warm up and to prove. Where that
     takes `beside_s`, so that there will be fewer rounds, these share it. A few blocks there are also where the share
     is small, as long as they take no longer than FEW_S: one in a round that prepared and warmed up for ten would spend
-    the time on everything but samples. No more than `most` are worth their time.
+    the time on everything but samples.
     """
     fewest = FEWEST_ROUNDS - 0.5
     afforded = 1 + OVERHEAD * budget_s / max(beside_s, 1e-6)
     rounds = max(min(ROUNDS * budget_s, ROUNDS, afforded), fewest)
     share_s = max(budget_s / rounds, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))
     fit = 1 + int((share_s - first_s) / max(later_s, 1e-6))
-    return max(1, min(MOST_BLOCKS, math.ceil(min(most, MOST_BLOCKS)), fit))
-
-
-def enough_of_a_pass(budget_s: float, clock: str | None, plan: list[int] | None) -> float | None:
-    """Seconds of a block's pass over the variants behind which there is no second one, that would mirror it; if any.
-
-    End to end it is a third of the budget, which as many rounds as there are at least would spend by one pass each, and
-    FEW_S at least.
-    """
-    return None if plan or clock == "device" else max(budget_s / FEWEST_ROUNDS, FEW_S)
+    return max(1, min(MOST_BLOCKS, fit))
 
 
 def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:
     """Those of the probes, each a round and how far into it, that are to be made in its block of the index `done`."""
     return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
-
-
-def put_off(probes: Sequence[tuple[int, float]], index: int) -> list[tuple[int, float]]:
-    """The probes, where those of this round are made in the next one that has none: a further block would cost more."""
-    taken = {probe[0] for probe in probes}
-    free = min(set(range(index + 1, index + 1 + len(taken))) - taken, default=index)
-    return [(free if probe[0] == index else probe[0], probe[1]) for probe in probes]
 
 
 def has_control(index: int, clock: str | None) -> bool:

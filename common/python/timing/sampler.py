@@ -1,7 +1,7 @@
 """Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
 
 A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio; once, on the host's clock where that takes long, on the device's where the host was late for the other. Device
+ratio; once where the host was late for the other on the device's clock. Device
 samples follow each other without a gap and are read once at the end of the block. Behind a round's first block each
 variant but the control is timed once by the host's clock too, which waits for the device each time; a long one in the
 first rounds only.
@@ -18,7 +18,6 @@ from functools import partial
 from common.python.base.reaper import children
 from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
 from common.python.proof.preparation import Preparation
-from common.python.proof.round_proof import RoundProof
 from common.python.proof.trials import Trial, begin, blame, spoilt
 from common.python.stats.intervals import settled
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
@@ -32,7 +31,6 @@ LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's 
 WALLED = 3  # rounds in which a step that long is timed by the host's clock too: enough for a median
 MOST_STEPS = 64
 Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
-Before = Callable[[], None] | None  # called before a sample, outside of it, where files need not leave the page cache
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 RETAKES = 2  # of a device sample that began before the host had enqueued it whole
 MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
@@ -148,12 +146,10 @@ class Sampler:
             return reading.device_us or 0.0
         return self._wall(prep, name, 1).wall_us or 0.0
 
-    def _wall(
-        self, prep: Preparation, name: str, count: int, step: Step | None = None, before: Before = None
-    ) -> Reading:
+    def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         self.find_core()
         others = others_ns()
-        reading = self.clock.wall(step or prep.variants[name].step, count, before or prep.evict_files)
+        reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
         self.stays = self.stays or others_ns() - others > OTHERS * 1e3 * (reading.wall_us or 0.0)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
@@ -205,28 +201,17 @@ class Sampler:
         count: int,
         probes: list[int],
         at: At,
-        enough_s: float | None = None,
-        asked: RoundProof | None = None,
     ) -> BlockTaken:
-        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too.
-
-        Or all, where it is `asked`. On the host's clock, where those of the first half take `enough_s`, that is all.
-        """
+        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
         meanwhile, self.retaken, self.proof_s = None, 0, 0.0
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
-        if asked:
-            asked.give()
         for index, name in enumerate(order):
-            if enough_s and 2 * index == len(order) and _walls_us(taken) > enough_s * 1e6:
-                break
             at(name, "timing")
-            if asked:
-                taken.append(self._asked(prep, name, count, asked))
-            elif index not in probes:
+            if index not in probes:
                 taken.append((name, self._timed(prep, name, count), False))
             else:
                 self.clock.settle()
@@ -246,14 +231,6 @@ class Sampler:
         alone, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
         return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, self.proof_s)
-
-    def _asked(self, prep: Preparation, name: str, count: int, asked: RoundProof) -> Taken:
-        """A sample on the host's clock, with its proof behind it."""
-        reading = self._wall(prep, name, count, asked.seen(name), partial(asked.ready, name))
-        started = time.perf_counter()
-        first = asked.look(name)
-        self.proof_s += time.perf_counter() - started
-        return name, reading, first
 
     def _spied(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, for the first time on its inputs, and give what it returned."""
@@ -283,10 +260,6 @@ def _in_time(taken: list[Taken]) -> list[Taken]:
     """Without the device samples for which the host was late, where the variant has another for which it was not."""
     good = {name for name, item, _ in taken if isinstance(item, Pending) and not item.late}
     return [one for one in taken if not (isinstance(one[1], Pending) and one[1].late and one[0] in good)]
-
-
-def _walls_us(taken: list[Taken]) -> float:
-    return sum(item.wall_us or 0.0 for _, item, _ in taken if isinstance(item, Reading))
 
 
 def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:

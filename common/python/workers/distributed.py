@@ -1,6 +1,6 @@
 """The ranks of a pair on several GPUs: one process each, started by torch's elastic launcher, led by a worker.
 
-To the parent the worker is like any other. It passes each command on to all ranks, which hold a `Bench` each, and
+To the parent the worker is like any other. It passes each command on to all ranks, which hold a `Commands` each, and
 merges what they answer: every number is the largest of the ranks', so that a sample is the slowest rank's. Commands
 and answers go through the store that the launcher's rendezvous uses as well, so that ranks of other hosts hear them.
 """
@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from common.python.base.reaper import parent_of
 from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks, on_rank
-from common.python.workers.commands import Bench
+from common.python.workers.commands import Commands
 from common.python.workers.launch import Launch
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
@@ -194,7 +194,7 @@ def _follow(leader: Leader) -> None:
     _await_all(leader.board)
     store = TCPStore(leader.host, leader.store.port, is_master=False, timeout=LONG)
     ranks = _join(leader, rank, local)
-    bench = Bench(leader.root, leader.scratch / f"rank{rank}", leader.settings, at, ranks)
+    bench = Commands(leader.root, leader.scratch / f"rank{rank}", leader.settings, at, ranks)
     asked = 0
     while True:
         asked += 1

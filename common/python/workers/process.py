@@ -1,7 +1,7 @@
-"""Worker processes: user code runs in here, the parent keeps files, clocks and judgement.
+"""Worker processes: user code runs in them; the parent keeps the files, the time limits and the verdicts.
 
-Each has a reaper above it, so that what it started dies with it. Messages are JSON: the parent never unpickles what a
-worker sends.
+Each worker has a reaper above it, so that all processes it starts end with it. Messages are JSON: the parent never
+unpickles what a worker sends.
 """
 
 import contextlib
@@ -9,23 +9,21 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from common.python.base.interrupt import sheltered
-from common.python.base.reaper import await_stop, children, note_states, parent_of, resume, split, stop
-from common.python.workers.channel import WANTS, Channel, Forged
+from common.python.base.reaper import children, note_states, parent_of, split
+from common.python.workers.channel import Channel, Forged
 from common.python.workers.fork_server import PRELOAD, let_forkserver_end
-from common.python.workers.members import BY_ITSELF, CLOSE_S, ByItself
-from common.python.workers.sharing import PATIENCE_S, Share
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 STOP_S = 5.0
+CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed; a CUDA context takes 0.2 s
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
-SAY_S = 1.0  # until it says which process it is: 10 ms after a fork, 0.3 s in a fresh interpreter
 
 
 class WorkerError(Exception):
@@ -42,7 +40,7 @@ class Worker:
     def __init__(self, root: Path, scratch: Path, log: Path, settings: dict[str, Any], fresh: bool = False) -> None:
         """Start it. `fresh` asks for a new interpreter; `log` gets its stdout and stderr, `scratch` its files.
 
-        With "ranks" in `settings`, as many processes do its work together; "launch" says how they find each other.
+        With "ranks" in `settings`, that many processes do its work together; "launch" says how they find each other.
         """
         context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
         multiprocessing.set_forkserver_preload(PRELOAD)
@@ -51,10 +49,9 @@ class Worker:
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
-        self._channel, self._pid, self._at_work, self._stopped_at, self._stopped_s = Channel(ours), 0, False, 0.0, 0.0
+        self._channel, self._pid, self._at_work = Channel(ours), 0, False
         settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
-        self.share: Share | ByItself = BY_ITSELF
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
             self._process.start()
@@ -62,7 +59,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The worker's own, below its reaper; 0 until it has started. What the state says is user code's to spoil."""
+        """The worker's own, below its reaper; 0 until it has started. User code could forge it, so it is checked."""
         said = self._board.read(0).pid
         if not self._pid and said.isdecimal() and parent_of(int(said)) == self._process.pid:
             self._pid = int(said)
@@ -79,14 +76,14 @@ class Worker:
     def ask(self, command: str, **arguments: Any) -> None:
         """Begin a command; `answer` waits for its end."""
         self._at_work = True
-        with contextlib.suppress(OSError):  # a worker that died is noticed, and told of, by `answer`
+        with contextlib.suppress(OSError):  # `answer` reports a worker that died
             self._channel.ask(command, arguments)
 
     def answer(self, timeout_s: float) -> Any:
-        """Wait for the command that was asked; meanwhile it may want the machine to itself. Raises as `call` does."""
+        """Wait for the answer to what was asked. Raises as `call` does."""
         deadline = time.monotonic() + timeout_s
         try:
-            answer = self._heard(timeout_s)
+            answer = self._channel.answer(timeout_s)
         except TimeoutError as error:
             raise self._hung(timeout_s) from error
         except Forged as error:
@@ -98,17 +95,6 @@ class Worker:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
-
-    def _heard(self, timeout_s: float) -> dict[str, Any]:
-        deadline, lost_s = time.monotonic() + timeout_s, self.share.lost_s
-        with contextlib.ExitStack() as alone:
-            while True:
-                left_s = deadline + self.share.lost_s - lost_s - time.monotonic()
-                answer = self.share.hear(self._channel.answer, left_s)
-                if WANTS not in answer:
-                    return answer
-                alone.close()
-                self._channel.grant(bool(answer[WANTS]) and alone.enter_context(self.share.alone(PATIENCE_S, self)))
 
     def _hung(self, timeout_s: float) -> WorkerError:
         told = note_states(self.pid, self.log) if self.pid else "; it had hardly begun"
@@ -141,36 +127,18 @@ class Worker:
         return self._board.read(1 if self._board.ranks else 0)[1:3]
 
     def part(self) -> None:
-        """Tell it to end by itself. If it is still at work it would not hear of it, and is killed."""
+        """Tell it to end by itself. A worker that is busy would not notice, and is killed."""
         self._channel.close()
         if self._at_work:
-            self._process.terminate()
-
-    def await_end(self, deadline: float) -> None:
-        """Wait for the end of one that has been told, until `deadline`, a monotonic time; then have it killed."""
-        self._process.join(max(0.0, deadline - time.monotonic()))
-        self._process.terminate()
-
-    def stop(self) -> None:
-        """Have it stand still until `go_on`."""
-        self._stopped_at = time.monotonic()
-        stop(self.pid)
-
-    def stopped(self) -> None:
-        """See it do so; one that does not say soon which process it is has hardly begun."""
-        while not self.pid and self._process.is_alive() and time.monotonic() < self._stopped_at + SAY_S:
-            time.sleep(0.002)
-        stop(self.pid)  # who had not said so before
-        await_stop(self.pid)
-
-    def go_on(self) -> None:
-        if self._stopped_at:
-            self._stopped_s, self._stopped_at = self._stopped_s + time.monotonic() - self._stopped_at, 0.0
-            self._board.note_stops(self._stopped_s)
-        resume(self.pid)
+            self.give_up()
 
     def give_up(self) -> None:
-        """Have its reaper end it, for whom another thread waits: that one hears that it died, and does the rest."""
+        """Have its reaper end it. A thread that waits for its answer is told that it died. Any thread may call this."""
+        self._process.terminate()
+
+    def await_end(self, deadline: float) -> None:
+        """Wait until `deadline`, a monotonic time, for a worker that was told to end; then have it killed."""
+        self._process.join(max(0.0, deadline - time.monotonic()))
         self._process.terminate()
 
     def kill(self) -> None:
@@ -183,8 +151,21 @@ class Worker:
         self._board.shorten()
 
     def log_tail(self, characters: int = 4000) -> str:
-        """The end of what it wrote, and its ranks."""
+        """The end of what the worker and its ranks wrote."""
         return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
+
+
+def end_all(workers: Sequence[Worker]) -> None:
+    """Let workers end by themselves, which frees their semaphores; kill those that are busy or late."""
+    deadline = time.monotonic() + CLOSE_S
+    try:
+        for worker in workers:
+            worker.part()
+        for worker in workers:
+            worker.await_end(deadline)
+    finally:
+        for worker in workers:
+            worker.kill()
 
 
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
@@ -195,16 +176,16 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
     board = Board(Path(state), Path(log))
-    board.say(0, "workload", "")  # before a fresh interpreter imports torch, for seconds, in which it may be halted
+    board.say(0, "workload", "")  # before a fresh interpreter imports torch, which takes seconds
     if not settings.get("gpu", True):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of ranks that are proven on CPUs, since the GPUs are too few
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs
 
     import gc
     import importlib
 
-    for module in PRELOAD[1:] if settings["fresh"] else ():  # which the forkserver has imported for the others
+    for module in PRELOAD[1:] if settings["fresh"] else ():  # the forkserver has imported them for the others
         importlib.import_module(module)
-    from common.python.workers.commands import Bench
+    from common.python.workers.commands import Commands
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
     at_work = ["workload"]
@@ -220,8 +201,7 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
         leader.lead(lambda: _serve(channel, leader.perform, at_work))
     else:
-        bench = Bench(Path(root), Path(scratch), settings, at, want=channel.alone, stopped_s=board.stopped_s)
-        _serve(channel, bench.perform, at_work)
+        _serve(channel, Commands(Path(root), Path(scratch), settings, at).perform, at_work)
 
 
 def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:

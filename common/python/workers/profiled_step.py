@@ -16,7 +16,7 @@ import torch
 
 from common.python.profile.nsight import mark
 from common.python.proof.preparation import settle
-from common.python.workers.commands import Bench
+from common.python.workers.commands import Commands
 
 
 def profiled_step(asked: dict[str, Any]) -> str | None:
@@ -29,7 +29,7 @@ def profiled_step(asked: dict[str, Any]) -> str | None:
     settings = {"seed": asked["seed"], "reproducible": asked["reproducible"]}
     scratch = Path(asked["scratch"])
     scratch.mkdir(parents=True, exist_ok=True)
-    bench = Bench(Path(asked["root"]), scratch, settings, lambda who, what: print(f"{who}: {what}", flush=True))
+    bench = Commands(Path(asked["root"]), scratch, settings, lambda who, what: print(f"{who}: {what}", flush=True))
     if failures := bench.load(asked["baseline"], {name: asked["module"]}, size)["failures"]:
         return str(failures[name])
     if failures := bench.prepare([name], size, [])["failures"]:

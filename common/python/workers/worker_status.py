@@ -5,7 +5,6 @@ it; it is read as a file, since user code may cut it off, and whoever then reads
 whose end holds the stack of whoever crashed or was asked for it.
 """
 
-import contextlib
 import mmap
 import os
 import re
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 LINE_BYTES = 512
-STOPS_BYTES = 32  # of the first line: how long the worker has been stopped, which the parent writes
 LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
 TAIL = 8000  # characters at the end of a log, in which a stack is looked for
 WAITING = (  # what a stack without the variant's own file says of a rank; the first that is found
@@ -55,24 +53,13 @@ class Board:
 
     def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
         """Write this process's line."""
-        length = LINE_BYTES - STOPS_BYTES
-        text = f"{os.getpid()}|{who}|{what}|{rank}".encode()[:length].ljust(length)
-        self._lines[line * LINE_BYTES : line * LINE_BYTES + length] = text
+        text = f"{os.getpid()}|{who}|{what}|{rank}".encode()[:LINE_BYTES].ljust(LINE_BYTES)
+        self._lines[line * LINE_BYTES : (line + 1) * LINE_BYTES] = text
 
     def read(self, line: int) -> State:
-        length = LINE_BYTES - STOPS_BYTES
-        text = os.pread(self._file.fileno(), length, line * LINE_BYTES).decode(errors="replace").strip()
+        text = os.pread(self._file.fileno(), LINE_BYTES, line * LINE_BYTES).decode(errors="replace").strip()
         pid, who, what, rank = (text.split("|", 3) + [""] * 3)[:4]
         return State(pid, who or "workload", what or "start", rank)
-
-    def note_stops(self, seconds: float) -> None:
-        """Have the worker know for how long it has been stopped since it began, unless the disk is full."""
-        with contextlib.suppress(OSError):
-            os.pwrite(self._file.fileno(), f"{seconds:.6f}".encode().ljust(STOPS_BYTES), LINE_BYTES - STOPS_BYTES)
-
-    def stopped_s(self) -> float:
-        """In the worker: what was noted."""
-        return float(self._lines[LINE_BYTES - STOPS_BYTES : LINE_BYTES].strip() or 0.0)
 
     def log(self, line: int) -> Path:
         return self._log if line == 0 else self._log.with_suffix(f".rank{line - 1}.log")
