@@ -261,11 +261,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 
 @app.command()
 def selftest(
-    only: Annotated[str | None, typer.Option(help="Some of aa,truth,drift,others,cheats,cost,repeat.")] = None,
+    only: Annotated[str | None, typer.Option(help="Some of aa,truth,others,cheats.")] = None,
     full: Annotated[bool, typer.Option("--full", help="About twenty minutes on an H200, instead of two.")] = False,
-    publish: Annotated[
-        list[Path] | None, typer.Option(metavar="FOLDER", help="Measure nothing: put earlier selftests on the page.")
-    ] = None,
     artifacts_dir: o.ArtifactsOption = Path("artifacts"),
     seed: o.SeedOption = None,
     wait: o.WaitOption = True,
@@ -273,12 +270,11 @@ def selftest(
 ) -> None:
     """Measure how well the harness measures here.
 
-    Seven experiments, such as a pair whose sides are the same, and whether each promise about them is kept.
+    Four experiments, such as a pair whose sides are the same, and whether each promise about them is kept.
     """
     from tools.selftest import command as its
 
-    code = its.publish_runs(publish, root) if publish else its.selftest(root, artifacts_dir, only, full, seed, wait)
-    raise typer.Exit(code)
+    raise typer.Exit(its.selftest(root, artifacts_dir, only, full, seed, wait))
 
 
 def main(words: list[str] | None = None) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.selftest.binomial import at_least, no_more_than
-from tools.selftest.models import Name, Outcome, Promise, Session, Sessions
-from tools.selftest.sessions import Bench, contains, runnable, said_different, side_by_side
+from tools.selftest.models import Name, Promise, Session, Sessions
+from tools.selftest.sessions import Bench, contains, one_by_one, runnable, said_different
 from tools.selftest.tree import PAUSED, SUBJECTS, Laid, Subject, lay_lanes
 
 MOST_FALSE, LEAST_COVERED = 0.05, 0.93
@@ -37,7 +37,7 @@ def experiment(bench: Bench, scratch: Path) -> Sessions:
         found.sessions.append(session)
         bench.keep(found)
 
-    side_by_side(bench, plan, bench.folder / "aa", say, keep)
+    one_by_one(bench, plan, bench.folder / "aa", say, keep)
     return found
 
 
@@ -77,11 +77,3 @@ def _counted(promise: Promise, sessions: Sequence[Session], count: int) -> Promi
         note += f"; the promise is about {count}"
         standing = "undecided" if standing == "kept" else standing
     return promise.model_copy(update={"standing": standing, "note": note})
-
-
-def by_pair(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """The comparisons of each pair, in the order of the first."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(outcome.pair, []).append(outcome)
-    return found

@@ -1,6 +1,5 @@
 """What `benchmark_cli selftest` does: experiments before the user's eyes, their table, and the exit code."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,13 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python.base.lock import Busy
-from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean, wide_console
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, unusable, usage
 from tools.selftest.experiments import broken, nothing_ran, open_selftest
 from tools.selftest.forms import FORMS
 from tools.selftest.models import NAMES, Name, Report
-from tools.selftest.page import publish
 
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 
@@ -78,17 +75,3 @@ def show(report: Report, folder: Path) -> None:
     for name, reason in report.not_run.items():
         typer.echo(f"{name} not run: {clean(reason)}")
     typer.echo(f"results: {folder}")
-
-
-def publish_runs(runs: Sequence[Path], root: Path) -> int:
-    """Put earlier selftests, later ones over earlier ones, into the page of evidence."""
-    if installed(root):
-        raise usage(f"--publish writes into docs/: {CHECKOUT_ONLY}")
-    try:
-        page = publish(runs, root)
-    except ValueError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise unusable(error, root) from error
-    typer.echo(f"page: {page}")
-    return DONE

@@ -1,4 +1,4 @@
-"""The seven experiments in order, each written as it ends, and the table of what they say of the promises."""
+"""The four experiments in order, each written as it ends, and the table of what they say of the promises."""
 
 import random
 import tempfile
@@ -17,12 +17,10 @@ from common.python.corpus.discovery import find_pairs
 from common.python.run.peak_survey import peaks_for_run
 from common.python.run.probe import open_machine
 from common.python.run.settings import SuiteTimeUp
-from tools.selftest import aa, cheats, drift, rivals, suites, truth
+from tools.selftest import aa, cheats, rivals, truth
 from tools.selftest.forms import Form
 from tools.selftest.models import NAMES, Name, Promise, Report
-from tools.selftest.plots import plot
 from tools.selftest.sessions import Bench
-from tools.selftest.suites import Passes
 
 REPORT = "selftest.json"
 KEEP_S = 30.0  # between two writings of what an experiment has found so far
@@ -33,24 +31,17 @@ NEEDS_GPU = "it is about a GPU: name it with --only to run it on a CPU all the s
 class Experiment:
     """What it does, what its result says, and whether it makes sense on a CPU."""
 
-    run: Callable[[Bench, Path, Passes], Any]
+    run: Callable[[Bench, Path], Any]
     promises: Callable[[Any, Bench], list[Promise]]
     on_cpu: bool = False
     suites: bool = False  # it runs suites, which need the peaks of the machine
 
 
 EXPERIMENTS: dict[Name, Experiment] = {
-    "aa": Experiment(lambda b, s, _: aa.experiment(b, s), lambda found, b: aa.promises(found), on_cpu=True),
-    "truth": Experiment(
-        lambda b, s, _: truth.experiment(b, s), lambda found, b: truth.promises(found, b.gpu), on_cpu=True
-    ),
-    "drift": Experiment(lambda b, s, _: drift.experiment(b, s), lambda found, b: drift.promises(found)),
-    "others": Experiment(lambda b, s, _: rivals.experiment(b, s), lambda found, b: rivals.promises(found)),
-    "cheats": Experiment(
-        lambda b, s, p: cheats.experiment(b, s, p), lambda found, b: cheats.promises(found), on_cpu=True, suites=True
-    ),
-    "cost": Experiment(suites.cost, lambda found, b: suites.cost_promises(found), suites=True),
-    "repeat": Experiment(suites.repeat, lambda found, b: suites.repeat_promises(found), suites=True),
+    "aa": Experiment(aa.experiment, lambda found, b: aa.promises(found), on_cpu=True),
+    "truth": Experiment(truth.experiment, lambda found, b: truth.promises(found, b.gpu), on_cpu=True),
+    "others": Experiment(rivals.experiment, lambda found, b: rivals.promises(found)),
+    "cheats": Experiment(cheats.experiment, lambda found, b: cheats.promises(found), on_cpu=True, suites=True),
 }
 
 
@@ -61,7 +52,6 @@ class Selftest:
     bench: Bench
     chosen: list[Name]
     report: Report
-    passes: Passes
 
     def run(self) -> Report:
         """Run what was chosen, in the form's whole time; what one experiment leaves of its own is the next ones'.
@@ -80,7 +70,7 @@ class Selftest:
             try:
                 with scratch_folder() as scratch, self.bench.until(until):
                     try:
-                        found = EXPERIMENTS[name].run(self.bench, Path(scratch), self.passes)
+                        found = EXPERIMENTS[name].run(self.bench, Path(scratch))
                     finally:
                         until = self.bench.deadline
                 self._keep(name, found)
@@ -112,7 +102,6 @@ class Selftest:
         write(place / f"{name}.json", found.model_dump_json(indent=1))
         earlier = [promise for promise in self.report.promises if promise.experiment != name]
         self.report.promises = earlier + EXPERIMENTS[name].promises(found, self.bench)
-        write(place / "plot.svg", plot(found))
 
 
 def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
@@ -155,7 +144,7 @@ def open_selftest(
     about = _manifest(bench, chosen)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     report = Report(manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=left_out)
-    return Selftest(bench, chosen, report, Passes())
+    return Selftest(bench, chosen, report)
 
 
 def _manifest(bench: Bench, chosen: Sequence[Name]) -> Manifest:

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from common.python.base.results import Interval, Manifest, Model, Verdict
 
-Name = Literal["aa", "truth", "drift", "others", "cheats", "cost", "repeat"]
-NAMES: tuple[Name, ...] = ("aa", "truth", "drift", "others", "cheats", "cost", "repeat")
+Name = Literal["aa", "truth", "others", "cheats"]
+NAMES: tuple[Name, ...] = ("aa", "truth", "others", "cheats")
 Standing = Literal["kept", "refuted", "undecided", "not run"]
 
 
@@ -80,15 +80,6 @@ class Truth(Model):
     failed: list[str] = Field(default=[])
 
 
-class Drift(Model):
-    """Sessions on a card that is heated and rested in turn, and the same samples read as if taken A, then B."""
-
-    sessions: list[Session]
-    apart: list[Outcome] = Field(description="A from the first half of the rounds, B from the second")
-    heated: list[list[bool]] = Field(description="for each session, whether the card was heated before each block")
-    skipped: dict[str, str] = Field(default={})
-
-
 class Timing(Model):
     """One comparison of two equal sides by one method."""
 
@@ -126,21 +117,6 @@ class Cheats(Model):
     honest_pairs: int = Field(default=0, description="pairs of the chapters that were run")
     honest_not_run: list[str] = Field(default=[], description="those for which there was no time")
     honest_unable: list[str] = Field(default=[], description="those that cannot be timed on this machine")
-
-
-class Pass(Model):
-    """One run of a suite of pairs. Seconds by phase are sums over its pairs."""
-
-    budget_s: float
-    seconds: float
-    pairs: list[str]
-    phases: dict[str, float]
-    speedups: dict[str, Interval]
-    failed: dict[str, str] = Field(default={})
-
-
-class Suites(Model):
-    passes: list[Pass]
 
 
 class Report(Model):

@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -26,24 +26,23 @@ from common.python.run.variant_status import Roster, new_row
 from common.python.stats.intervals import compare, round_log_ratios, verdict
 from common.python.timing.sampler import Sampler
 from common.python.timing.telemetry import Monitor
-from common.python.workers.commands import Bench
+from common.python.workers.commands import Commands
 from common.python.workers.process import Worker
 from common.python.workload import Output, Step
 from tools.selftest.models import Timing
 from tools.selftest.rival_methods import LEAST_S, Method, rivals
-from tools.selftest.rivals import OURS, near_ties
+from tools.selftest.rivals import OURS
 
 LEFT_OUT = ("prove", "why")  # what takes no part in timing
 SESSION_S = 0.12, 0.25  # of sampling, at least and at most, in a session
-IF_NEAR = 6  # times as many repeats at most, of methods that fewer do not tell apart from this harness
 LIMIT_S = 60.0
 EMPTY_BLOCKS, EMPTY_SAMPLES = 8, 8
 
 
 class Here(Worker):
-    """Answers a crew's calls in this very process, with a bench that lives on from session to session."""
+    """Answers a pool's calls in this very process, with commands that live on from session to session."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Commands) -> None:
         self._bench, self._answer = bench, None
 
     @property
@@ -72,36 +71,40 @@ class Here(Worker):
         """There is none."""
 
 
-@dataclass
-class SessionHere(Session):
-    """The harness' session, except for where its worker is."""
+@dataclass(frozen=True)
+class SettingsHere(Settings):
+    """Settings whose workers are this process."""
 
-    bench: Bench | None = None
+    bench: Commands | None = None
 
-    def _hire(self, index: int, fresh: bool) -> Worker:
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         if self.bench is None:
             raise RuntimeError("a session here needs a bench")
         return Here(self.bench)
 
+
+class SessionHere(Session):
+    """The harness' session without samples that are proven, which the others do not have either."""
+
     def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        self.probes = []  # no sample is proven either
+        self.probes = []
         return super()._block(index, names, done, total)
 
 
-def by_harness(spec: dict[str, Any], bench: Bench, pair: Pair, repeat: int, monitor: Monitor | None) -> Timing:
+def by_harness(spec: dict[str, Any], bench: Commands, pair: Pair, repeat: int, monitor: Monitor | None) -> Timing:
     """One session of the harness over both sides. Seconds are those of preparing, warming up and sampling, all rounds.
 
     It times the first side once more as its control, which nobody else does.
     """
     result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=spec["device"])
     result.variants = [new_row(pair, variant) for variant in pair.variants]
-    settings = Settings(
+    settings = SettingsHere(
         root=Path(spec["root"]), folder=Path(spec["scratch"]), scratch=Path(spec["scratch"]), size=spec["size"],
         seed=spec["seed"] + repeat, device=spec["device"], budget_s=spec["session_s"], time_limit_s=LIMIT_S,
-        monitor=monitor, prove_at=(),
+        monitor=monitor, prove_at=(), bench=bench,
     )  # fmt: skip
-    session = SessionHere(pair, Roster(result, list(pair.variants), []), settings, result, bench=bench)
-    done = session.run()
+    session = SessionHere(pair, Roster(result, list(pair.variants), []), settings, result)
+    done = session.measure()
     clock = done.clock or "device"
     a, b = (variant.name for variant in pair.variants)
     found = compare(done.blocks, a, b, clock)
@@ -143,7 +146,7 @@ class Rival:
         return a_us, b_us
 
 
-def by_rival(bench: Bench, pair: Pair, size: str, rival: Rival, repeat: int, seconds: float) -> Timing:
+def by_rival(bench: Commands, pair: Pair, size: str, rival: Rival, repeat: int, seconds: float) -> Timing:
     """A, then B, on closures prepared anew, in as many seconds, with preparing, as the harness took."""
     a, b = (variant.name for variant in pair.variants)
     began = time.perf_counter()
@@ -163,7 +166,7 @@ class Contest:
     """All methods on pairs that are loaded in turn into one bench; what was taken so far."""
 
     spec: dict[str, Any]
-    bench: Bench
+    bench: Commands
     write: Callable[[dict[str, Any]], None]
     pairs: dict[str, Pair]
     until: float  # a monotonic time
@@ -177,17 +180,16 @@ class Contest:
         methods = rivals()
         self.every = {key: [Rival(name, method) for name, method in methods.items()] for key in self.pairs}
 
-    def compare(self, key: str, repeat: int, only: Sequence[str] | None = None) -> None:
-        """Every method once, or this harness and `only` these others. A pair that fails has no more turns."""
+    def compare(self, key: str, repeat: int) -> None:
+        """Every method once. A pair that fails has no more turns."""
         if key in self.lost or time.monotonic() >= self.until:
             return
-        others = [rival for rival in self.every[key] if only is None or rival.name in only]
         pair = self.pairs[key]
         try:
             self.bench.load(pair.variants[0].module, {v.name: v.module for v in pair.variants}, self.spec["size"])
             if key not in self.given:
                 self.given[key] = budget_s(self.spec["samples"], self._ours(pair, repeat, SESSION_S[0]))
-            turns: list[Rival | None] = [None, *others]
+            turns: list[Rival | None] = [None, *self.every[key]]
             for rival in self.order.sample(turns, len(turns)) if repeat else turns:
                 timing = self._theirs(pair, repeat, rival) if rival else self._ours(pair, repeat, self.given[key])
                 self.taken.append(timing)
@@ -204,16 +206,13 @@ class Contest:
         return by_rival(self.bench, pair, self.spec["size"], rival, repeat, spent)
 
 
-def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
+def compare_methods(spec: dict[str, Any], bench: Commands, write: Callable[[dict[str, Any]], None]) -> None:
     """Every method on every pair, one repeat after the other, in random order, until the time is up.
 
     Whoever comes first on a pair finds memory as another has left it: on one H200 a transpose differed from itself by
     0.9%, by do_bench, and by 0.2 where that was the third or later. So this harness is first in the first repeat only,
     in which it says how long a comparison takes. Later ones take as long as its median so far: the first is a slow one.
     Before that a session that does not count tells how long a step is.
-
-    Where that leaves open which of two spreads less, both have as many turns again, whichever seems to be ahead, until
-    it is told or they had IF_NEAR times as many.
     """
     pairs = {pair.key: pair for pair in find_pairs(Path(spec["root"])) if pair.key in spec["pairs"]}
     monitor = Monitor.open(spec["uuid"]) if spec["uuid"] else None
@@ -222,14 +221,9 @@ def compare_methods(spec: dict[str, Any], bench: Bench, write: Callable[[dict[st
     for repeat in range(spec["repeats"]):
         for key in pairs:
             contest.compare(key, repeat)
-    for repeat in range(spec["repeats"], IF_NEAR * spec["repeats"]):
-        if repeat % spec["repeats"] == 0:
-            near = near_ties(contest.taken)
-        for key, methods in near.items():
-            contest.compare(key, repeat, methods)
 
 
-def floors(spec: dict[str, Any], bench: Bench, write: Callable[[dict[str, Any]], None]) -> None:
+def floors(spec: dict[str, Any], bench: Commands, write: Callable[[dict[str, Any]], None]) -> None:
     """The floor that a session prints, and what an empty step reads when it is sampled in blocks as any other."""
     [key] = spec["pairs"]
     pair = next(pair for pair in find_pairs(Path(spec["root"])) if pair.key == key)
@@ -258,7 +252,7 @@ TASKS = {"others": compare_methods, "floors": floors}
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     settings = {"seed": spec["seed"], "reproducible": False}
-    bench = Bench(Path(spec["root"]), Path(spec["scratch"]), settings, lambda who, what: None)
+    bench = Commands(Path(spec["root"]), Path(spec["scratch"]), settings, lambda who, what: None)
     for method in rivals().values():  # each imports what it needs at its first call
         method(lambda: (), LEAST_S)
     gc.freeze()  # as in every worker: each preparing collects, and would scan all of torch's objects

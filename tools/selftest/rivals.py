@@ -1,4 +1,4 @@
-"""Experiment 4: the harness against what people use today, on the same closures, in one process, at equal time.
+"""Experiment 3: the harness against what people use today, on the same closures, in one process, at equal time.
 
 Both sides of every pair are the same code, so that a ratio that is not 1 is an error of the method.
 """
@@ -173,33 +173,12 @@ def _clearly_less(one: Row, other: Row) -> bool:
     return one.spread == 0 or math.log(other.spread / one.spread) > CLEARLY * error
 
 
-def near_ties(timings: Sequence[Timing]) -> dict[str, list[str]]:
-    """By pair, the methods of which so many comparisons as a promise needs do not tell whether they spread less than
-    this harness or more."""
-    rows = [row for row in table(timings) if row.n >= FEWEST_REPEATS]
-    ours = {row.pair: row for row in rows if row.method == OURS}
-    near: dict[str, list[str]] = {}
-    for row in rows:
-        own = ours.get(row.pair, row)
-        if own is not row and not _clearly_less(row, own) and not _clearly_less(own, row):
-            near.setdefault(row.pair, []).append(row.method)
-    return near
-
-
 def promises(found: Others) -> list[Promise]:
     """Ours has the smallest spread of the ratio on every kind, and the fewest false differences."""
     rows = table(found.timings)
     note = "; ".join(f"{what}: {why}" for what, why in found.skipped.items()) or None
     said = [_spread(pair, [row for row in rows if row.pair == pair]) for pair in dict.fromkeys(r.pair for r in rows)]
-    return [*said, _differences(table(_alike(found.timings))).model_copy(update={"note": note})]
-
-
-def _alike(timings: Sequence[Timing]) -> list[Timing]:
-    """Of each pair as many repeats as every method has: further ones of some would be ratios of one pair alone."""
-    fewest: dict[str, int] = {}
-    for row in table(timings):
-        fewest[row.pair] = min(row.n, fewest.get(row.pair, row.n))
-    return [timing for timing in timings if timing.repeat < fewest[timing.pair]]
+    return [*said, _differences(rows).model_copy(update={"note": note})]
 
 
 def _differences(rows: Sequence[Row]) -> Promise:

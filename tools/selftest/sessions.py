@@ -7,13 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
-
-from common.python.run.turns import places
-from common.python.workers.members import Crowded
-from common.python.workers.sharing import Share, Sharing
 
 from common.python.base.machine import Machine
 from common.python.base.results import Model, PairResult
@@ -33,7 +27,6 @@ from tools.selftest.tree import Laid, Lane
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
-CROWDED = "no memory on the device for {} sessions at a time: end what else holds it, such as other processes"
 
 
 @dataclass
@@ -97,21 +90,10 @@ def compiled(bench: Bench, pair: Pair) -> str | None:
     return None
 
 
-def run(
-    bench: Bench,
-    laid: Laid,
-    kind: type[Session] = Session,
-    iterations: int | None = None,
-    share: Share | None = None,
-    number: int | None = None,
-    **more: Any,
-) -> PairResult:
-    """One session of the harness, by itself where it has no `share`; the next one, where it has no `number`.
-
-    Proof at test size is left out: `verify` and the suites do it.
-    """
-    bench.count += number is None
-    number = number or bench.count
+def run(bench: Bench, laid: Laid, iterations: int | None = None) -> PairResult:
+    """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
+    bench.count += 1
+    number = bench.count
     result = PairResult(
         chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
         best_pace_us=bench.best_pace_us,
@@ -130,49 +112,32 @@ def run(
         warmup=0 if iterations else None,
         monitor=Monitor.open(bench.uuid) if bench.uuid else None,
         prove_at=(),
-        share=share,
     )
     try:
-        done = kind(laid.pair, Roster(result, timed, checked), settings, result, **more).run()
+        done = Session(laid.pair, Roster(result, timed, checked), settings, result).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us
     return done
 
 
-def side_by_side(
-    bench: Bench, plan: Sequence[Laid], place: Path, say: Callable[[int], None], keep: Callable[[models.Session], None],
-    **how: Any,
-) -> None:  # fmt: skip
-    """Record a session of each, as many at a time as a suite has, in their order, until the time is up.
+def one_by_one(
+    bench: Bench,
+    plan: Sequence[Laid],
+    place: Path,
+    say: Callable[[int], None],
+    keep: Callable[[models.Session], None],
+    iterations: int | None = None,
+) -> None:
+    """Record a session of each, in order, until the time is up; at least one.
 
-    `say` hears the index of each that begins, `keep` what each says that has ended; at least one is recorded. Raises
-    RuntimeError where the memory is too small for so many.
+    `say` hears the index of each that begins, `keep` gets each session's outcome.
     """
-    sharing, at_work = Sharing(), 0
-    numbers = range(bench.count + 1, bench.count + 1 + len(plan))
-    bench.count += len(plan)
-
-    def session(index: int, share: Share) -> models.Session:
-        try:
-            return record(bench, plan[index], place, share=share, number=numbers[index], **how)[0]
-        except Crowded as error:
-            raise RuntimeError(CROWDED.format(places(bench.machine))) from error
-
-    try:
-        for index in range(len(plan)):
-            if index and bench.out_of_time():
-                break
-            say(index)
-            sharing.start(partial(session, index))
-            at_work += 1
-            if at_work == places(bench.machine):
-                keep(cast("models.Session", sharing.next()))
-                at_work -= 1
-        for _ in range(at_work):
-            keep(cast("models.Session", sharing.next()))
-    finally:
-        sharing.close()
+    for index, laid in enumerate(plan):
+        if index and bench.out_of_time():
+            break
+        say(index)
+        keep(record(bench, laid, place, iterations)[0])
 
 
 def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[models.Outcome]:
@@ -205,11 +170,11 @@ def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | N
     return found
 
 
-def record(bench: Bench, laid: Laid, place: Path, **how: Any) -> tuple[models.Session, PairResult]:
+def record(bench: Bench, laid: Laid, place: Path, iterations: int | None = None) -> tuple[models.Session, PairResult]:
     """Run a session, keep all of its samples beside the experiment's results, and give what it says."""
     began = time.monotonic()
-    number = how.get("number") or bench.count + 1
-    result = run(bench, laid, **how)
+    result = run(bench, laid, iterations)
+    number = bench.count
     place.mkdir(parents=True, exist_ok=True)
     with gzip.open(place / SAMPLES, "at", compresslevel=3) as file:
         file.write(result.model_dump_json() + "\n")

@@ -6,9 +6,9 @@ from statistics import median
 
 from common.python.stats.verdict import times
 from tools.selftest.binomial import at_least
-from tools.selftest.models import Outcome, Promise, Reading, Session, Truth
+from tools.selftest.models import Promise, Reading, Session, Truth
 from tools.selftest.rivals import floors
-from tools.selftest.sessions import Bench, contains, noticed, record, runnable, side_by_side
+from tools.selftest.sessions import Bench, contains, noticed, one_by_one, record, runnable
 from tools.selftest.tree import PAUSED, PLANTED, SPIN, lay_delays, lay_lanes
 
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
@@ -55,7 +55,7 @@ def experiment(bench: Bench, scratch: Path) -> Truth:
         found.planted.append(session)
         bench.keep(found)
 
-    side_by_side(bench, [planted] * turns, place, say, keep, iterations=SAMPLES)
+    one_by_one(bench, [planted] * turns, place, say, keep, iterations=SAMPLES)
     return found
 
 
@@ -116,8 +116,3 @@ def _floor(floor_us: float | None, empty_us: Sequence[float]) -> Promise:
 
 def _first_failure(sessions: Sequence[Session]) -> str:
     return next((f"{session.pair}: {session.failed}" for session in sessions if session.failed), "")
-
-
-def by_share(outcomes: Sequence[Outcome]) -> dict[float, list[Outcome]]:
-    """The comparisons of each planted share, from the smallest."""
-    return {share: [o for o in outcomes if o.planted == share] for share in sorted({o.planted for o in outcomes})}

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common.python.workers.commands import Bench
+from common.python.workers.commands import Commands
 from tools.arguments import Arguments
 
 
@@ -18,7 +18,7 @@ def one_step(root: Path, baseline: str, modules: list[str]) -> dict[str, str]:
     """Step each module once; what failed, by module. Raises VariantError when the workload itself does not work."""
     settings = {"seed": 0, "reproducible": False}
     with tempfile.TemporaryDirectory(prefix="one-step-") as scratch:
-        bench = Bench(root, Path(scratch), settings, lambda who, what: print(f"{who}: {what}", flush=True))
+        bench = Commands(root, Path(scratch), settings, lambda who, what: print(f"{who}: {what}", flush=True))
         failures: dict[str, str] = bench.load(baseline, {module: module for module in modules}, "test")["failures"]
         ready = [module for module in modules if module not in failures]
         return failures | bench.prepare(ready, "test", [])["failures"]

@@ -1,7 +1,6 @@
 """compute-sanitizer over the pairs that have kernels of their own, CUDA or Triton, at `test` size.
 
-Each of its tools watches one step of every such variant; `--page` keeps what they said as a Markdown page, after
-every pair.
+Each of its tools watches one step of every such variant.
 
 It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
 the end of a tensor lands in nobody's memory. Where a graph is captured, which forbids allocations, it is on, and that
@@ -16,13 +15,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from common.python.base.journal import write
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
 from common.python.build.compilation import imports_of
@@ -32,7 +30,6 @@ from common.python.cuda import CudaError, build
 from common.python.doctor.diagnosis import find_program
 from common.python.requirements import arch_of, unmet
 from tools.arguments import Arguments
-from tools.testing.sanitizer_page import Told, Verdict, facts, page
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
@@ -195,7 +192,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="how many pairs at once, each with all tools")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
     parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
-    parser.add_argument("--page", type=Path, help="write what each tool said of each pair into this Markdown file")
     asked = parser.parse_args(words)
     if asked.jobs < 1:
         parser.error(f"--jobs {asked.jobs}: at least 1")
@@ -213,6 +209,14 @@ def chosen(targets: list[str], root: Path) -> list[Pair]:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What one tool says of one run, as a line; `clean` is None where nothing was watched."""
+
+    clean: bool | None
+    line: str
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Tools over pairs: which, with what program, and where."""
 
@@ -222,34 +226,28 @@ class Sweep:
     root: Path
     logs: Path
 
-    def over(self, pairs: list[Pair], jobs: int, keep: Callable[[Told], None]) -> Told:
-        """Every tool on every run, a line for each; `keep` gets what is known after each pair.
-
-        `jobs` pairs are under way at once, on all GPUs in turn.
-        """
-        told = Told(left=len(pairs))
+    def over(self, pairs: list[Pair], jobs: int) -> list[Verdict]:
+        """Every tool on every run, a line for each; `jobs` pairs are under way at once, on all GPUs in turn."""
+        told: list[Verdict] = []
         with ThreadPoolExecutor(jobs) as pool:
             for found, skipped in pool.map(self.of_pair, pairs, cycle(gpu.uuid for gpu in self.here.gpus)):
                 lines = [f"skipped    {reason}" for reason in skipped]
-                lines += [one.line for verdicts in found.values() for one in verdicts.values()]
+                lines += [verdict.line for verdict in found]
                 print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-                told.found |= found
-                told.skipped += skipped
-                told.left -= 1
-                keep(told)
+                told += found
         return told
 
-    def of_pair(self, pair: Pair, gpu: str) -> tuple[dict[str, dict[str, Verdict]], list[str]]:
+    def of_pair(self, pair: Pair, gpu: str) -> tuple[list[Verdict], list[str]]:
         """What each tool says of each run of a pair, and what cannot run here."""
         runs, skipped = runs_of(pair, self.here)
-        return {run.name: self.of_run(run, gpu) for run in runs}, skipped
+        return [verdict for run in runs for verdict in self.of_run(run, gpu)], skipped
 
-    def of_run(self, run: Run, gpu: str) -> dict[str, Verdict]:
+    def of_run(self, run: Run, gpu: str) -> list[Verdict]:
         """What each tool says, the tools side by side; of a run that does not build, why."""
         if unbuilt := built(run, self.here):
-            return {"build": Verdict(unbuilt, False, f"build      {run.name}: {unbuilt}")}
+            return [Verdict(False, f"build      {run.name}: {unbuilt}")]
         with ThreadPoolExecutor(len(self.tools)) as pool:
-            return dict(zip(self.tools, pool.map(lambda tool: self.examined(tool, run, gpu), self.tools)))
+            return list(pool.map(lambda tool: self.examined(tool, run, gpu), self.tools))
 
     def examined(self, tool: str, run: Run, gpu: str) -> Verdict:
         """One tool on one run."""
@@ -257,12 +255,12 @@ class Sweep:
         words = command(self.program, tool, run, self.root, log)
         if words is None:
             line = f"skipped    {run.name}: {tool} watches our kernels, and it has none"
-            return Verdict("no kernel of ours", None, line)
+            return Verdict(None, line)
         found, how = watch(words, log, gpu), ""
         if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
             found, how = watch(words, log, gpu, cached=True), f" {CACHED}"
         phrase = f"{found or 'clean'}{how}"
-        return Verdict(phrase, found is None, f"{tool:10} {run.name}: {phrase}" + f" ({log})" * bool(found))
+        return Verdict(found is None, f"{tool:10} {run.name}: {phrase}" + f" ({log})" * bool(found))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -279,21 +277,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return NOTHING
     logs = asked.logs.resolve()
     try:
-        for folder in (logs, *([asked.page.parent] if asked.page else [])):
-            folder.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         print(f"sanitize.sh: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
         return USAGE
     tools, root = asked.tool or list(TOOLS), asked.root.resolve()
-    about = facts(program, here, root) if asked.page else []
-
-    def keep(told: Told) -> None:
-        if asked.page is not None:
-            write(asked.page, page(told, about, tools))
-
-    told = Sweep(program, here, tools, root, logs).over(pairs, asked.jobs, keep)
+    told = [verdict.clean for verdict in Sweep(program, here, tools, root, logs).over(pairs, asked.jobs)]
     print(f"{told.count(True)} clean, {told.count(False)} with errors")
-    return FOUND if told.count(False) else CLEAN if told.count(True) else NOTHING
+    return FOUND if False in told else CLEAN if True in told else NOTHING
 
 
 if __name__ == "__main__":
