@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 from small_tree import HONEST, SPINS, Tree, doing, late_s
@@ -106,25 +106,6 @@ def three(tree: Tree) -> None:
         tree.pair(key)
 
 
-# Stopped before the first pair.
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_run_that_is_stopped_while_pairs_compile_ahead_leaves_no_process(
-    sent: signal.Signals, code: int, here: Tree, tmp_path: Path
-) -> None:
-    note = tmp_path / "note"
-    for key in PAIRS[:2]:  # the file names torch.compile, and never comes back
-        noted = f"pathlib.Path({str(note)!r}).touch()"
-        here.pair(key, optimized=f"import pathlib, time  # torch.compile\n{noted}\ntime.sleep(99)")
-    run = start(here)
-    until(note.exists)
-    run.send_signal(sent)
-    exit_code, _, err = finish(run)
-    assert exit_code == code, err
-    gone(tmp_path)
-
-
 # Killed.
 
 
@@ -203,8 +184,9 @@ def end(run: Process, how: str) -> None:
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
 def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path, how: str) -> None:
     notes = [tmp_path / name for name in "ab"]
-    for note in notes:
-        here.pair(f"ch01:{note.name}", optimized=NOTED.format(note=str(note), seconds=600))
+    for note in notes:  # which hang as they are proven
+        hangs = NOTED.replace("> 1000", "< 1000").format(note=str(note), seconds=600)
+        here.pair(f"ch01:{note.name}", optimized=hangs)
     started = time.monotonic()
     run = start(here, "--jobs", "2", *(["--suite-timeout", "15"] if how == "time up" else []))
     until(lambda: all(note.exists() for note in notes))
@@ -229,7 +211,7 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
     here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
     hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
     here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
-    run = start(here, "--jobs", "1", *(["--suite-timeout", "15"] if how == "time up" else []))
+    run = start(here, "--jobs", "1", *(["--suite-timeout", "30"] if how == "time up" else []))
     until(note.exists)
     until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
     end(run, how)
@@ -374,8 +356,8 @@ def test_the_suites_time_holds_for_a_step_that_never_lets_python_run_and_resume_
     here.pair("ch01:a")
     started = time.monotonic()
     finish(start(here))
-    limit_s = 4 + math.ceil(1.5 * (time.monotonic() - started))  # enough for the first pair, however busy the machine
-    here.pair("ch01:b", optimized=doing(SPINS))
+    limit_s = 6 + math.ceil(2 * (time.monotonic() - started))  # enough for the first pair, however busy the machine
+    here.pair("ch01:b", optimized=doing("if a.numel() > 1000:\n" + indent(SPINS.strip(), "    ")))
     started = time.monotonic()
     code, out, err = finish(start(here, "--suite-timeout", str(limit_s)))
     took = time.monotonic() - started

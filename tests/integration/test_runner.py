@@ -139,7 +139,8 @@ def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> 
 
 def test_resume_measures_only_what_is_missing(done: Tree) -> None:
     lines = (done.folder / "journal.jsonl").read_text().splitlines(keepends=True)
-    (done.folder / "journal.jsonl").write_text("".join(lines[:2]))
+    kept_lines = [line for key in ("ch01:first", "ch02:crash") for line in lines if key in line]
+    (done.folder / "journal.jsonl").write_text("".join(kept_lines))
     kept, before = done.folder, done.result("ch01:first")
     shown: list[str] = []
 
@@ -167,28 +168,6 @@ def test_two_files_of_one_pair_are_measured_against_each_other(tree: Tree) -> No
     finished = tree.run("ch01/optimized_x__padded.py", "ch01/baseline_x.py")
     assert [variant.name for variant in finished.pairs[0].variants] == ["baseline_x", "optimized_x__padded"]
     assert tree.result("ch01:x").control is not None
-
-
-def test_fail_fast_ends_the_suite_at_the_first_failure(tree: Tree) -> None:
-    tree.pair("ch01:a")
-    tree.pair("ch01:b", optimized=WRONG)
-    tree.pair("ch01:c")
-    finished = tree.run("ch1", fail_fast=True, iterations=2)
-    assert [result.key for result in finished.pairs] in (["ch01:a", "ch01:b"], ["ch01:a"])  # a's control may be noisy
-    assert finished.pairs[-1].verdict == "invalid"
-    assert not finished.complete
-
-
-def test_the_suites_time_ends_a_pair_that_hangs_and_starts_no_other(tree: Tree) -> None:
-    tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
-    tree.pair("ch01:b")
-    started = time.monotonic()
-    finished = tree.run("ch1", suite_timeout=5)
-    assert time.monotonic() - started < 5 + 2
-    assert (finished.pairs, finished.complete) == ([], False)
-    assert finished.not_run == dict.fromkeys(
-        ["ch01:a", "ch01:b"], "the suite's time was up while optimized_a was at work"
-    )
 
 
 def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: Tree) -> None:
@@ -281,7 +260,7 @@ def test_scratch_files_are_gone_when_the_suite_ends(tree: Tree, monkeypatch: pyt
 def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not_is_told_by_its_own_pair(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("common.python.cuda.ROOT", tmp_path)  # an empty cache
+    monkeypatch.setattr("common.python.cuda.build_folder", lambda root: tmp_path)  # an empty cache
     for name, body in (("fine", "return 0;"), ("broken", "return nothing;")):
         tree.pair(f"ch01:{name}")
         text = tree.opening("ch01", name, "cuda") + "from common.python.cuda import load_cuda\n" + dedent(HONEST)

@@ -1,8 +1,6 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from common.python.run import session
 from common.python.run.session import PROBES
 from common.python.run.settings import Settings
 from common.python.stats import sampling_plan as schedule
-from common.python.workers.worker_pool import Crew
+from common.python.workers.worker_pool import WorkerPool
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
 # A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
@@ -43,13 +41,13 @@ FOREIGN = f"""
     {HONEST}
 """
 WRONG_LAST = """
-    rounds = []  # one of the test size, then three
+    rounds = []  # in the process that times it: three
 
     def prepare(a):
         rounds.append(a)
 
         def step():
-            return a * (2 if len(rounds) < 4 else 3)
+            return a * (2 if len(rounds) < 3 else 3)
 
         return step
 """
@@ -324,12 +322,13 @@ def test_nothing_is_called_proven_without_a_proof(done: Tree, stem: str) -> None
 
 def test_variants_share_a_process_unless_the_workload_is_isolated(done: Tree) -> None:
     assert_measured(done.result("ch01:together"), "optimized_together")
-    together = noted(done, "together", "baseline") | noted(done, "together", "optimized")
-    assert len(together) == 1
+    baseline, optimized = noted(done, "together", "baseline"), noted(done, "together", "optimized")
+    assert baseline == optimized
+    assert len(baseline) == 2, "one proves and one times"
     assert_measured(done.result("ch01:isolated"), "optimized_isolated")
     baseline, optimized = noted(done, "isolated", "baseline"), noted(done, "isolated", "optimized")
-    assert len(baseline) == 2, "the baseline and its control each have a process"
-    assert len(optimized) == 1
+    assert len(baseline) == 3, "one proves, one times, and one is the control's"
+    assert len(optimized) == 2
     assert not baseline & optimized
 
 
@@ -496,19 +495,6 @@ SLOW_FIRST = """
 """
 
 
-SLOW_EACH_TIME = """
-    import time
-
-    def prepare(a):
-        time.sleep(0.05)
-
-        def step():
-            return a * 2
-
-        return step
-"""
-
-
 @pytest.mark.parametrize(("again", "all_rounds"), [(False, True), (True, False)])
 def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
@@ -544,8 +530,9 @@ def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
     tree.pair("ch01:together", **noting(tree, "together"))
     tree.run("ch01", cold_start=True, iterations=1)
     assert row(tree.result("ch01:together"), "optimized_together").status == "measured"
-    assert len(noted(tree, "together", "baseline")) == 2
-    assert not noted(tree, "together", "baseline") & noted(tree, "together", "optimized")
+    baseline, optimized = noted(tree, "together", "baseline"), noted(tree, "together", "optimized")
+    assert len(baseline & optimized) == 1, "which proves them at test size"
+    assert (len(baseline), len(optimized)) == (3, 2)
 
 
 def test_reproducible_runs_draw_the_same_inputs_and_name_the_ops_that_refuse(tree: Tree) -> None:
@@ -599,32 +586,16 @@ def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_ha
     assert 1 < max(later) <= 4, blocks
 
 
-@pytest.mark.parametrize("fields", ["", "isolated=True,"], ids=["in one process", "in a process each"])
-@pytest.mark.parametrize(("budget_s", "times"), [(0.1, 1), (3.0, 2)])
-def test_where_a_pass_over_the_variants_takes_long_a_block_is_one(
-    tree: Tree, budget_s: float, times: int, fields: str
-) -> None:
-    slow = doing("import time; time.sleep(0.03)")
-    tree.pair("ch01:a", slow, fields=fields, optimized=slow)
-    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=budget_s).pairs[0].status == "measured"
-    result = tree.result("ch01:a")
-    counts = [Counter(sample.variant for sample in block.samples) for block in result.blocks]
-    held = {count[name] for count in counts for name in ("baseline_a", "optimized_a", CONTROL)}
-    middle = {1, 2} if fields else {1}  # who is asked for both samples of the middle at once takes both
-    assert held <= (middle if times == 1 else {2})
-    assert all(row.speedup and row.speedup.rounds >= 3 for row in result.variants if row.role != "baseline")
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each block, whether samples of it were proven while they were timed."""
-    found, block = list[bool](), Crew.block
+    found, block = list[bool](), WorkerPool.block
 
-    def noted(crew: Crew, order: list[str], count: int, probes: list[int], *enough: float | None) -> dict[str, Any]:
+    def noted(pool: WorkerPool, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         found.append(bool(probes))
-        return block(crew, order, count, probes, *enough)
+        return block(pool, order, count, probes)
 
-    monkeypatch.setattr(Crew, "block", noted)
+    monkeypatch.setattr(WorkerPool, "block", noted)
     return found
 
 
@@ -646,66 +617,17 @@ def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(tree: Tree,
 def test_the_first_round_warms_up_and_later_ones_run_each_variant_once(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits, warm = list[float](), Crew.warm
+    limits, warm = list[float](), WorkerPool.warm
 
-    def noted(crew: Crew, names: list[str], limit_s: float, passes: int | None) -> int:
+    def noted(pool: WorkerPool, names: list[str], limit_s: float, passes: int | None) -> int:
         limits.append(limit_s)
-        return warm(crew, names, limit_s, passes)
+        return warm(pool, names, limit_s, passes)
 
-    monkeypatch.setattr(Crew, "warm", noted)
+    monkeypatch.setattr(WorkerPool, "warm", noted)
     tree.pair("ch01:a")
     assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1).pairs[0].status == "measured"
     assert len(limits) >= 3
     assert limits == [session.FIRST_WARM_S, *[0.0] * (len(limits) - 1)]
-
-
-def test_where_rounds_have_one_block_a_probe_needs_no_second_one(tree: Tree, asked: list[bool]) -> None:
-    """Nor in the first round, which is not known to have one when its first block begins: a later one has it."""
-    slow = doing("import time; time.sleep(0.02)")
-    tree.pair("ch01:a", slow, optimized=slow)
-    first = list[bool]()
-    for seed in range(8):
-        asked.clear()
-        assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.1, seed=seed).pairs[0].status == "measured"
-        assert [block.round for block in tree.result("ch01:a").blocks] == [0, 1, 2]
-        assert asked.count(True) == PROBES
-        first.append(asked[0])
-    assert any(first), "the first round was never asked"
-
-
-def test_but_in_a_later_round_that_turns_out_shorter_since_there_may_be_no_further_one(
-    tree: Tree, asked: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "blocks_by", lambda result, *about: 2 if result.blocks[-1].round == 0 else 1)
-    tree.pair("ch01:a")
-    later = Counter[int]()
-    for seed in range(8):
-        asked.clear()
-        assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=0.001, seed=seed).pairs[0].status == "measured"
-        assert asked.count(True) == PROBES
-        rounds = Counter(block.round for block in tree.result("ch01:a").blocks)
-        assert rounds.pop(0) == 2
-        later += Counter(rounds.values())
-    assert set(later) == {1, 2}, "no probe had to have a further block"
-
-
-def test_a_rounds_blocks_are_told_what_each_round_has_taken_beside_samples_but_for_the_first(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told, by = list[float](), session.blocks_by
-
-    def noted(*known: Any) -> int:
-        told.append(known[-1])
-        return by(*known)
-
-    monkeypatch.setattr(session, "blocks_by", noted)
-    monkeypatch.setattr("common.python.stats.sampling_plan.OVERHEAD", 1e9)
-    tree.pair("ch01:a", SLOW_EACH_TIME, optimized=SLOW_EACH_TIME)
-    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=1.0).pairs[0].status == "measured"
-    assert len(told) >= schedule.ROUNDS
-    assert told[0] == 0.0, "its compiling and proving is that of no other"
-    assert min(told[1:]) > 0.15, "baseline, control and variant take 0.05 s each"
-    assert max(told[1:]) < 2.5 * min(told[1:]), "and no more in the eighth round than in the second"
 
 
 def test_end_to_end_the_control_is_in_every_block_since_the_host_may_cost_a_round_any_of_them(tree: Tree) -> None:
@@ -734,114 +656,17 @@ def test_variants_share_the_references_that_they_are_proven_by(tree: Tree, tmp_p
         assert 1 <= whens.count("while timing") <= during
 
 
-SLOW = """
-    import time
-
-    def prepare(a):
-        def step():
-            time.sleep(0.02)
-            return a * 2
-
-        return step
-"""
-
-
-def test_long_steps_are_proven_by_their_samples_and_called_for_nothing_else(tree: Tree, tmp_path: Path) -> None:
-    """A call in each preparation, three before timing, each with a second one, one sample of each round's block."""
-    notes = {name: tmp_path / name for name in ("baseline", "optimized")}
-    bodies = {
-        name: SLOW.replace("time.sleep", f"open({str(file)!r}, 'a').write('.'); time.sleep")
-        for name, file in notes.items()
-    }
-    tree.pair("ch01:a", baseline=bodies["baseline"], fields="clock='end_to_end',", optimized=bodies["optimized"])
-    tree.run("ch01:a", iterations=None, budget_s=0.05)
-    result = tree.result("ch01:a")
-    assert result.status == "measured"
-    rounds = 1 + max(block.round for block in result.blocks)
-    for variant in result.variants:
-        whens = [proof.when for proof in variant.proofs if proof.size == "cpu"]
-        assert "after timing" not in whens
-        assert whens.count("while timing") == rounds
-        fresh = [s.fresh for block in result.blocks for s in block.samples if s.variant == variant.name]
-        assert fresh.count(True) == rounds
-    samples = [s for block in result.blocks for s in block.samples if s.variant == "optimized_a"]
-    before = len([p for p in result.variants[1].proofs if p.when == "before timing"])
-    prepared_and_explained = 1 + rounds + 1  # at test size, in each round, and for its profile
-    assert len(notes["optimized"].read_text()) == prepared_and_explained + 2 * before + len(samples)
-
-
-@pytest.mark.parametrize(
-    ("fields", "options"),
-    [
-        ("isolated=True, clock='end_to_end',", {}),
-        ("clock='end_to_end',", {"reproducible": True}),
-        ("clock='device',", {}),
-    ],
-    ids=["a process each", "runs that draw the same", "the device's clock"],
-)
-def test_some_long_steps_are_proven_as_others_are(tree: Tree, fields: str, options: dict[str, bool]) -> None:
-    tree.pair("ch01:a", baseline=SLOW, fields=fields, optimized=SLOW)
-    tree.run("ch01:a", iterations=None, budget_s=0.05, **options)
-    result = tree.result("ch01:a")
-    rounds = 1 + max(block.round for block in result.blocks)
-    for variant in result.variants:
-        whens = [proof.when for proof in variant.proofs]
-        assert (whens.count("after timing"), whens.count("while timing")) == (rounds, 2)
-
-
-def test_the_answer_to_a_rounds_question_is_counted_as_proof_though_it_is_computed_in_preparing(
-    tree: Tree, tmp_path: Path
-) -> None:
-    asked = tmp_path / "asked"
-    slow = f"lambda a: (open({str(asked)!r}, 'a').write('.'), __import__('time').sleep(0.5), a * 2)[2]"
-    tree.pair("ch01:a", baseline=SLOW, fields="clock='end_to_end',", optimized=SLOW, reference=slow)
-    tree.run("ch01:a", iterations=None, budget_s=0.05)
-    result = tree.result("ch01:a")
-    rounds, references = 1 + max(block.round for block in result.blocks), len(asked.read_text())
-    assert references > rounds > 2
-    assert result.seconds["proof"] > 0.5 * references
-    assert result.seconds["prepare"] > 0
-
-
-def test_a_long_step_that_goes_lame_while_it_is_timed_is_refused(tree: Tree) -> None:
-    lame = """
-    import time
-    CALLS = []
-
-    def prepare(a):
-        mine = []
-
-        def step():
-            mine.append(1)
-            CALLS.append(1)
-            time.sleep(0.02)
-            return a * 2 if len(CALLS) < 12 or len(mine) < 2 else a * 0
-
-        return step
-    """
-    tree.pair("ch01:a", baseline=SLOW, fields="clock='end_to_end',", optimized=lame)
-    tree.run("ch01:a", iterations=None, budget_s=0.05)
-    assert_refused(tree.result("ch01:a"), "optimized_a", "cpu size, while timing: ", "relative error 1.00e+00")
-
-
 @pytest.mark.parametrize("disturbed", [False, True])
-def test_a_pair_says_once_that_anothers_work_did_not_end_and_asks_who_is_on_the_gpu(
+def test_a_pair_says_once_that_work_of_others_on_its_gpu_did_not_end(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, disturbed: bool
 ) -> None:
-    """By NVML, of those that are none of this session's workers, while one has the machine to itself."""
-    alone, own, rounds = Crew.alone, list[set[int]](), list[bool]()
-    monkeypatch.setattr(Settings, "crowded", lambda settings, pids: bool(own.append(pids())))
-
-    @contextmanager
-    def told(crew: Crew, others: Callable[[], bool]) -> Iterator[bool]:
-        with alone(crew, others) as done:
-            assert (done, others()) == (True, False)
-            rounds.append(not disturbed or not rounds)
-            yield rounds[-1]
-
-    monkeypatch.setattr(Crew, "alone", told)
+    first, own = WorkerPool.first, list[set[int]]()
+    monkeypatch.setattr(Settings, "crowded", lambda settings, pids: bool(own.append(pids())) or True)
+    monkeypatch.setattr(
+        WorkerPool, "first", lambda pool, name: not disturbed if name == "await_device" else first(pool, name)
+    )
     tree.pair("ch01:a")
     result = tree.run("ch01:a", iterations=12).pairs[0]
-    assert (result.status, len(rounds) > 2) == ("measured", True)
+    assert result.status == "measured"
     assert result.notes.count(NOT_ALONE) == disturbed
     assert all(own), "its workers are known to be there"

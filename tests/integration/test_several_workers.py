@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from textwrap import indent
 
 import pytest
-from common.python.workers.sharing import Share
 from small_tree import HONEST, SPINS, Tree, late_s
 
 from common.python.workers.process import Worker, WorkerError
-from common.python.workers.worker_pool import Crew
+from common.python.workers.worker_pool import WorkerPool
 
 RUNGS = ("optimized", "second", "third", "fourth")
 # Right once, for `prepare`, then a loop in C.
@@ -20,7 +19,7 @@ HANGS_LATER = HONEST.replace("    def step():", "    calls = iter([False])\n    
 
 
 @pytest.fixture
-def crew(tree: Tree) -> Iterator[Crew]:
+def pool(tree: Tree) -> Iterator[WorkerPool]:
     """A worker for the baseline and for each of four rungs that hang when they are proven; all are prepared."""
     tree.pair("ch01:x", **dict.fromkeys(RUNGS, HANGS_LATER))
 
@@ -30,20 +29,19 @@ def crew(tree: Tree) -> Iterator[Crew]:
 
     names = [path.stem for path in sorted((tree.root / "ch01").glob("*_x*.py"))]
     load = {"baseline": "ch01.baseline_x", "size": "test"}
-    with Share() as share:
-        made = Crew(hire, {name: f"ch01.{name}" for name in names}, True, 60.0, load, share)
-        made.each("prepare", names, size="test", dtypes=[])
-        yield made
-        made.dismiss()
+    made = WorkerPool(hire, {name: f"ch01.{name}" for name in names}, True, 60.0, load)
+    made.each("prepare", names, size="test", dtypes=[])
+    yield made
+    made.dismiss()
 
 
-def test_hung_workers_are_ended_at_once(crew: Crew) -> None:
-    names = [name for _, held in crew._workers for name in held]
-    processes = [worker._process for worker, _ in crew._workers]
-    deadline = crew._deadline = time.monotonic() + 1
+def test_hung_workers_are_ended_at_once(pool: WorkerPool) -> None:
+    names = [name for _, held in pool._workers for name in held]
+    processes = [worker._process for worker, _ in pool._workers]
+    deadline = pool._deadline = time.monotonic() + 1
     with pytest.raises(WorkerError, match=r"no answer within \d s"):
-        crew.each("prove", names, when="before timing", trials=1, dtypes=[])
-    crew.dismiss()
+        pool.each("prove", names, when="before timing", trials=1, dtypes=[])
+    pool.dismiss()
     assert time.monotonic() - deadline < late_s()
     assert not any(process.is_alive() for process in processes)
     assert len(processes) == 1 + len(RUNGS)
@@ -62,6 +60,6 @@ def test_workers_that_have_started_are_ended_where_a_further_one_cannot(tree: Tr
 
     modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
     load = {"baseline": "ch01.baseline_x", "size": "test"}
-    with Share() as share, pytest.raises(OSError, match="no process more"):
-        Crew(hire, modules, True, 60.0, load, share)
+    with pytest.raises(OSError, match="no process more"):
+        WorkerPool(hire, modules, True, 60.0, load)
     assert not started[0]._process.is_alive()

@@ -8,7 +8,7 @@ import pytest
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.cuda import CudaError
-from common.python.run.eligibility import compile_ahead
+from common.python.run.eligibility import compile_cuda
 from common.python.workers.launch import ONE_HOST, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def ahead(*sms: int, launch: Launch = ONE_HOST) -> list[str]:
     """Compile ahead on a machine with such GPUs; what was said."""
     gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
     heard: list[str] = []
-    compile_ahead(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append)
+    compile_cuda(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append)
     return heard
 
 

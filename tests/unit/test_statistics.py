@@ -15,14 +15,11 @@ from common.python.stats.intervals import (
     another_run,
     compare,
     control_ok,
-    drift_apart,
     escaped_us,
     half_width,
     headline,
     interval,
     memory_verdict,
-    noise,
-    placed,
     round_log_ratios,
     round_log_times,
     spread,
@@ -173,15 +170,8 @@ def test_a_block_without_a_variant_or_without_its_time_on_the_clock_does_not_cou
         round_log_ratios([_block(("a", 0.0), ("b", 1.0))], "a", "b", "device")
 
 
-@pytest.mark.parametrize(("times", "ratio"), [(1.0, 2.0), (8.0, math.sqrt(2))])
-def test_samples_are_held_against_all_of_their_round_unless_blocks_drift_apart(times: float, ratio: float) -> None:
-    """By powers of two they differ by -2 to 3 in the round, half by 1 or more, and in their own blocks by 0 or 1."""
-    blocks = [_block(*zip("abba", (1 * times, 1 * times, 2 * times, 8 * times))), _block(*zip("abba", (2, 4, 1, 4)))]
-    assert np.exp(round_log_ratios(blocks, "a", "b", "device")) == pytest.approx([ratio])
-
-
-@pytest.mark.parametrize(("drift", "wider"), [(0.0, (0.80, 0.95)), (0.3, (0.99, 1.01))])
-def test_a_round_of_calm_blocks_is_known_better_than_by_each_block_alone(
+@pytest.mark.parametrize(("drift", "wider"), [(0.0, (0.80, 0.95)), (0.3, (0.90, 1.0))])
+def test_a_round_is_known_better_by_all_its_samples_than_by_each_block_alone(
     drift: float, wider: tuple[float, float]
 ) -> None:
     machine = Machine(drift=drift, placement=0.0)
@@ -189,19 +179,6 @@ def test_a_round_of_calm_blocks_is_known_better_than_by_each_block_alone(
     ours = [round_log_ratios(blocks, "b", "a", "device")[0] for blocks in sessions]
     alone = [np.median([_ratios(block) for block in blocks]) for blocks in sessions]
     assert wider[0] < np.std(ours) / np.std(alone) < wider[1]
-
-
-@pytest.mark.parametrize(("blocks", "share"), [(2, 0.18), (5, 0.08), (16, 0.01)])
-def test_blocks_of_nothing_but_noise_seldom_seem_to_drift_apart(blocks: int, share: float) -> None:
-    random = np.random.default_rng(10)
-    rounds = random.normal(0, 0.002, (1500, blocks, 2, 2)).tolist()
-    assert np.mean([drift_apart([(a, b) for a, b in one]) for one in rounds]) == pytest.approx(share, abs=0.02)
-    moved = [[([t + 0.02 * i for t in a], [t + 0.02 * i for t in b]) for i, (a, b) in enumerate(one)] for one in rounds]
-    assert np.mean([drift_apart(one) for one in moved]) > 0.99
-
-
-def test_a_single_block_has_nothing_to_drift_from() -> None:
-    assert not drift_apart([([0.0, 0.5], [0.1, 0.3])])
 
 
 def _ratios(block: Block) -> list[float]:
@@ -474,30 +451,6 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []
-
-
-def test_noise_is_that_of_samples_within_their_rounds_whatever_variants_and_rounds_differ_by() -> None:
-    found = [noise(blocks, "device") for blocks in Machine(noise=0.003, placement=0.05).sessions(1.0, seed=31)]
-    assert float(np.mean(found)) == pytest.approx(0.003, rel=0.02)
-    two = [_block(("a", 1.0), ("a", math.e**2), round=0), _block(("a", 5.0), ("b", 9.0), round=1)]
-    assert noise(two, "device") == pytest.approx(math.sqrt(2.0)), "whose deviation is that of one difference"
-    assert noise(two[1:], "device") == 0.0
-    assert noise([], "device") == 0.0
-    lost = _block(("a", 1.0), ("a", 9.0), round=0, discarded="thermal slowdown")
-    assert noise([*two, lost], "device") == noise(two, "device")
-
-
-def test_what_places_do_is_as_much_as_a_variant_and_its_twin_differ_by_beyond_noise() -> None:
-    def found(placement: float, rounds: int = 8) -> list[float]:
-        machine = Machine(placement=placement)
-        return [placed(blocks, "a", "b", "device") for blocks in machine.sessions(seed=32, rounds=rounds, blocks=2)]
-
-    assert float(np.median(found(0.02))) == pytest.approx(0.02 * math.sqrt(2), rel=0.1), "of two, each in its place"
-    assert np.mean(np.array(found(0.0)) > 0) < 0.01
-    assert 0.002 < np.mean(np.array(found(0.0, rounds=1)) > 0) < 0.02, "by chance, however little of the noise is known"
-    assert placed([_block(("a", 1.0), ("b", 9.0))], "a", "b", "device") == 0.0, "of the noise nothing is known"
-    assert placed([_block(("a", 1.0), ("a", 1.1))], "a", "b", "device") == 0.0
-    assert placed([_block(("b", 1.0), ("b", 1.1))], "a", "b", "device") == 0.0
 
 
 def test_a_trend_counts_pairs_in_order_and_is_normal_where_there_is_none() -> None:

@@ -39,12 +39,14 @@ class Display:
         self.pairs, self.started = pairs, time.monotonic()
 
     def show(self, phase: str, result: PairResult) -> None:
-        """Hear that a pair has entered a phase, finished a round, or is done."""
+        """Hear that a pair has entered a phase, finished a round, is proven, or is done."""
         if phase == "done":
             self.done.append(result)
             self.running.pop(result.key, None)
             if self.live is None:
                 print(pair_line(result), flush=True)
+        elif phase == "proven":  # it waits for its turn to be timed
+            self.running.pop(result.key, None)
         else:
             own = headline_row(result)
             self.running[result.key] = {"pair": result.key, "doing": phase, "interval": own.speedup if own else None}

@@ -3,7 +3,7 @@
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
@@ -22,7 +22,9 @@ def room(machine: Machine) -> int:
     return max(1, min(MOST_JOBS, int(min(rooms))))
 
 
-def at_once(work: Callable[[T], R], items: Sequence[T], jobs: int, deadline: float = math.inf) -> Iterator[tuple[T, R]]:
+def at_once(
+    work: Callable[[T], R], items: Sequence[T], jobs: int, deadline: float = math.inf
+) -> Generator[tuple[T, R], None, None]:
     """Call `work` for each item, `jobs` at a time; each item with what it gave, as they come.
 
     Raises what `work` raised, KeyboardInterrupt, and TimeoutError at `deadline`, a monotonic time; all workers of this

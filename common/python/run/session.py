@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from common.python.workers.worker_pool import WorkerPool
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
 LOOK_S = 0.03  # between two looks at the GPU's clocks and heat
+APART = "the variants do not fit in memory together: each ran alone, in its own process"
 PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
 
 
@@ -48,13 +49,15 @@ class Session:
 
     def prove(self, prebuild: list[str] | None = None) -> PairResult:
         """Prove every variant at the sizes of `settings.prove_at`, then compile these at the size that is timed."""
-        with self._workers(apart=self.pair.isolated):
-            for size in self.settings.prove_at:
-                self._prove_at(size)
-            if prebuild and self.facts["shape"] is not None:
-                with self._phase("compile"):
-                    self._pool.each("prepare", self._living(prebuild), size=self.settings.size, dtypes=[])
+        self._in_workers(lambda: self._prove_and_compile(prebuild or []), apart=self.pair.isolated)
         return judge(self.result, self.settings.peaks)
+
+    def _prove_and_compile(self, prebuild: list[str]) -> None:
+        for size in self.settings.prove_at:
+            self._prove_at(size)
+        if prebuild and self.facts["shape"] is not None:
+            with self._phase("compile"):
+                self._pool.each("prepare", self._living(prebuild), size=self.settings.size, dtypes=[])
 
     def measure(self, prove_first: bool = False) -> PairResult:
         """Time the variants in rounds and prove them at the size that is timed; then judge.
@@ -63,26 +66,28 @@ class Session:
         """
         self.rng.seed(self.settings.seed)
         self.plan, self.result.seed = sampling_plan.fixed_plan(self.settings.iterations), self.settings.seed
-        with self._workers(apart=self.pair.isolated or self.settings.cold_start, fresh=True):
-            for size in self.settings.prove_at if prove_first else ():
-                self._prove_at(size)
-            if self.facts["shape"] is None:
-                self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
-            elif not self.roster.nothing_left():
-                self._rounds()
+        apart = self.pair.isolated or self.settings.cold_start
+        self._in_workers(lambda: self._prove_and_time(self.settings.prove_at if prove_first else ()), apart, fresh=True)
         earlier = list(self.settings.earlier())
         self.result.usual_pace_us = usual_pace_us(earlier)
         self.result.pace_deviation = pace_deviation([*earlier, self.result])
         return judge(self.result, self.settings.peaks)
 
-    @contextmanager
-    def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
-        """Workers that have loaded the variants; a fault of user code inside ends the block and is blamed."""
+    def _prove_and_time(self, sizes: Sequence[str]) -> None:
+        for size in sizes:
+            self._prove_at(size)
+        if self.facts["shape"] is None:
+            self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
+        elif not self.roster.nothing_left():
+            self._rounds()
+
+    def _in_workers(self, work: Callable[[], None], apart: bool, fresh: bool = False) -> None:
+        """Have workers load the variants and do this work; a fault of user code ends it and is blamed."""
         try:
             with self._phase("start"):
                 self._open(apart, fresh)
             self._split_start()
-            yield
+            work()
         except WorkerError as error:
             self.roster.blame(error.who, error.reason)
         finally:
@@ -96,11 +101,12 @@ class Session:
     def _open(self, apart: bool, fresh: bool) -> None:
         load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
         modules = self.roster.modules()
+        living = self._living([name for name in modules if fresh or name != CONTROL])  # which is timed only
         self.pool = WorkerPool(
             lambda index, own: self.settings.hire(self.pair, index, own and fresh),
-            {name: module for name, module in modules.items() if name in [CONTROL, *self._living(list(modules))]},
+            {name: modules[name] for name in living},
             apart,
-            self.settings.time_limit_s,
+            min(self.settings.time_limit_s, self.settings.suite_deadline - time.monotonic()),
             load,
         )
         self.facts = self.pool.facts
@@ -272,7 +278,7 @@ class Session:
     def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
         answer = self._pool.each("prepare", names, size=size, dtypes=self.dtypes)
         if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
-            self.result.notes.append("the variants do not fit in memory together: each ran alone, in its own process")
+            self.result.notes.append(APART)
             self.pool = self._pool.in_turn()
             answer = self.pool.each("prepare", names, size=size, dtypes=self.dtypes)
         return answer
