@@ -1,0 +1,293 @@
+"""A run has two phases: all pairs are proven at once, then timed one after the other."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_tree import HONEST, WRONG, Tree, doing, late_s, row
+
+from common.python.base.results import PairResult
+from common.python.run.parallel import at_once
+from common.python.run.session import APART, Session
+from common.python.run.suite import Suite
+from common.python.workers.process import Worker
+
+PAIRS = ("ch01:a", "ch01:b", "ch01:c")
+HANGS_AT_TEST_SIZE = doing("if a.numel() < 1000: import time; time.sleep(600)")
+HANGS_WHEN_TIMED = doing("if a.numel() > 1000: import time; time.sleep(600)")
+# A stand-in for a full GPU: there is no room while another pair is at work.
+NO_ROOM_BESIDE = """
+    import os, time
+    from pathlib import Path
+
+    def prepare(a):
+        mine = Path({folder!r}, f"at_work_{{os.getpid()}}")
+        mine.touch()
+        if a.numel() < 1000 and not Path({folder!r}, "was_beside").exists():
+            while len(list(Path({folder!r}).glob("at_work_*"))) < 2:
+                time.sleep(0.01)
+            Path({folder!r}, "was_beside").touch()
+            raise torch.OutOfMemoryError("no room")
+
+        def step():
+            return a * 2
+
+        return step
+"""
+AT_WORK = """
+    import os
+    from pathlib import Path
+
+    def prepare(a):
+        Path({folder!r}, f"at_work_{{os.getpid()}}").touch()
+
+        def step():
+            return a * 2
+
+        return step
+"""
+
+
+class Heard:
+    """Listens to a suite, and can stop it in a phase."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, str]] = []
+
+    def __call__(self, phase: str, result: PairResult) -> None:
+        self.phases.append((result.key, phase))
+
+    def of(self, phase: str) -> list[str]:
+        return [key for key, heard in self.phases if heard == phase]
+
+    def place(self, key: str, phase: str) -> int:
+        return self.phases.index((key, phase))
+
+
+def three(tree: Tree) -> None:
+    for key in PAIRS:
+        tree.pair(key)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_all_pairs_are_proven_before_the_first_is_timed_and_timed_one_after_the_other(tree: Tree, jobs: int) -> None:
+    three(tree)
+    heard = Heard()
+    assert tree.open("ch1", show=heard, jobs=jobs).run().complete
+    proven = [heard.place(key, "proven") for key in PAIRS]
+    starts = [heard.place(key, "start") for key in PAIRS]
+    assert starts == sorted(starts)
+    first = min(heard.place(key, "samples") for key in PAIRS)
+    assert max(proven) < first
+    timed = [key for key, phase in heard.phases[first:] if phase == "samples"]
+    assert timed == sorted(timed), "one ends before the next begins"
+
+
+def test_a_pair_that_fails_its_proof_at_test_size_is_not_timed(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=WRONG)
+    tree.pair("ch01:c", WRONG)
+    heard = Heard()
+    summary = tree.open("ch1", show=heard, jobs=2).run()
+    assert set(heard.of("samples")) == {"ch01:a"}
+    assert [(pair.key, pair.status) for pair in summary.pairs] == [
+        ("ch01:a", "measured"),
+        ("ch01:b", "failed"),
+        ("ch01:c", "failed"),
+    ]
+    assert summary.complete
+    assert [pair.verdict for pair in summary.pairs[1:]] == ["invalid", "invalid"]
+
+
+def test_a_wrong_rung_is_left_out_and_the_others_of_its_pair_are_timed(tree: Tree) -> None:
+    tree.pair("ch01:a", optimized=HONEST, wrong=WRONG)
+    tree.run("ch1")
+    result = tree.result("ch01:a")
+    assert row(result, "optimized_a").status == "measured"
+    assert "wrong at test size" in (row(result, "optimized_a__wrong").reason or "")
+    assert "optimized_a__wrong" not in {s.variant for block in result.blocks for s in block.samples}
+
+
+# What ends a suite early, in either phase.
+
+
+def stopped_in(tree: Tree, phase: str, stop: Callable[[Suite], None]) -> tuple[list[str], dict[str, str]]:
+    """Run the pairs, and stop where the second enters this phase: those that were kept, and why others were not run."""
+
+    def show(heard: str, result: PairResult) -> None:
+        if (heard, result.key) == (phase, "ch01:b"):
+            stop(suite)
+
+    suite = tree.open("ch1", show=show, jobs=1)
+    summary = suite.run()
+    assert [line["pair"] for line in tree.journal()] == [pair.key for pair in summary.pairs]
+    assert not summary.complete
+    return [pair.key for pair in summary.pairs], summary.not_run
+
+
+def stop_now(suite: Suite) -> None:
+    raise KeyboardInterrupt
+
+
+def stop_soon(suite: Suite) -> None:
+    suite.asked_to_stop = lambda: True
+
+
+@pytest.mark.parametrize(
+    ("phase", "stop", "kept"),
+    [
+        ("proven", stop_now, []),
+        ("proven", stop_soon, []),
+        ("samples", stop_now, ["ch01:a"]),
+        ("samples", stop_soon, ["ch01:a", "ch01:b"]),
+    ],
+)
+def test_ctrl_c_keeps_what_is_done_and_says_why_the_rest_was_not_run(
+    tree: Tree, phase: str, stop: Callable[[Suite], None], kept: list[str]
+) -> None:
+    """Once it ends the pair at work, twice the run."""
+    three(tree)
+    assert stopped_in(tree, phase, stop) == (kept, {pair: "Ctrl-C" for pair in PAIRS if pair not in kept})
+
+
+def test_a_failed_proof_ends_a_suite_that_is_to_fail_fast_before_anything_is_timed(tree: Tree) -> None:
+    three(tree)
+    tree.pair("ch01:b", optimized=WRONG)
+    summary = tree.run("ch1", fail_fast=True)
+    assert [pair.key for pair in summary.pairs] == ["ch01:b"]
+    assert summary.not_run == {"ch01:a": "--fail-fast", "ch01:c": "--fail-fast"}
+
+
+def test_a_failure_while_timing_ends_a_suite_that_is_to_fail_fast(tree: Tree) -> None:
+    three(tree)
+    tree.pair("ch01:b", optimized=doing("if a.numel() > 1000: return a * 3"))
+    summary = tree.run("ch1", fail_fast=True)
+    assert summary.pairs[-1].key in ("ch01:a", "ch01:b")  # on a busy machine the control of the first may be off
+    assert summary.not_run["ch01:c"] == "--fail-fast"
+
+
+def test_a_proof_that_hangs_does_not_take_the_time_for_timing_the_others(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=HANGS_AT_TEST_SIZE)
+    started, limit_s = time.monotonic(), 40
+    summary = tree.run("ch1", jobs=2, suite_timeout=limit_s)
+    assert time.monotonic() - started < limit_s + late_s()
+    assert [pair.key for pair in summary.pairs] == ["ch01:a"]
+    assert "the suite's time was up" in summary.not_run["ch01:b"]
+
+
+def test_a_suites_time_ends_what_hangs_while_it_is_timed(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=HANGS_WHEN_TIMED)
+    started, limit_s = time.monotonic(), 30
+    summary = tree.run("ch1", suite_timeout=limit_s)
+    assert time.monotonic() - started < limit_s + late_s()
+    assert [pair.key for pair in summary.pairs] == ["ch01:a"]
+    assert summary.not_run == {"ch01:b": "the suite's time was up while optimized_b was at work"}
+
+
+# Company.
+
+
+def test_a_pair_that_ran_out_of_memory_beside_others_is_proven_again_alone(tree: Tree) -> None:
+    folder = str(tree.root)
+    tree.pair("ch01:a", optimized=NO_ROOM_BESIDE.format(folder=folder))
+    tree.pair("ch01:b", optimized=AT_WORK.format(folder=folder))
+    heard = Heard()
+    summary = tree.open("ch1", show=heard, jobs=2).run()
+    assert (tree.root / "was_beside").exists()
+    assert [pair.status for pair in summary.pairs] == ["measured", "measured"]
+    result = tree.result("ch01:a")
+    assert APART not in result.notes
+    assert row(result, "optimized_a").reason is None or "control" in (row(result, "optimized_a").reason or "")
+    assert heard.place("ch01:b", "proven") < heard.place("ch01:a", "proven")
+
+
+def test_what_autotunes_is_compiled_while_nothing_else_is_at_work(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, company, prove = set[str](), dict[str, set[str]](), Session.prove
+
+    def noted(session: Session, prebuild: list[str] | None = None) -> PairResult:
+        key = session.pair.key
+        at_work.add(key)
+        company[key] = at_work - {key}
+        try:
+            time.sleep(0.2)
+            return prove(session, prebuild)
+        finally:
+            for other in at_work:
+                company[other] |= at_work - {other}
+            at_work.discard(key)
+
+    monkeypatch.setattr(Session, "prove", noted)
+    three(tree)
+    tree.pair("ch01:b", optimized=HONEST + '\n    MODE = "max-autotune"  # of torch.compile\n')
+    assert tree.open("ch1", jobs=3).run().complete
+    assert company == {"ch01:a": {"ch01:c"}, "ch01:b": set(), "ch01:c": {"ch01:a"}}
+
+
+@pytest.fixture
+def worker(tree: Tree) -> Worker:
+    tree.pair("ch01:x", optimized=HANGS_AT_TEST_SIZE)
+    return Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", {"seed": 0, "reproducible": False})
+
+
+def hang(worker: Worker) -> None:
+    load = {"baseline": "ch01.baseline_x", "modules": {"optimized_x": "ch01.optimized_x"}, "size": "test"}
+    worker.call("load", 60, **load)
+    worker.call("prepare", 600, names=["optimized_x"], size="test", dtypes=[])
+
+
+@pytest.mark.parametrize("how", ["another raises", "the caller stops", "the time is up"])
+def test_work_that_waits_for_a_worker_is_ended_with_the_rest(worker: Worker, how: str) -> None:
+    begun = threading.Event()
+
+    def work(item: str) -> str:
+        if item == "hangs":
+            begun.set()
+            hang(worker)
+        elif how == "another raises":
+            begun.wait()
+            raise ValueError("no luck")
+        return item
+
+    def consume() -> None:
+        for item, _ in at_once(work, ["hangs", "ends"], 2, deadline):
+            if item == "ends" and how == "the caller stops":
+                raise KeyboardInterrupt
+
+    started = time.monotonic()
+    deadline = started + 2 if how == "the time is up" else float("inf")
+    expected = {"another raises": ValueError, "the caller stops": KeyboardInterrupt, "the time is up": TimeoutError}
+    with pytest.raises(expected[how]):
+        consume()
+    worker._process.join(late_s())
+    assert not worker._process.is_alive()
+    assert time.monotonic() - started < 2 + late_s() + 5
+
+
+def test_no_more_than_so_many_are_at_work_at_once() -> None:
+    at_work, most = list[int](), list[int]()
+
+    def work(item: int) -> int:
+        at_work.append(item)
+        most.append(len(at_work))
+        time.sleep(0.02)
+        at_work.remove(item)
+        return -item
+
+    assert dict(at_once(work, range(6), 2)) == {item: -item for item in range(6)}
+    assert max(most) == 2
+
+
+def test_a_quick_run_skips_the_proof_that_stands_and_proves_the_pair_that_has_changed(tree: Tree) -> None:
+    three(tree)
+    tree.run("ch1")
+    path = Path(tree.root, "ch01", "optimized_b.py")
+    path.write_text(path.read_text() + "\nFURTHER = 1\n")
+    heard = Heard()
+    assert tree.open("ch1", show=heard, quick=True).run().complete
+    assert heard.of("proven") == ["ch01:b"]
+    assert os.path.isdir(tree.folder)
