@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from common.python.base.environment import sm_mhz
 from common.python.regress.check import hold_run, median_us
+from common.python.regress.environment import sm_mhz
 from common.python.regress.runs import choose
 from common.python.report.artifacts import Run, read_run
 from common.python.run.options import Options

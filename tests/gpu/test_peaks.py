@@ -12,7 +12,7 @@ from common.python.peaks import memory as peaks_memory
 from common.python.peaks import plan as peaks
 from common.python.peaks.sampling import Unavailable, device_timer
 from common.python.peaks.store import BETWEEN_GPUS, Survey, peaks_of
-from common.python.run.peak_survey import MESSAGES
+from common.python.peaks.survey import MESSAGES
 from common.python.timing.telemetry import Monitor
 
 # Measured on an H200 with torch 2.11 and driver 580, to be met within 5%: rates of products, which the power cap holds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.doctor.diagnosis import find_program
+from common.python.base.toolkit import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.python.base.results import PairResult
-from common.python.doctor.diagnosis import find_program
+from common.python.base.toolkit import find_program
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Survey
 from common.python.run.options import Options

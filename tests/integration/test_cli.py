@@ -228,7 +228,7 @@ def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.Mo
     def describe(root: Path, folder: Path) -> dict[str, str]:
         raise RuntimeError("no worker could be started: it exited with code 1")
 
-    monkeypatch.setattr("common.python.run.probe.describe", describe)
+    monkeypatch.setattr("common.python.workers.probe.describe", describe)
     words = ["run", "ch01:doubles", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stdout) == (4, "")

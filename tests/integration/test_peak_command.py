@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import NO_GPU, Curve, Peak, Point, Survey
+from common.python.peaks.survey import _Surveyor
 from common.python.run.options import Options
-from common.python.run.peak_survey import _Surveyor
 from common.python.run.suite import open_suite
 from tools.cli.benchmark_cli import app
 
@@ -75,14 +75,14 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.run.peak_display.open_machine", lambda *_: (machine(), GPU))
+    monkeypatch.setattr("common.python.peaks.display.open_machine", lambda *_: (machine(), GPU))
     points = [
         Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
         Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
     ]
     curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
     whole = measured().model_copy(update={"curves": [curve]})
-    monkeypatch.setattr("common.python.run.peak_display.survey", lambda *arguments: whole)
+    monkeypatch.setattr("common.python.peaks.display.survey", lambda *arguments: whole)
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)

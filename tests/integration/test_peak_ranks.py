@@ -16,11 +16,11 @@ import torch
 from common.python.base.machine import Machine
 from common.python.base.reaper import children, parent_of
 from common.python.peaks import ranks as peaks_ranks
+from common.python.peaks import survey as peak_survey
 from common.python.peaks.ranks import LINKS, Message
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
+from common.python.peaks.survey import _Surveyor, survey
 from common.python.proof.ranks import ALONE, Ranks
-from common.python.run import peak_survey
-from common.python.run.peak_survey import _Surveyor, survey
 from common.python.timing.clock import GpuClock, Reading
 from common.python.workers.process import WorkerError
 from common.python.workload import Step

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from common.python.corpus.discovery import Pair
 from common.python.run import proof_cache as verified
-from common.python.run import verify
-from common.python.run.static_checks import Check, Problem
+from common.python.verify import sweep as verify
+from common.python.verify.static_checks import Check, Problem
 from tools.cli.benchmark_cli import app
 
 NOTED = "1 pair unchanged since last proven here: --again proves all once more"

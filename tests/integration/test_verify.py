@@ -26,10 +26,10 @@ from common.python.base.results import PairResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import find_pairs
 from common.python.regress import expectations
-from common.python.run import verify as sweep
-from common.python.run.static_checks import Check, Problem
-from common.python.run.verify import Place, execute_pair, said_by_compiler
-from common.python.run.verify_report import Listener
+from common.python.verify import sweep
+from common.python.verify.report import Listener
+from common.python.verify.static_checks import Check, Problem
+from common.python.verify.sweep import Place, execute_pair, said_by_compiler
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -566,8 +566,8 @@ extern "C" int doubles(const float* a, float* out, int64_t n, cudaStream_t strea
 @pytest.fixture
 def cuda(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """The baseline's kernel indexes a local array, the optimized one lacks a semicolon."""
-    monkeypatch.setattr("common.python.cuda.ROOT", honest.root)  # nothing of this goes into the project's build/
-    monkeypatch.setattr("common.python.run.verify.TARGETS", ("sm_90a", "sm_100a"))
+    monkeypatch.setattr("common.python.cuda.build_folder", lambda root: honest.root)  # not the project's build/
+    monkeypatch.setattr("common.python.verify.sweep.TARGETS", ("sm_90a", "sm_100a"))
     honest.pair("ch01:doubles", baseline=CUDA, optimized=CUDA)
     (honest.root / BASELINE).with_suffix(".cu").write_text(KERNEL.replace("% 64]\n", "% 64];\n"))
     (honest.root / OPTIMIZED).with_suffix(".cu").write_text(KERNEL)

@@ -10,7 +10,7 @@ import pytest
 
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, read_variant
-from common.python.run import probe as opening
+from common.python.workers import probe as opening
 from common.python.workers.fork_server import COMPILERS, INDUCTOR, PRELOAD
 
 LOOK = f"""

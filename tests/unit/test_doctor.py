@@ -15,7 +15,7 @@ import pynvml
 import pytest
 
 import common.python.doctor.diagnosis as doctor
-from common.python.base.check_result import Finding, State, Unknown
+from common.python.doctor.check_result import Finding, State, Unknown
 from common.python.doctor.diagnosis import (
     PROGRAMS,
     compiler,

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from common.python.base.check_result import Finding
+from common.python.doctor.check_result import Finding
 from common.python.doctor.gpu import CHECKS, examine_gpus
 
 GIB = 2**30

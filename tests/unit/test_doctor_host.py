@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.base.check_result import Finding
 from common.python.base.machine import filesystem
+from common.python.doctor.check_result import Finding
 from common.python.doctor.host import HOST, LIMITS, PROFILING, examine_host
 
 CPU = "sys/devices/system/cpu"

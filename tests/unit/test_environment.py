@@ -3,8 +3,8 @@
 import pytest
 from synthetic_run import manifest, pair
 
-from common.python.base import environment
 from common.python.base.results import Telemetry
+from common.python.regress import environment
 
 
 def test_a_run_tells_what_it_depends_on() -> None:

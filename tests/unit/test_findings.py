@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base.check_result import Answer, Check, Finding, Unknown, counted, cpu_list, examine, ranges, text
+from common.python.base.machine import cpu_list
+from common.python.base.text import counted
+from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, ranges, text
 
 
 class Refused(Exception):

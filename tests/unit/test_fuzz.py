@@ -41,7 +41,7 @@ from common.python.report.artifacts import Run, read_journal, read_model, read_r
 from common.python.report.html import page
 from common.python.report.junit import junit_xml
 from common.python.run.resume import go_on
-from common.python.run.static_checks import check_chapters
+from common.python.verify.static_checks import check_chapters
 from tools.analysis import analyze_expectations
 from tools.cli import benchmark_cli
 from tools.cli.benchmark_cli import app

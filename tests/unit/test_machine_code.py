@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base.toolkit import find_nvcc
+from common.python.base.toolkit import find_nvcc, find_program
 from common.python.cuda import compile_source
-from common.python.doctor.diagnosis import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = "sm_90a"

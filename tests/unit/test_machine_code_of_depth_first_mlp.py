@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.python.doctor.diagnosis import find_program
+from common.python.base.toolkit import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CUOBJDUMP = find_program("cuobjdump")

@@ -3,9 +3,8 @@
 import pytest
 from test_machine_code import ARCH, ROOT, count, opcodes
 
-from common.python.base.toolkit import find_nvcc
+from common.python.base.toolkit import find_nvcc, find_program
 from common.python.cuda import compile_source
-from common.python.doctor.diagnosis import find_program
 
 FUSED, PACKED = "ch19/optimized_int4_prepacked_gemm__fused.cu", "ch19/optimized_int4_prepacked_gemm.cu"
 KERNEL = "linearILi16E"  # up to 16 rows

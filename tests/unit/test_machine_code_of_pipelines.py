@@ -5,9 +5,8 @@ from itertools import pairwise
 import pytest
 from test_machine_code import ARCH, ROOT, opcodes
 
-from common.python.base.toolkit import find_nvcc
+from common.python.base.toolkit import find_nvcc, find_program
 from common.python.cuda import compile_source
-from common.python.doctor.diagnosis import find_program
 
 pytestmark = [
     pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc"),

@@ -3,9 +3,8 @@
 import pytest
 from test_machine_code import ROOT, count, opcodes
 
-from common.python.base.toolkit import find_nvcc
+from common.python.base.toolkit import find_nvcc, find_program
 from common.python.cuda import compile_source
-from common.python.doctor.diagnosis import find_program
 
 BASELINE, OPTIMIZED = "ch02/baseline_tensor_core_gemm.cu", "ch02/optimized_tensor_core_gemm.cu"
 GATHER = "ch02/optimized_zero_copy_gather.cu"

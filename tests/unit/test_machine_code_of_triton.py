@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_machine_code import ROOT
 
-from common.python.doctor.diagnosis import find_program
+from common.python.base.toolkit import find_program
 
 # By what is promised: what of it stands in PTX, and what in machine code.
 UNITS = {

@@ -9,13 +9,13 @@ import pytest
 from common.python.base.machine import Machine
 from common.python.base.manifest import ROOT
 from common.python.peaks import store as peak_store
+from common.python.peaks import survey as peak_survey
 from common.python.peaks.store import Curve, Peak, PeakFileError, Point, Survey
+from common.python.peaks.survey import _Surveyor, peaks_for_run
+from common.python.peaks.text import curve_text, figure, peak_line, size_text
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.report.peak_text import curve_text, figure, peak_line, size_text
-from common.python.run import peak_survey
 from common.python.run import suite as runner
 from common.python.run.options import Options
-from common.python.run.peak_survey import _Surveyor, peaks_for_run
 from common.python.workers.process import WorkerError
 
 MACHINE = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")

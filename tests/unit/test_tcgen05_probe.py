@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base.toolkit import find_nvcc, nvcc_version
-from common.python.doctor.diagnosis import find_program
+from common.python.base.toolkit import find_nvcc, find_program, nvcc_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "tools" / "tcgen05_probe.cu"

@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from common.python.workers.sharing import Share
 from synthetic_run import write_run
 from test_nsight import FIRST, SECOND, table, timeline
 
 from common.python.base.results import Block, ClockName, PairResult, Spread, Why
 from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.corpus.discovery import Pair, find_pairs
+from common.python.profile import external_profilers as tool_profiles
 from common.python.profile import memory_history, nsight
+from common.python.profile.external_profilers import NO_TIME, profile
 from common.python.profile.profiled_why import _read
 from common.python.report.artifacts import read_run
 from common.python.report.html import page
 from common.python.report.markdown import pair_markdown
-from common.python.run import external_profilers as tool_profiles
-from common.python.run.external_profilers import NO_TIME, profile
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
 from common.python.workers.profiled_step import profiled_step
@@ -162,17 +161,6 @@ def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(pl
             assert f"step of {one['name']}" in call
             assert (one["size"], one["seed"], one["baseline"]) == ("bench", 7, "ch01.baseline_x")
             assert Path(one["root"]).is_absolute()
-
-
-def test_a_pairs_own_worker_is_gone_before_its_step_is_profiled(place: Place) -> None:
-    class Waited(Share):
-        def settle(self) -> bool:
-            settled.append(not place.calls("ncu"))
-            return False
-
-    settled: list[bool] = []
-    place.profile(share=Waited())
-    assert settled == [True]
 
 
 def test_nothing_is_started_unless_asked_for_nor_for_what_was_not_measured(place: Place) -> None:

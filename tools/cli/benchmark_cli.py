@@ -32,7 +32,7 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
     Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
     """
     from common.python.base.machine import machine
-    from common.python.corpus.readings import choose
+    from common.python.corpus.discovery import choose
     from common.python.corpus.targets import TargetError
     from common.python.report.listing import print_list
 
@@ -161,8 +161,8 @@ def verify(
     """
     from common.python.base.lock import Busy
     from common.python.corpus.targets import TargetError
-    from common.python.run.verify import verify as sweep
-    from common.python.run.verify_report import follow, print_report
+    from common.python.verify.report import follow, print_report
+    from common.python.verify.sweep import verify as sweep
 
     try:
         with ExitStack() as stack, follow() as listener:
@@ -228,7 +228,7 @@ def peak(
     They are kept for later runs.
     """
     from common.python.base.lock import Busy
-    from common.python.run.peak_display import measure
+    from common.python.peaks.display import measure
     from tools.cli.measuring import draw
 
     if publish is not None:

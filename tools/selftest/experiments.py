@@ -14,9 +14,9 @@ from common.python.base.journal import write
 from common.python.base.results import Manifest, Model
 from common.python.base.toolkit import nvcc_version
 from common.python.corpus.discovery import find_pairs
-from common.python.run.peak_survey import peaks_for_run
-from common.python.run.probe import open_machine
+from common.python.peaks.survey import peaks_for_run
 from common.python.run.settings import SuiteTimeUp
+from common.python.workers.probe import open_machine
 from tools.selftest import aa, cheats, rivals, truth
 from tools.selftest.forms import Form
 from tools.selftest.models import NAMES, Name, Promise, Report

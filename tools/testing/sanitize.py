@@ -23,11 +23,11 @@ from pathlib import Path
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
+from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, find_pairs, select
 from common.python.corpus.targets import TargetError, parse
 from common.python.cuda import CudaError, build
-from common.python.doctor.diagnosis import find_program
 from common.python.requirements import arch_of, unmet
 from tools.arguments import Arguments
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADERS = ROOT / "common" / "cuda"
+TOOLKIT = Path("/usr/local/cuda")
 
 
 def find_nvcc() -> Path | None:
@@ -67,3 +68,19 @@ def nvcc_version() -> str | None:
 def version_text(nvcc: Path) -> str:
     """What this nvcc prints for --version."""
     return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def find_program(name: str) -> Path | None:
+    """A program of CUDA's: from the PATH, or else from where toolkits and Triton's wheel keep theirs."""
+    homes = [Path(home) / "bin" for home in (os.environ.get("CUDA_HOME"), TOOLKIT) if home]
+    beside = [path.resolve().parent for path in [find_nvcc()] if path]
+    wheels = [Path(origin).parent / "backends/nvidia/bin" for origin in [_origin("triton")] if origin]
+    folders = os.pathsep.join(map(str, [*homes, *beside, *wheels]))
+    found = shutil.which(name) or shutil.which(name, path=folders)
+    return Path(found) if found else None
+
+
+def _origin(package: str) -> str | None:
+    """Where a package's __init__.py is, without importing it."""
+    spec = importlib.util.find_spec(package)
+    return spec.origin if spec else None

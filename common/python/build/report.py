@@ -13,9 +13,8 @@ from rich.text import Text
 
 from common.python.base import manifest
 from common.python.base.builds import Build, Compiled, KernelUse
-from common.python.base.check_result import counted
 from common.python.base.hardware import KIB
-from common.python.base.text import clean
+from common.python.base.text import clean, counted
 from common.python.base.toolkit import nvcc_version
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.corpus.discovery import choose

@@ -1,6 +1,5 @@
 """`benchmark_cli doctor`: what this machine has and lacks for measuring. It asks, needs no root and changes nothing."""
 
-import importlib.util
 import json
 import os
 import re
@@ -16,15 +15,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from common.python.base.check_result import Answer, Check, Finding, State, Unknown, examine
 from common.python.base.machine import ask, has_nvml
 from common.python.base.text import clean
-from common.python.base.toolkit import find_nvcc
+from common.python.base.toolkit import find_nvcc, find_program
+from common.python.doctor.check_result import Answer, Check, Finding, State, Unknown, examine
 from common.python.doctor.gpu import examine_gpus
 from common.python.doctor.host import examine_host
 
 TOOL_S = 1.0  # a program that takes longer to say its version is reported as unknown
-TOOLKIT = Path("/usr/local/cuda")
 COLOURS: dict[State, str] = {"good": "green", "note": "yellow", "poor": "red", "unknown": "dim"}
 NO_GPU = "CUDA pairs are built, not run; times of a CPU say nothing about a GPU"
 PROGRAMS = (  # name, why, and what installs it on Debian and Ubuntu
@@ -153,22 +151,6 @@ def program(name: str, install: str) -> Answer:
     if shutil.which(name) is None:
         return Answer("note", f"{found}, at {path}, which is not on the PATH", f"PATH=$PATH:{path.parent}")
     return Answer("good", f"{found} ({path})")
-
-
-def find_program(name: str) -> Path | None:
-    """A program of CUDA's: from the PATH, or else from where toolkits and Triton's wheel keep theirs."""
-    homes = [Path(home) / "bin" for home in (os.environ.get("CUDA_HOME"), TOOLKIT) if home]
-    beside = [path.resolve().parent for path in [find_nvcc()] if path]
-    wheels = [Path(origin).parent / "backends/nvidia/bin" for origin in [_origin("triton")] if origin]
-    folders = os.pathsep.join(map(str, [*homes, *beside, *wheels]))
-    found = shutil.which(name) or shutil.which(name, path=folders)
-    return Path(found) if found else None
-
-
-def _origin(package: str) -> str | None:
-    """Where a package's __init__.py is, without importing it."""
-    spec = importlib.util.find_spec(package)
-    return spec.origin if spec else None
 
 
 def _said(path: Path, option: str) -> str:

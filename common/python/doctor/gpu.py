@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.python.base.check_result import Answer, Check, Finding, Unknown, counted, cpu_list, examine, ranges, text
-from common.python.base.machine import GIB, ask, visible
+from common.python.base.machine import GIB, ask, cpu_list, visible
+from common.python.base.text import counted
+from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, ranges, text
 from common.python.doctor.features import FEATURES, features
 from common.python.timing.telemetry import HARMFUL, reasons
 

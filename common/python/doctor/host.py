@@ -10,8 +10,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from common.python.base.check_result import Answer, Check, Finding, State, Unknown, examine, text
 from common.python.base.machine import GIB, filesystem, host_memory, usable_cores
+from common.python.doctor.check_result import Answer, Check, Finding, State, Unknown, examine, text
 
 UNLIMITED = resource.RLIM_INFINITY
 MANY = 4096  # files or processes: a session has some tens, of which each opens some tens of libraries and pipes

@@ -17,6 +17,7 @@ from common.python.peaks.sampling import Timer, Unavailable, Way, best_way, devi
 from common.python.peaks.store import NO_GPU, Peak, Unit
 from common.python.proof.preparation import free
 from common.python.timing.telemetry import Monitor
+from common.python.workers.commands import Commands
 
 MEMORY_S, CACHE_S, LINK_S, LAUNCH_S, HOST_S = 0.5, 0.4, 0.5, 0.4, 0.4
 
@@ -94,7 +95,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def plan() -> dict[str, Any]:
+def plan(worker: Commands) -> dict[str, Any]:
     """What can be asked for, each with its unit, and the caches that traffic may stay in, in bytes.
 
     `ranks` are those that measure the links between GPUs, one for each GPU; 0 where there are no such links.
@@ -104,6 +105,17 @@ def plan() -> dict[str, Any]:
     count = torch.cuda.device_count()
     linked = {"links": list(ranks.LINKS), "ranks": count} if count > 1 else {"links": [], "ranks": 0}
     return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": host.cache_bytes(), **linked}
+
+
+def peak(worker: Commands, name: str) -> dict[str, Any]:
+    """Measure one of them, in a worker."""
+    return measure(name, worker.scratch).model_dump()
+
+
+def link(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:
+    """Measure what a kind of message between ranks takes, over these sizes in bytes: its peak and its curve."""
+    found, curve = ranks.measure(name, sizes, worker.ranks)
+    return {"peak": found.model_dump(), "curve": curve and curve.model_dump()}
 
 
 def measure(name: str, scratch: Path) -> Peak:

@@ -9,10 +9,10 @@ time is held too, but loosely: clocks and heat of another day are in it.
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from common.python.base import environment
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult
 from common.python.base.text import clean
 from common.python.corpus.targets import parse
+from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time
 from common.python.regress.runs import blame, own_time, where_further
 from common.python.report.artifacts import Run

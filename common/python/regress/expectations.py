@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.environment import facts
 from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
 from common.python.base.safe_read import read_model
 from common.python.corpus.targets import CHAPTERS
+from common.python.regress.environment import facts
 from common.python.report.markdown import chapter_table, escaped, replace_between_markers
 from common.python.stats.verdict import headline_row
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base import environment
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
 from common.python.base.text import clean, wide_console
+from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
 from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch, widened

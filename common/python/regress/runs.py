@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from common.python.base import environment
 from common.python.base.results import Interval, Manifest, PairResult, Summary
+from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
 from common.python.report.artifacts import Run, changed, files_of, read_model, read_run
 from common.python.report.rows import on_cpu

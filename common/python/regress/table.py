@@ -5,9 +5,9 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from common.python.base import environment
 from common.python.base.results import Interval, Manifest, PairResult
 from common.python.base.text import clean
+from common.python.regress import environment
 from common.python.regress.check import LOSS, STATUSES, Held, median_us, sides
 from common.python.regress.expectations import Time
 from common.python.report.markdown import escaped

@@ -9,9 +9,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from common.python.base.text import clean
 from common.python.peaks.store import Curve
+from common.python.peaks.text import MESSAGE_NAMES, size_text
 from common.python.report.charts import INK, PEER, STYLE, WIDTH, as_svg
 from common.python.report.markup import PALETTE, Markup
-from common.python.report.peak_text import MESSAGE_NAMES, size_text
 from common.python.report.rows import time_text
 
 LOOKS: dict[str, dict[str, Any]] = {

@@ -9,10 +9,10 @@ from pathlib import Path
 from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.peaks import store
+from common.python.peaks.text import curve_text
 from common.python.report.artifacts import Run
 from common.python.report.junit import junit_xml
 from common.python.report.markdown import escaped, replace_between_markers
-from common.python.report.peak_text import curve_text
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
 RESULTS, KEPT, PICTURE = Path("docs") / "results", "links.json", "all_reduce.svg"

@@ -1,31 +1,19 @@
-"""The GPU's clocks held at one value while a suite runs, and given back however it ends.
+"""`--lock-clocks`: the SM clock of a GPU held at one value while a suite runs, and given back when it ends.
 
-A guardian, a process of its own, asks NVML for it and waits on a pipe that only the run holds open. The kernel closes
-that pipe when the run ends, is interrupted or is killed with SIGKILL, and the guardian then gives the clocks back; it
-leads its own session, so that Ctrl-C does not reach it. Only killing the guardian itself, too, leaves them locked
-(`nvidia-smi -rgc` gives them back). Locking needs root. What the driver refuses does not end the run: it goes on with
-free clocks, says so and notes it in its manifest. NVML cannot tell of an earlier lock, so that one is not restored.
+Locking needs root. What the driver refuses does not end the run: it goes on with free clocks and says so in its
+manifest. After `kill -9` of the run, `nvidia-smi -rgc` gives the clocks back.
 """
 
 import contextlib
 import re
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-GUARDIAN = [sys.executable, "-m", "common.python.run.clocks_lock"]
-LOCKED = "locked"
-ANSWER_S = STOP_S = 15.0  # NVML may have to wake the driver up
 ASKED = re.compile(r"base|boost|[1-9][0-9]{1,4}")
 
 
 class ClockError(ValueError):
-    """A clock that nobody can be asked for; the message says what would be right."""
+    """A clock that cannot be asked for; the message says what would be right."""
 
 
 def check(asked: str | None) -> None:
@@ -36,44 +24,10 @@ def check(asked: str | None) -> None:
 
 @contextlib.contextmanager
 def held(uuid: str | None, asked: str | None) -> Iterator[str | None]:
-    """Hold the SM clock of the GPU with this UUID; gives one line for the manifest, or None where nothing was asked.
-
-    The line begins with `locked`, or says why the clocks are free.
-    """
-    if asked is None:
-        yield None
+    """Hold the SM clock of the GPU with this UUID; gives a line for the manifest, or None where nothing was asked."""
+    if asked is None or uuid is None:
+        yield None if asked is None else "clocks not locked: there is no GPU"
         return
-    if uuid is None:
-        yield "clocks not locked: there is no GPU"
-        return
-    command = [*GUARDIAN, uuid, asked]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True, text=True
-    ) as guardian:
-        try:
-            yield _first_line(guardian)
-        finally:
-            if guardian.stdin is not None:
-                guardian.stdin.close()
-            try:
-                guardian.wait(STOP_S)
-            except subprocess.TimeoutExpired:  # it is stuck in the driver, and restores whenever that lets go
-                guardian.returncode = 0
-
-
-def _first_line(guardian: "subprocess.Popen[str]") -> str:
-    if guardian.stdout is None or not select.select([guardian.stdout], [], [], ANSWER_S)[0]:
-        return "clocks not locked: the driver gave no answer"
-    return guardian.stdout.readline().strip() or "clocks not locked: the guardian ended without an answer"
-
-
-# The guardian's side.
-
-
-def guard(uuid: str, asked: str) -> None:
-    """Lock, say so in one line, wait until stdin is closed, and give the clocks back."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when the run does, and not before
     import pynvml
 
     try:
@@ -82,12 +36,10 @@ def guard(uuid: str, asked: str) -> None:
         low, high, told = limits(pynvml, gpu, asked)
         pynvml.nvmlDeviceSetGpuLockedClocks(gpu, low, high)
     except pynvml.NVMLError as error:
-        print(f"clocks not locked: the driver refuses ({error}); it takes root to lock them", flush=True)
+        yield f"clocks not locked: the driver refuses ({error}); it takes root to lock them"
         return
     try:
-        with contextlib.suppress(BrokenPipeError):  # the run is gone already
-            print(f"{LOCKED} at {told}", flush=True)
-        sys.stdin.read()
+        yield f"locked at {told}"
     finally:
         pynvml.nvmlDeviceResetGpuLockedClocks(gpu)
 
@@ -100,7 +52,3 @@ def limits(nvml: Any, gpu: Any, asked: str) -> tuple[int, int, str]:
         most = nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)
         return most, most, f"the boost clock, {most} MHz"
     return int(asked), int(asked), f"{asked} MHz"
-
-
-if __name__ == "__main__":
-    guard(*sys.argv[1:])

@@ -8,13 +8,10 @@ that code is right at an odd size too. At the size that it times it proves in ev
 import contextlib
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-
-from pydantic import BaseModel, ValidationError
 
 from common.python.base.journal import write
 from common.python.base.manifest import utc_now, versions
@@ -22,26 +19,14 @@ from common.python.base.paths import build_folder
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import CHAPTER, imports_of
 from common.python.corpus.discovery import Pair
-from common.python.run.static_checks import Check
-
-
-class Note(BaseModel):
-    """A pair without a problem: how often each check passed, and what could not be done, by the reason."""
-
-    passed: dict[str, int]
-    not_done: dict[str, dict[str, int]]
 
 
 class Notes:
     """The notes on a tree's pairs, under the project's build folder."""
 
-    def __init__(self, root: Path, again: bool = False) -> None:
-        """Read all that a proof may depend on beside the pair's own files: the library and its versions.
-
-        `again`: no note is taken, but each is written, or taken away, as the proof turns out.
-        """
-        self.root, self.again = root.resolve(), again
-        self.taken: list[Path] = []
+    def __init__(self, root: Path) -> None:
+        """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
+        self.root = root.resolve()
         library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
         self._beside = _digest([repr((str(self.root), versions())).encode(), *map(Path.read_bytes, sorted(library))])
 
@@ -56,20 +41,6 @@ class Notes:
     def of_run(self, pair: Pair, here: Iterable[str], folder: Path) -> "RunNote":
         """The note of runs on a pair, in this folder; `here` is the device, and how it was run."""
         return RunNote(folder / self.of(pair, here).with_suffix(".txt").name)
-
-    def read(self, place: Path) -> tuple[Check, ...] | None:
-        """The checks that were noted there; None if there are none, or not whole ones."""
-        if self.again:
-            return None
-        try:
-            note = Note.model_validate_json(place.read_bytes())
-        except (OSError, ValidationError):
-            return None
-        self.taken.append(place)
-        return tuple(
-            Check(name, passed=count, not_done=Counter(note.not_done.get(name, {})))
-            for name, count in note.passed.items()
-        )
 
 
 @dataclass(frozen=True)
@@ -92,19 +63,6 @@ class RunNote:
                 write(self.place, utc_now())
             else:
                 self.place.unlink(missing_ok=True)
-
-
-def keep(place: Path, checks: Iterable[Check]) -> None:
-    """Note them; where one has a problem or a warning, an earlier note is no longer true. Raises OSError."""
-    checks = list(checks)
-    if any(check.problems or check.warnings for check in checks):
-        place.unlink(missing_ok=True)
-        return
-    note = Note(
-        passed={check.name: check.passed for check in checks},
-        not_done={check.name: dict(check.not_done) for check in checks},
-    )
-    write(place, note.model_dump_json())
 
 
 def _digest(parts: Iterable[bytes]) -> str:

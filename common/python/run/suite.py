@@ -7,7 +7,8 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
@@ -22,23 +23,23 @@ from common.python.base.toolkit import nvcc_version
 from common.python.base.topology import topology_of
 from common.python.corpus.discovery import Pair, Variant, choose
 from common.python.corpus.targets import TargetError
+from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
+from common.python.profile.external_profilers import profile
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.eligibility import assign, chosen_size, compile_cuda, idle
-from common.python.run.external_profilers import profile
 from common.python.run.node_follower import follow
 from common.python.run.options import Options
 from common.python.run.parallel import at_once, room
-from common.python.run.peak_survey import Say, aloud, peaks_for_run
 from common.python.run.prebuild import autotunes, note_built, to_build
-from common.python.run.probe import open_machine
 from common.python.run.proof_cache import Notes, RunNote
-from common.python.run.session import Session
+from common.python.run.session import APART, Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
 from common.python.stats.verdict import failed, judge, lacked_memory
 from common.python.timing.telemetry import Monitor
+from common.python.workers.probe import open_machine
 
 PAIR_LIMIT_S = 120.0
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
@@ -60,12 +61,13 @@ class Task:
     known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
     proven: bool = False  # in this run
+    crowded: bool = False  # it ran out of memory beside others, which is no fault of its own
 
     @property
     def alone(self) -> bool:
         """Whether nothing else may be at work while it is proven and compiled."""
         large = any(v.required.memory_gib > LARGE_GIB or autotunes(v) for v in self.unbuilt)
-        return self.pair.gpus > 1 or large
+        return self.crowded or self.pair.gpus > 1 or large
 
 
 @dataclass
@@ -123,18 +125,23 @@ class Suite:
         done = [task for task in tasks if task not in work]
         deadline = began + PROVING_SHARE * (self._last_moment() - began)
         try:
-            together = [task for task in work if not task.alone]
-            for task, sound in at_once(self._prove, together, self._jobs(), deadline):
-                done += [task] if sound and self._is_left(task) else []
-            for task in work:
-                if not task.proven and time.monotonic() < deadline and not self._stopped():
-                    self._prove(task)
-                    done += [task] if self._is_left(task) else []
+            for wave in self._waves(work):
+                with closing(at_once(self._prove, wave, self._jobs(), deadline)) as proofs:
+                    for task, sound in proofs:
+                        done += [task] if sound and self._is_left(task) else []
         except TimeoutError:
-            self.say(f"{TIME_UP} for proofs: {len(tasks) - len(done)} pairs are not run")
+            self.say(f"{TIME_UP} for proofs: {sum(not task.proven for task in work)} pairs are not run")
         if len(work) > 1:
-            self.say(f"proved {len(work)} pairs at test size in {time.monotonic() - began:.0f} s")
+            self.say(
+                f"proved {sum(task.proven for task in work)} pairs at test size in {time.monotonic() - began:.0f} s"
+            )
         return [task for task in tasks if task in done]
+
+    @staticmethod
+    def _waves(work: Sequence[Task]) -> Iterator[list[Task]]:
+        """What to prove at once: all that may have company, then one by one those that may not, or could not."""
+        yield [task for task in work if not task.alone]
+        yield from ([task] for task in work if task.alone)
 
     def time(self, task: Task) -> str | None:
         """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
@@ -178,9 +185,9 @@ class Suite:
             return False
         session = task.session
         result = session.prove([variant.name for variant in task.unbuilt])
-        if not task.alone and lacked_memory(result):
+        if not task.alone and (lacked_memory(result) or APART in result.notes):
             fresh = self._task(task.pair)
-            task.session = fresh.session if fresh else session
+            task.session, task.crowded = fresh.session if fresh else session, True
             return False
         task.proven = True
         sound = not session.roster.faults
@@ -194,6 +201,7 @@ class Suite:
         """Whether a proven task is still to be timed; otherwise its row is kept."""
         roster = task.session.roster
         if roster.timed and not roster.nothing_left():
+            self.show("proven", task.session.result)
             return True
         result = judge(task.session.result, self.peaks)
         self.show("start", result)

@@ -1,5 +1,6 @@
 """The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
 
+import importlib
 import random
 import sys
 import warnings
@@ -78,26 +79,10 @@ class Commands:
         """Whether other processes' work on the GPU ends within PATIENCE_S."""
         return self.device.type == "cpu" or await_others(PATIENCE_S)
 
-    def peak_plan(self) -> dict[str, Any]:
-        """The peaks that can be asked for."""
-        from common.python.peaks import plan  # few workers are asked for peaks, and each imports this module
-
-        return plan.plan()
-
-    def peak(self, name: str) -> dict[str, Any]:
-        """Measure one of them."""
-        from common.python.peaks import plan
-
-        self.at(name, "measuring a peak")
-        return plan.measure(name, self.scratch).model_dump()
-
-    def link(self, name: str, sizes: list[int]) -> dict[str, Any]:
-        """Measure what a kind of message between ranks takes, over these sizes in bytes: its peak and its curve."""
-        from common.python.peaks import ranks
-
-        self.at(name, "measuring a peak")
-        peak, curve = ranks.measure(name, sizes, self.ranks)
-        return {"peak": peak.model_dump(), "curve": curve and curve.model_dump()}
+    def call(self, module: str, function: str, **arguments: Any) -> Any:
+        """Call a function of the harness, which gets these commands first: what few workers are asked for."""
+        self.at(str(arguments.get("name", function)), "measuring a peak")
+        return getattr(importlib.import_module(module), function)(self, **arguments)
 
     def load(self, baseline: str, modules: dict[str, str], size: str) -> dict[str, Any]:
         """Import the module `baseline` and the variants' modules; facts of the workload, and who failed to load."""

@@ -15,8 +15,8 @@ from common.python.base.manifest import relevant_environment
 from common.python.base.text import clean
 from common.python.peaks import store
 from common.python.peaks.store import NO_GPU, RESOURCE_OF, Curve, Peak, Survey
+from common.python.peaks.text import peak_line
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.report.peak_text import peak_line
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.process import Worker, WorkerError
 
@@ -25,6 +25,7 @@ PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: the launcher adds some of its own in ranks
+PLAN = "common.python.peaks.plan"  # whose functions a worker calls
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]
 
@@ -46,7 +47,7 @@ def survey(
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         crew = _Surveyor(root, Path(scratch), log, deadline)
         try:
-            plan = crew.ask("peak_plan", START_LIMIT_S)
+            plan = crew.ask("plan", START_LIMIT_S)
             peaks, curves = [], []
             for name, unit in plan["units"].items():
                 if name in plan["links"]:
@@ -89,7 +90,9 @@ class _Surveyor:
             self._worker = Worker(self._root, self._scratch / f"worker{self._hired}", self._log, settings)
             self._ranks = ranks
             self._hired += 1
-        return self._worker.call(command, min(limit_s, self._deadline - time.monotonic()), **arguments)
+        return self._worker.call(
+            "call", min(limit_s, self._deadline - time.monotonic()), module=PLAN, function=command, **arguments
+        )
 
     def measure(self, name: str, unit: store.Unit) -> Peak:
         """A peak; one that something disturbs is taken again, and in the end is none."""

@@ -18,15 +18,15 @@ from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targe
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
 from common.python.run.parallel import at_once, room
-from common.python.run.probe import open_machine
-from common.python.run.proof_cache import Notes, keep
 from common.python.run.session import Session
 from common.python.run.settings import Settings
-from common.python.run.static_checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
-from common.python.run.verify_report import SILENCE, Listener, Report, Say
+from common.python.verify.kept_checks import KeptChecks, keep
+from common.python.verify.report import SILENCE, Listener, Report, Say
+from common.python.verify.static_checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
+from common.python.workers.probe import open_machine
 
 GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
@@ -45,7 +45,7 @@ class Place:
     device: str  # the GPU's name, or "cpu"
     whole: dict[str, Pair]
     sound: set[str]
-    notes: Notes | None = None  # on what was proven before, where that counts
+    notes: KeptChecks | None = None  # on what was proven before, where that counts
 
     def unready(self, pair: Pair, variant: Variant) -> str | None:
         """Why a variant cannot be imported here, if it cannot."""
@@ -126,7 +126,7 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = Notes(root, again) if found["device"] == CPU else None
+            notes = KeptChecks(root, again) if found["device"] == CPU else None
             place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
             checks += execute_pairs(pairs, place, listener)
         else:
@@ -145,7 +145,9 @@ def execute_pairs(pairs: Sequence[Pair], place: Place, listener: Listener) -> li
         if place.notes and note and (noted := place.notes.read(note)):
             return noted
         checks = execute_pair(pairs[number], place, listener.doing)
-        if note and note == replace(place, notes=Notes(place.root)).note(pairs[number]):  # nothing changed meanwhile
+        if note and note == replace(place, notes=KeptChecks(place.root)).note(
+            pairs[number]
+        ):  # nothing changed meanwhile
             with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
                 keep(note, checks)
         return checks

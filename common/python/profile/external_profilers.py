@@ -15,17 +15,44 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from common.python.base import manifest
 from common.python.base.results import PairResult, VariantResult
+from common.python.base.toolkit import find_program
 from common.python.corpus.discovery import Pair, Variant
-from common.python.doctor.diagnosis import find_program
 from common.python.profile import nsight
 from common.python.profile.nsight import FORBIDDEN, ReportError
-from common.python.run.settings import Settings
 
 NO_TIME = "no time was left of the pair's limit (--timeout-multiplier) or of the suite's"
 AT_WORK = 1.5  # times what an empty step reads: one that does nothing reads 1.0, the shortest kernel of the suite 1.7
+
+
+class Settings(Protocol):
+    """What is used here of how a session is run; `suite_deadline` is a monotonic time."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def size(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def time_limit_s(self) -> float: ...
+    @property
+    def suite_deadline(self) -> float: ...
+    @property
+    def reproducible(self) -> bool: ...
+    @property
+    def profile(self) -> bool: ...
+    @property
+    def progress(self) -> Callable[[str, PairResult], None]: ...
 
 
 class Uncaptured(Exception):

@@ -14,10 +14,10 @@ from common.python.base.lock import Claim, unclaimed
 from common.python.base.text import clean, wide_console
 from common.python.peaks import store
 from common.python.peaks.store import Survey
+from common.python.peaks.survey import survey
+from common.python.peaks.text import curve_text, datasheet_share, figure
 from common.python.performance_targets import datasheet_peaks
-from common.python.report.peak_text import curve_text, datasheet_share, figure
-from common.python.run.peak_survey import survey
-from common.python.run.probe import open_machine
+from common.python.workers.probe import open_machine
 from common.python.workers.process import WorkerError
 
 COLUMNS = ("peak", "value", "95% interval", "sustained", "of datasheet", "SM clock", "power", "how")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.python.base.check_result import counted
-from common.python.run.static_checks import Check, Problem
+from common.python.base.text import counted
+from common.python.verify.static_checks import Check, Problem
 
 Say = Callable[[str], None]
 

@@ -68,15 +68,6 @@ def text(path: Path) -> str:
     return path.read_text(errors="replace").strip()
 
 
-def cpu_list(written: str) -> set[int]:
-    """The CPUs in the kernel's notation: "0-3,8" is 0, 1, 2, 3 and 8. Raises ValueError for anything else."""
-    cpus: set[int] = set()
-    for part in filter(None, written.strip().split(",")):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus
-
-
 def ranges(numbers: Iterable[int]) -> str:
     """Whole numbers in the same notation: "0-3,8"."""
     runs: list[list[int]] = []
@@ -86,7 +77,3 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
