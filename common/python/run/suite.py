@@ -146,21 +146,22 @@ class Suite:
     def time(self, task: Task) -> str | None:
         """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
         pair, session = task.pair, task.session
+        known = None if task.proven else task.known
         session.result.best_pace_us = self.best_pace_us
         self.show("start", session.result)
         try:
             if self.options.launch.follows:
                 result = follow(pair, session.result, session.settings)
             else:
-                result = profile(session.measure(prove_first=not task.proven), pair, session.settings)
+                result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
             if time.monotonic() >= self._last_moment() and failed(result):
                 return (
                     f"{TIME_UP} while {session.roster.faults[-1][0] if session.roster.faults else pair.key} was at work"
                 )
             if session.roster.faults and task.note:
                 task.note.write(sound=False)
-            if task.known and result.blocks:
-                result.notes.append(f"proven at test size at {task.known}, as it is now, and not again: --quick")
+            if known and result.blocks:
+                result.notes.append(f"proven at test size at {known}, as it is now, and not again: --quick")
             self._keep(result, pair)
         finally:
             shutil.rmtree(session.settings.scratch, ignore_errors=True)
