@@ -4,7 +4,8 @@ Peaks come from this machine's measurement where there is one, else from the dat
 of it is arithmetic over a cost, a time and the peaks that a run keeps in `peaks.json`: no GPU is needed to redo it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from pydantic import ConfigDict, Field
 
@@ -18,6 +19,8 @@ CLOCK_HEADROOM = 0.3
 # A disk that others share has no peak that lasts: one gave 1.3 to 1.8 GB/s while it was surveyed, and 1.95 soon after.
 # Memory that answers in its place is several times as fast.
 DISK_HEADROOM = 1.0
+# The share of the bytes that is written, in each mix that the survey measures.
+MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
 _BYTES = {
     "hbm": "GB/s",
@@ -43,6 +46,7 @@ class Peaks(Model):
         default={},
         description="best single samples: a GEMM near the power cap wanders by 6%",
     )
+    mixes: dict[str, float] = Field(default={}, description="of device memory, by the mix of reads and writes; bytes/s")
     source: str = Field(description="'datasheet of ...' or 'measured on 2026-01-31'")
     l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
     llc_bytes: float = Field(default=0.0, ge=0, description="the same of the host's last caches")
@@ -58,23 +62,53 @@ def datasheet_peaks(gpu_name: str) -> Peaks | None:
     return Peaks(values=values, source=f"{DATASHEET} of {sheet.name}", l2_bytes=sheet.l2_bytes or 0)
 
 
-def limit(cost: Cost, peaks: Peaks | None) -> Limit | None:
-    """The largest of work over peak, over the resources of the cost; None when none of them has a known peak."""
+def total(phases: Sequence[Cost]) -> Cost:
+    """What all phases need together; the dtype is that of the phase with the most FLOPs."""
+    if len(phases) == 1:
+        return phases[0]
+    sums = {
+        name: sum(getattr(phase, name) for phase in phases)
+        for name, field in Cost.model_fields.items()
+        if field.annotation in (float, int)
+    }
+    most = max(phases, key=lambda phase: phase.flops)
+    unit = next((phase.unit for phase in phases if phase.unit), "")
+    return Cost(**sums, dtype=most.dtype, unit=unit)
+
+
+def limit(phases: Sequence[Cost], peaks: Peaks | None, floor_us: float | None = None) -> Limit | None:
+    """The sum over phases of the largest of work over peak, over the resources of a phase, and at least `floor_us`.
+
+    It is named after the resource that binds the longest phase. None when no peak of any resource is known.
+    """
     if peaks is None:
         return None
-    times = {
-        resource: _seconds(resource, amount, peaks) for resource, amount in _work(cost) if resource in peaks.values
-    }
-    if not times:
+    bound = [_longest(times) for cost in phases if (times := _times(cost, peaks))]
+    if not bound:
         return None
-    binding = max(times, key=times.__getitem__)
-    return Limit(
-        us=times[binding] * 1e6,
-        resource=binding,
-        peak=peaks.values[binding],
-        unit=_unit(binding),
-        source=peaks.source,
-    )
+    us = 1e6 * sum(seconds for _, seconds in bound)
+    if floor_us and us < floor_us:
+        return Limit(
+            us=floor_us, resource="empty step", peak=floor_us * 1e-6, unit="s", source="measured in the session"
+        )
+    binding, _ = max(bound, key=lambda one: one[1])
+    peak = hbm_peak(total(phases), peaks) if binding == "hbm" else peaks.values[binding]
+    return Limit(us=us, resource=binding, peak=peak, unit=_unit(binding), source=peaks.source)
+
+
+def hbm_peak(cost: Cost, peaks: Peaks) -> float:
+    """The bandwidth of device memory for the cost's mix of reads and writes, interpolated between measured mixes.
+
+    The fastest of them where the mix is not known, or only one was measured.
+    """
+    known = [(share, peaks.mixes[name]) for share, name in MIXES if name in peaks.mixes]
+    if cost.hbm_bytes or not cost.hbm or len(known) < 2:
+        return peaks.values["hbm"]
+    share = cost.write / cost.hbm
+    for (low, slower), (high, faster) in pairwise(known):
+        if share <= high:
+            return slower + (faster - slower) * (max(share, low) - low) / (high - low)
+    return known[-1][1]
 
 
 def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]:
@@ -98,7 +132,7 @@ def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]
     return achieved
 
 
-def impossible(cost: Cost, us: float, peaks: Peaks | None, margin: float = 0.05) -> str | None:
+def impossible(phases: Sequence[Cost], us: float, peaks: Peaks | None, margin: float = 0.05) -> str | None:
     """A sentence that names the resource whose rate beats its peak by more than the margin, and what to doubt.
 
     None when physics allows `us`. A rate is held against the fastest sample of its peak, where that is known. Memory
@@ -108,20 +142,34 @@ def impossible(cost: Cost, us: float, peaks: Peaks | None, margin: float = 0.05)
     if peaks is None:
         return None
     ceilings = peaks.model_copy(update={"values": peaks.values | peaks.fastest})
-    cached = {"hbm": peaks.l2_bytes, "host": peaks.llc_bytes}
-    worst, sentence = 1.0, None
+    bound = [_longest(times) for cost in phases if (times := _times(cost, ceilings, uncached=True))]
+    if not bound:
+        return None
+    resource, _ = max(bound, key=lambda one: one[1])
+    excess = 1e6 * sum(seconds for _, seconds in bound) / us
+    if excess <= 1 + _margin(resource, peaks, margin):
+        return None
+    amount, peak = dict(_work(total(phases)))[resource], peak_text(resource, ceilings.values[resource])
+    return (
+        f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source}): doubt the "
+        f"declared {_DECLARED.get(resource, 'flops')} of {amount:.4g}, the time, or the peak of {resource}"
+    )
+
+
+def _times(cost: Cost, peaks: Peaks, uncached: bool = False) -> dict[str, float]:
+    """Seconds that each resource with a known peak needs; `uncached`: less what may stay in a cache."""
+    cached = {"hbm": peaks.l2_bytes, "host": peaks.llc_bytes} if uncached else {}
+    times = {}
     for resource, amount in _work(cost):
-        if resource not in ceilings.values:
-            continue
-        must_move = max(amount - cached.get(resource, 0.0), 0.0)
-        excess = _seconds(resource, must_move, ceilings) / (us * 1e-6)
-        if excess > max(worst, 1 + _margin(resource, peaks, margin)):
-            worst, peak = excess, peak_text(resource, ceilings.values[resource])
-            sentence = (
-                f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source}): doubt the "
-                f"declared {_DECLARED.get(resource, 'flops')} of {amount:.4g}, the time, or the peak of {resource}"
-            )
-    return sentence
+        if resource in peaks.values:
+            peak = hbm_peak(cost, peaks) if resource == "hbm" else peaks.values[resource]
+            work = max(amount - cached.get(resource, 0.0), 0.0)
+            times[resource] = work * peak if resource == "launch" else work / peak
+    return times
+
+
+def _longest(times: dict[str, float]) -> tuple[str, float]:
+    return max(times.items(), key=lambda one: one[1])
 
 
 def _margin(resource: str, peaks: Peaks, margin: float) -> float:
@@ -142,11 +190,6 @@ def _work(cost: Cost) -> Iterator[tuple[str, float]]:
         "launch": cost.launches,
     }
     return ((resource, amount) for resource, amount in amounts.items() if amount)
-
-
-def _seconds(resource: str, amount: float, peaks: Peaks) -> float:
-    peak = peaks.values[resource]
-    return amount * peak if resource == "launch" else amount / peak
 
 
 def _unit(resource: str) -> str:

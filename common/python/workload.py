@@ -100,7 +100,8 @@ class Workload:
 
     inputs: `(draw, **size)` to a dict of tensors (or lists, dicts, paths), passed by name to `prepare` and `reference`.
     reference: the answer; it gets clones of the inputs on the device, with every floating tensor in float64.
-    cost: `(**size)` to the least that the problem needs, whatever a variant happens to do.
+    cost: `(**size)` to the least that the problem needs, whatever a variant happens to do. A list holds phases that
+        depend on each other and so cannot overlap: their least times add up.
     sizes: `bench` (timed, fits a 24 GB card), `test` (tiny and odd), and `cpu` where a CPU can time it.
     tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.
     frozen: inputs that `prepare` may digest ahead (weights); they are not refilled.
@@ -117,7 +118,7 @@ class Workload:
 
     inputs: Callable[..., Inputs]
     reference: Callable[..., Output]
-    cost: Callable[..., Cost]
+    cost: Callable[..., Cost | list[Cost]]
     sizes: Mapping[str, Mapping[str, Any]]
     tolerance: float
     frozen: Sequence[str] = ()

@@ -62,7 +62,7 @@ def test_it_answers_in_plain_values(hire: Hire) -> None:
     facts = load(worker)
     assert facts["failures"] == {}
     assert facts["shape"] == {"n": 4096}
-    assert facts["cost"]["host_bytes"] == 8 * 4096
+    assert facts["cost"][0]["host_bytes"] == 8 * 4096
     assert worker.call("describe", LIMIT_S)["device"] == "cpu"
     assert prepare(worker)["failures"] == {}
     proofs = worker.call("prove", LIMIT_S, names=["optimized_x"], when="before timing", trials=2, dtypes=[])

@@ -1,7 +1,7 @@
 import pytest
 
 from common.python.base.results import Cost
-from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
+from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates, total
 
 # Round peaks, so that every expectation below can be worked out by hand.
 PEAKS = Peaks(
@@ -21,7 +21,7 @@ PEAKS = Peaks(
 
 @pytest.mark.parametrize(("n", "us"), [(1000, 2.0), (2000, 8.0), (4000, 32.0)])
 def test_limit_of_a_copy_is_its_bytes_over_the_bandwidth(n: int, us: float) -> None:
-    bound = limit(Cost(hbm_bytes=2 * 4 * n * n), PEAKS)
+    bound = limit([Cost(hbm_bytes=2 * 4 * n * n)], PEAKS)
     assert bound is not None
     assert bound.us == pytest.approx(us)
     assert (bound.resource, bound.peak, bound.unit, bound.source) == ("hbm", 4e12, "B/s", "measured by hand")
@@ -30,7 +30,7 @@ def test_limit_of_a_copy_is_its_bytes_over_the_bandwidth(n: int, us: float) -> N
 # A square bf16 GEMM: 2 n^3 / 800e12 against 6 n^2 / 4e12 seconds; they meet at n = 600.
 @pytest.mark.parametrize(("n", "us", "resource"), [(200, 0.06, "hbm"), (1000, 2.5, "bf16"), (4000, 160.0, "bf16")])
 def test_limit_of_a_matrix_product_changes_from_memory_to_arithmetic(n: int, us: float, resource: str) -> None:
-    bound = limit(Cost(hbm_bytes=3 * 2 * n * n, flops=2 * n**3, dtype="bf16"), PEAKS)
+    bound = limit([Cost(hbm_bytes=3 * 2 * n * n, flops=2 * n**3, dtype="bf16")], PEAKS)
     assert bound is not None
     assert bound.resource == resource
     assert bound.us == pytest.approx(us)
@@ -50,20 +50,20 @@ def test_limit_of_a_matrix_product_changes_from_memory_to_arithmetic(n: int, us:
     ],
 )
 def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str) -> None:
-    bound = limit(cost, PEAKS)
+    bound = limit([cost], PEAKS)
     assert bound is not None
     assert (bound.resource, bound.unit) == (resource, unit)
     assert bound.us == pytest.approx(us)
 
 
 def test_no_limit_without_a_peak_for_the_cost() -> None:
-    assert limit(Cost(flops=1e9, dtype="fp4"), PEAKS) is None
-    assert limit(Cost(items=5, unit="tokens"), PEAKS) is None
-    assert limit(Cost(hbm_bytes=1e9), None) is None
+    assert limit([Cost(flops=1e9, dtype="fp4")], PEAKS) is None
+    assert limit([Cost(items=5, unit="tokens")], PEAKS) is None
+    assert limit([Cost(hbm_bytes=1e9)], None) is None
 
 
 def test_resources_without_a_peak_are_passed_over() -> None:
-    bound = limit(Cost(flops=1e18, dtype="fp4", hbm_bytes=4e6), PEAKS)
+    bound = limit([Cost(flops=1e18, dtype="fp4", hbm_bytes=4e6)], PEAKS)
     assert bound is not None
     assert bound.resource == "hbm"
     assert bound.us == pytest.approx(1.0)
@@ -103,7 +103,7 @@ def test_rates_name_integer_operations_and_unnamed_items() -> None:
 # 4e9 bytes at 4e12 bytes/s are 1000 us; 5% faster is 952.4 us.
 @pytest.mark.parametrize(("us", "caught"), [(1100.0, False), (960.0, False), (940.0, True)])
 def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
-    sentence = impossible(Cost(hbm_bytes=4e9, launches=1), us, PEAKS)
+    sentence = impossible([Cost(hbm_bytes=4e9, launches=1)], us, PEAKS)
     assert (sentence is not None) == caught
     if sentence:
         assert sentence == (
@@ -115,7 +115,7 @@ def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
 @pytest.mark.parametrize(("us", "caught"), [(600.0, False), (480.0, True)])
 def test_a_disk_may_be_twice_as_fast_as_surveyed_and_memory_in_its_place_is_faster(us: float, caught: bool) -> None:
     surveyed = Peaks(values={"disk": 2e9}, source="measured by hand")
-    assert (impossible(Cost(disk_bytes=2e6), us, surveyed) is not None) == caught
+    assert (impossible([Cost(disk_bytes=2e6)], us, surveyed) is not None) == caught
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_disk_may_be_twice_as_fast_as_surveyed_and_memory_in_its_place_is_fast
     ],
 )
 def test_what_to_doubt_is_named_as_it_was_declared(cost: Cost, field: str) -> None:
-    assert f"doubt the declared {field}, the time" in (impossible(cost, 100.0, PEAKS) or "")
+    assert f"doubt the declared {field}, the time" in (impossible([cost], 100.0, PEAKS) or "")
 
 
 # The bf16 peak of 800e12 FLOP/s: 8e12 FLOPs take 10,000 us; the fastest sample of 880e12 takes 9,091 us, 5% less 8,658.
@@ -142,18 +142,18 @@ def test_a_rate_is_held_against_the_fastest_sample_of_its_peak_and_a_limit_is_no
     us: float, plain: bool, burst: bool
 ) -> None:
     cost, wandering = Cost(flops=8e12, dtype="bf16"), PEAKS.model_copy(update={"fastest": {"bf16": 880e12}})
-    assert (impossible(cost, us, PEAKS) is not None) == plain
-    assert (impossible(cost, us, wandering) is not None) == burst
-    bound = limit(cost, wandering)
+    assert (impossible([cost], us, PEAKS) is not None) == plain
+    assert (impossible([cost], us, wandering) is not None) == burst
+    bound = limit([cost], wandering)
     assert bound is not None
     assert bound.us == pytest.approx(10_000.0)
 
 
 def test_a_launch_is_held_against_the_shortest_that_was_seen() -> None:
     wandering = PEAKS.model_copy(update={"fastest": {"launch": 4e-6}})
-    assert impossible(Cost(launches=10), 45.0, PEAKS) is not None
-    assert impossible(Cost(launches=10), 45.0, wandering) is None
-    assert "4 us a launch" in (impossible(Cost(launches=10), 37.0, wandering) or "")
+    assert impossible([Cost(launches=10)], 45.0, PEAKS) is not None
+    assert impossible([Cost(launches=10)], 45.0, wandering) is None
+    assert "4 us a launch" in (impossible([Cost(launches=10)], 37.0, wandering) or "")
 
 
 # 800e12 FLOP/s x 20 ms are 16e12 FLOPs: 4e12 use a quarter of them.
@@ -176,31 +176,31 @@ def test_no_utilisation_without_tokens_flops_or_the_peak_of_their_type() -> None
 
 def test_the_worst_resource_is_named() -> None:
     cost = Cost(hbm_bytes=4e9, flops=8e12, dtype="bf16", launches=100)  # 10, 100 and 5 times too fast
-    assert "bf16: 100 us would be 100.00 times the peak of 800 TFLOP/s" in (impossible(cost, 100.0, PEAKS) or "")
-    assert "5 us a launch" in (impossible(Cost(launches=10), 10.0, PEAKS) or "")
+    assert "bf16: 100 us would be 100.00 times the peak of 800 TFLOP/s" in (impossible([cost], 100.0, PEAKS) or "")
+    assert "5 us a launch" in (impossible([Cost(launches=10)], 10.0, PEAKS) or "")
 
 
 def test_the_margin_is_the_callers() -> None:
-    assert impossible(Cost(hbm_bytes=4e9), 980.0, PEAKS, margin=0.01) is not None
-    assert impossible(Cost(hbm_bytes=4e9), 900.0, PEAKS, margin=0.2) is None
+    assert impossible([Cost(hbm_bytes=4e9)], 980.0, PEAKS, margin=0.01) is not None
+    assert impossible([Cost(hbm_bytes=4e9)], 900.0, PEAKS, margin=0.2) is None
 
 
 def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
     cached = PEAKS.model_copy(update={"l2_bytes": 40e6})
-    assert impossible(Cost(hbm_bytes=40e6), 5.0, PEAKS) is not None
-    assert impossible(Cost(hbm_bytes=40e6), 5.0, cached) is None
-    assert impossible(Cost(hbm_bytes=80e6), 10.0, cached) is None  # 40 MB must move, which takes these 10 us
-    assert impossible(Cost(hbm_bytes=80e6), 9.0, cached) is not None
+    assert impossible([Cost(hbm_bytes=40e6)], 5.0, PEAKS) is not None
+    assert impossible([Cost(hbm_bytes=40e6)], 5.0, cached) is None
+    assert impossible([Cost(hbm_bytes=80e6)], 10.0, cached) is None  # 40 MB must move, which takes these 10 us
+    assert impossible([Cost(hbm_bytes=80e6)], 9.0, cached) is not None
     shared = PEAKS.model_copy(update={"llc_bytes": 40e6})  # of the host: 40 MB at 200e9 bytes/s take 200 us
-    assert impossible(Cost(host_bytes=40e6), 50.0, PEAKS) is not None
-    assert impossible(Cost(host_bytes=40e6), 50.0, shared) is None
-    assert impossible(Cost(host_bytes=80e6), 150.0, shared) is not None
-    assert impossible(Cost(hbm_bytes=40e6), 5.0, shared) is not None
+    assert impossible([Cost(host_bytes=40e6)], 50.0, PEAKS) is not None
+    assert impossible([Cost(host_bytes=40e6)], 50.0, shared) is None
+    assert impossible([Cost(host_bytes=80e6)], 150.0, shared) is not None
+    assert impossible([Cost(hbm_bytes=40e6)], 5.0, shared) is not None
 
 
 def test_nothing_is_impossible_without_a_peak() -> None:
-    assert impossible(Cost(flops=1e30, dtype="fp4"), 1.0, PEAKS) is None
-    assert impossible(Cost(hbm_bytes=1e30), 1.0, None) is None
+    assert impossible([Cost(flops=1e30, dtype="fp4")], 1.0, PEAKS) is None
+    assert impossible([Cost(hbm_bytes=1e30)], 1.0, None) is None
 
 
 def test_datasheet_peaks_know_the_gpu_and_nothing_of_its_host() -> None:
@@ -219,11 +219,11 @@ def test_datasheet_peaks_know_the_gpu_and_nothing_of_its_host() -> None:
 def test_a_datasheet_rate_may_be_beaten_by_the_clock_but_its_bandwidth_may_not() -> None:
     peaks = datasheet_peaks("NVIDIA GeForce RTX 4090")
     second = 1e6
-    assert impossible(Cost(flops=1.2 * 165.2e12, dtype="bf16"), second, peaks) is None
-    assert impossible(Cost(flops=1.4 * 165.2e12, dtype="bf16"), second, peaks) is not None
-    assert impossible(Cost(hbm_bytes=1.2 * 1.008e12), second, peaks) is not None
+    assert impossible([Cost(flops=1.2 * 165.2e12, dtype="bf16")], second, peaks) is None
+    assert impossible([Cost(flops=1.4 * 165.2e12, dtype="bf16")], second, peaks) is not None
+    assert impossible([Cost(hbm_bytes=1.2 * 1.008e12)], second, peaks) is not None
     measured = Peaks(values={"bf16": 165.2e12}, source="measured on 2026-01-31")
-    assert impossible(Cost(flops=1.06 * 165.2e12, dtype="bf16"), second, measured) is not None
+    assert impossible([Cost(flops=1.06 * 165.2e12, dtype="bf16")], second, measured) is not None
 
 
 def test_peaks_are_frozen_and_refuse_unknown_fields() -> None:
@@ -231,3 +231,41 @@ def test_peaks_are_frozen_and_refuse_unknown_fields() -> None:
         PEAKS.source = "elsewhere"
     with pytest.raises(ValueError, match="watts"):
         Peaks.model_validate({"values": {}, "source": "x", "watts": 1})
+
+
+MIXED = PEAKS.model_copy(
+    update={"mixes": {"hbm_read": 4.0e12, "hbm_triad": 3.4e12, "hbm_copy": 3.0e12, "hbm_write": 5.0e12}}
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "peak"),
+    [
+        (1.0, 0.0, 4.0e12),
+        (5.0, 1.0, 3.7e12),
+        (2.0, 1.0, 3.4e12),
+        (1.0, 1.0, 3.0e12),
+        (1.0, 3.0, 4.0e12),
+        (0.0, 1.0, 5e12),
+    ],
+)
+def test_memory_has_a_peak_for_each_mix_of_reads_and_writes(read: float, write: float, peak: float) -> None:
+    cost = Cost(read=read * 1e9, write=write * 1e9)
+    bound = limit([cost], MIXED)
+    assert bound is not None
+    assert bound.peak == pytest.approx(peak)
+    assert bound.us == pytest.approx((read + write) * 1e15 / peak)
+    assert impossible([cost], 1.04 * bound.us, MIXED) is None
+    assert impossible([cost], 0.9 * bound.us, MIXED.model_copy(update={"l2_bytes": 0.0})) is not None
+
+
+def test_the_least_times_of_phases_add_up_and_no_limit_is_under_the_empty_step() -> None:
+    phases = [Cost(read=4e9, flops=1e9, dtype="bf16"), Cost(flops=2e12, dtype="bf16", items=3, unit="tokens")]
+    apart = [limit([phase], MIXED) for phase in phases]
+    both = limit(phases, MIXED)
+    assert both is not None
+    assert both.us == pytest.approx(sum(one.us for one in apart if one))
+    assert both.resource == max((one for one in apart if one), key=lambda one: one.us).resource
+    assert (total(phases).read, total(phases).flops, total(phases).items) == (4e9, 2e12 + 1e9, 3)
+    floor = limit([Cost(read=1.0)], MIXED, floor_us=2.0)
+    assert (floor.us, floor.resource) == (2.0, "empty step") if floor else False

@@ -33,7 +33,7 @@ class Cost(Model):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    hbm_bytes: float = Field(default=0.0, ge=0)
+    hbm_bytes: float = Field(default=0.0, ge=0, description="read and written in an unknown mix, as older results say")
     read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
@@ -210,6 +210,7 @@ class PairResult(Model):
     clock: ClockName | None = None
     goal: Goal | None = None
     cost: Cost | None = None
+    phases: list[Cost] = Field(default=[], description="where parts of the work cannot overlap, each one's cost")
     tolerance: float | None = None
     limit: Limit | None = None
     control: Interval | None = Field(default=None, description="the baseline against a second preparation of itself")

@@ -1,8 +1,8 @@
 """Measured peaks as they are kept: one file for each GPU, good for the driver and the libraries it was measured with.
 
-Limits are made of the best that each resource was seen to do: `hbm` is the fastest of reading, writing, copying and
-triad, because a cost says how many bytes must move and not in which mix; a launch is a node of a graph, because a step
-may be captured; `fp32` is the better of the matrix library and plain FMAs.
+Limits are made of the best that each resource was seen to do: device memory has a peak for each mix of reads and
+writes; a launch is a node of a graph, because a step may be captured; `fp32` is the better of the matrix library and
+plain FMAs.
 """
 
 import importlib.metadata
@@ -206,6 +206,7 @@ def peaks_of(survey: Survey) -> Peaks:
     return Peaks(
         values=values,
         fastest=fastest,
+        mixes={name: peak.value for name, peak in known.items() if name in RESOURCES["hbm"] and peak.value},
         source=f"measured on {survey.measured:%Y-%m-%d}",
         l2_bytes=survey.l2_bytes,
         llc_bytes=survey.llc_bytes,

@@ -10,6 +10,7 @@ from typing import Any
 
 from common.python.base.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Why
 from common.python.corpus.discovery import Pair
+from common.python.performance_targets import total
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan
@@ -117,7 +118,8 @@ class Session:
             result.clock = "end_to_end"  # the only clock there is
         if facts["shape"] is not None:
             result.size, result.shape = self.settings.size, facts["shape"]
-            result.cost = Cost(**facts["cost"])
+            phases = [Cost(**phase) for phase in facts["cost"]]
+            result.cost, result.phases = total(phases), phases if len(phases) > 1 else []
 
     def _split_start(self) -> None:
         """Of ranks: what their processes, their CUDA contexts and their process group took of the start."""

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from common.python.base.results import CONTROL, Block, ClockName, Interval, PairResult, Spread, VariantResult, Verdict
+from common.python.base.results import (
+    CONTROL,
+    Block,
+    ClockName,
+    Cost,
+    Interval,
+    PairResult,
+    Spread,
+    VariantResult,
+    Verdict,
+)
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.stats.hints import hint
 from common.python.stats.host_pace import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
@@ -39,7 +49,7 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     result = result.model_copy(update=own)
     leave_out(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
-    result.limit = limit(result.cost, peaks) if result.cost else None
+    result.limit = limit(_phases(result), peaks, result.floor_us if result.clock == "device" else None)
     for row in result.variants:
         _describe(row, result)
     _compare_all(result)
@@ -124,6 +134,10 @@ def _describe(row: VariantResult, result: PairResult) -> None:
         row.rates = rates(result.cost, main.median, datasheet_peaks(result.device or ""))
     if result.limit:
         row.percent_of_limit = 100 * result.limit.us / main.median
+
+
+def _phases(result: PairResult) -> list[Cost]:
+    return result.phases or ([result.cost] if result.cost else [])
 
 
 def _main(row: VariantResult, result: PairResult) -> Spread | None:
@@ -238,7 +252,7 @@ def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> 
     main = _main(row, result)
     if main is None:
         return None
-    if result.cost and (reason := impossible(result.cost, main.median, peaks)):
+    if reason := impossible(_phases(result), main.median, peaks):
         return reason
     return untrue(row, result)
 

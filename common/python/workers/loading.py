@@ -48,10 +48,11 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
     return prepare
 
 
-def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> dict[str, Any]:
-    """The workload's least traffic and work at this shape. Raises VariantError."""
+def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[dict[str, Any]]:
+    """The workload's least traffic and work at this shape, by phase. Raises VariantError."""
     try:
-        return workload.cost(**shape).model_dump()
+        cost = workload.cost(**shape)
+        return [phase.model_dump() for phase in (cost if isinstance(cost, list) else [cost])]
     except Exception as error:
         wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
         raise VariantError(baseline.rpartition(".")[2], wrong) from error
