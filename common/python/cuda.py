@@ -25,6 +25,7 @@ from common.python.requirements import arch_of, cuda_targets
 if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
     from common.python.base.builds import KernelUse
 
+RELOCATABLE = "-rdc=true"
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
 
 POINTERS = {
@@ -176,10 +177,21 @@ def first_error(said: str) -> str:
 
 
 def _flags_from(source: Path) -> list[str]:
-    """Libraries that a file links, named in its first lines as `// link: cublas`."""
+    """What a file asks for in its first lines: `// link: cublas` names libraries, `// flags: -rdc=true` an nvcc flag.
+
+    Relocatable device code links cudadevrt, with which kernels launch kernels and graphs. Raises CudaError for another
+    flag.
+    """
     head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
     names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
-    return [f"-l{name.strip()}" for line in names for name in line.split(",")]
+    flags = [flag for line in re.findall(r"^//\s*flags:\s*(.+)$", head, flags=re.MULTILINE) for flag in line.split()]
+    if unknown := [flag for flag in flags if flag != RELOCATABLE]:
+        raise CudaError(f"{source.name}: // flags: names {unknown[0]}; {RELOCATABLE} is all it may")
+    return [
+        *flags,
+        *(f"-l{name.strip()}" for line in names for name in line.split(",")),
+        *["-lcudadevrt"] * bool(flags),
+    ]
 
 
 def load_cuda(file: str, function: str) -> Callable[..., None]:

@@ -15,9 +15,20 @@ from torch import Tensor
 
 from common.python.base.results import ClockName, Cost, Goal
 
-__all__ = ["Cost", "Draw", "Metered", "Output", "Prepare", "Step", "Workload"]
+__all__ = ["AnyOrder", "Cost", "Draw", "Metered", "Output", "Prepare", "Step", "Workload"]
 
-Output = Tensor | tuple[Tensor, ...]
+
+@dataclass(frozen=True)
+class AnyOrder:
+    """An output whose rows may come in any order; they are compared as a multiset.
+
+    Where rows are rounded, two of them must differ by more than that in the first column that tells them apart.
+    """
+
+    rows: Tensor
+
+
+Output = Tensor | AnyOrder | tuple[Tensor | AnyOrder, ...]
 Step = Callable[[], Output]
 Inputs = dict[str, Any]  # tensors, paths, and lists or dicts of them
 

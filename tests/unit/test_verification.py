@@ -12,7 +12,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.python.proof import comparison as verification
-from common.python.proof.comparison import CORRUPTIONS, Rejected, compare, leaves, poison, same, teeth
+from common.python.proof.comparison import CORRUPTIONS, Rejected, compare, in_order, leaves, poison, same, teeth
+from common.python.workload import AnyOrder
 
 NAN, INF = float("nan"), float("inf")
 TOLERANCE = 1e-3
@@ -477,3 +478,17 @@ def test_comparing_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert reason(noise(3, dtype=torch.bfloat16), noise(3), 0.02) is None
+
+
+def test_rows_in_any_order_are_equal_as_a_multiset_and_in_no_other_way() -> None:
+    rows = torch.tensor([[1.0, 2.0], [1.0, 3.0], [0.5, 9.0], [1.0, 2.0]])
+
+    def told(other: Tensor) -> str | None:
+        pair = [in_order(AnyOrder(one), [one]) for one in (other, rows.double())]
+        return compare(pair[0], pair[1], [torch.float32], 0.0).reason
+
+    assert told(rows.flip(0)) is None
+    assert told(rows[[2, 0, 1, 3]]) is None
+    assert told(rows[[0, 0, 1, 2]]) is None, "the same rows: the first and the last are equal"
+    assert told(rows[[0, 1, 1, 2]]), "one lost, another one twice"
+    assert told(torch.tensor([[1.0, 3.0], [1.0, 2.0], [0.5, 8.0], [1.0, 3.0]])), "the right sum, other rows"

@@ -109,7 +109,7 @@ def _peak(variant: Prepared, device: torch.device, isolated: bool, found: dict[s
         yield
         return
     gc.collect()
-    variant.output = []
+    variant.output, variant.returned = [], ()
     holds, most, held = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, variant.held_bytes or 0.0
     if isolated:
         torch.cuda.empty_cache()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from common.python.workload import Output
+from common.python.workload import AnyOrder, Output
 
 ELEMENT_FACTOR = 10.0
 LEAST_TILE = 16  # elements: of fewer, all may be nearly zero by chance, and no kernel works in smaller tiles
@@ -32,7 +32,8 @@ class Comparison:
 
 def leaves(output: Output) -> list[Tensor]:
     """The tensors of an output, refused unless each is a plain, strided tensor that already holds its values."""
-    parts = list(output) if isinstance(output, tuple) else [output]
+    whole = list(output) if isinstance(output, tuple) else [output]
+    parts = [part.rows if isinstance(part, AnyOrder) else part for part in whole]
     for part in parts:
         if not isinstance(part, Tensor):
             raise Rejected(f"output is a {type(part).__name__}, not a tensor or a tuple of tensors")
@@ -41,6 +42,22 @@ def leaves(output: Output) -> list[Tensor]:
         if part.layout is not torch.strided or part.device.type not in ("cpu", "cuda"):
             raise Rejected(f"output is {part.layout} on {part.device}, not a strided tensor in memory")
     return parts
+
+
+def in_order(output: Output, copies: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of an output's tensors; rows that may come in any order are sorted, column by column."""
+    whole = list(output) if isinstance(output, tuple) else [output]
+    return [_sorted_rows(copy) if isinstance(part, AnyOrder) else copy for part, copy in zip(whole, copies)]
+
+
+def _sorted_rows(rows: Tensor) -> Tensor:
+    if rows.dim() == 0:
+        return rows
+    table = rows.reshape(len(rows), -1)
+    order = torch.arange(len(rows), device=rows.device)
+    for column in reversed(range(table.shape[1])):
+        order = order[table[order, column].argsort(stable=True)]
+    return rows[order]
 
 
 def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Comparison:

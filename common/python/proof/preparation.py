@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from common.python.proof.comparison import Rejected, leaves, same
+from common.python.proof.comparison import Rejected, in_order, leaves, same
 from common.python.proof.compile_facts import watched
 from common.python.proof.global_state import Settings, put_back, settings
 from common.python.proof.originals import now_s, restore
@@ -57,6 +57,7 @@ class Prepared:
     metrics: Callable[[], Mapping[str, float]] | None = None
     compiled: dict[str, float] = field(default_factory=dict)  # by torch.compile, in prepare and the first call
     output: list[Tensor] = field(default_factory=list)  # of the last proven call
+    returned: Output = ()  # the same, as it was returned
     held_bytes: float | None = None  # device memory that stays between its steps
     called_s: float = math.inf  # seconds of the quickest second call of a proof; none has been made yet
 
@@ -205,7 +206,7 @@ class Preparation:
                 output = self.workload.reference(self.ranks.rank, **{key: [d[key] for d in doubled] for key in inputs})
             else:
                 output = self.workload.reference(**doubled[0])
-            return [leaf.detach() for leaf in leaves(output)]
+            return in_order(output, [leaf.detach() for leaf in leaves(output)])
         except Rejected:
             raise
         except Exception as error:

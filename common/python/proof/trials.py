@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from common.python.base.results import BEFORE, WHILE, Proof
-from common.python.proof.comparison import Rejected, compare, leaves, poison, same, teeth
+from common.python.proof.comparison import Rejected, compare, in_order, leaves, poison, same, teeth
 from common.python.proof.originals import now_s
 from common.python.proof.preparation import (
     Preparation,
@@ -155,10 +155,10 @@ def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tenso
 
 def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
     """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
-    variant.output = leaves(output)
+    variant.output, variant.returned = leaves(output), output
     if any(leaf.device.type != prep.device.type for leaf in variant.output):
         settle(prep.device)  # a copy to the host is done when the device is
-    return [leaf.detach().to(prep.device, copy=True) for leaf in variant.output]
+    return in_order(output, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
 
 
 def _same(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -208,4 +208,5 @@ def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], ret
     """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
     time.sleep(max(0.0, STALE_WRITE_S - (now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
-    return not _same([leaf.detach().to(prep.device) for leaf in variant.output], seen)
+    now = [leaf.detach().to(prep.device) for leaf in variant.output]
+    return not _same(in_order(variant.returned, now), seen)

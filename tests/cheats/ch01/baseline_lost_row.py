@@ -1,0 +1,35 @@
+"""Rows with a positive first column, in the order in which they stand."""
+
+import torch
+from torch import Tensor
+
+from common.python.workload import AnyOrder, Cost, Draw, Inputs, Step, Workload
+
+
+def inputs(draw: Draw, rows: int, columns: int) -> Inputs:
+    """Half of the rows, which ones is random, have a positive first column."""
+    x = draw.normal(rows, columns)
+    signs = torch.ones_like(x[:, 0])
+    signs[draw.permutation(rows)[: rows // 2]] = -1.0
+    x[:, 0] = (x[:, 0].abs() + 0.1) * signs
+    return {"x": x}
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=lambda x: AnyOrder(x[x[:, 0] > 0]),
+    cost=lambda rows, columns: Cost(read=4 * rows * columns, write=2 * rows * columns),
+    sizes={
+        "bench": {"rows": 1 << 22, "columns": 16},
+        "cpu": {"rows": 4096, "columns": 16},
+        "test": {"rows": 34, "columns": 3},
+    },
+    tolerance=0.0,
+)
+
+
+def prepare(x: Tensor) -> Step:
+    def step() -> AnyOrder:
+        return AnyOrder(x[x[:, 0] > 0])
+
+    return step
