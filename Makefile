@@ -5,12 +5,13 @@ ARGS ?=
 STAMP := .venv/.stamp
 BIN := .venv/bin
 
-.PHONY: help setup run verify test lint types check format
+.PHONY: help setup run verify test lint types check check-all format
 help:
 	@echo "make run TARGETS=ch1   measure a chapter (ARGS=... passes options on)"
 	@echo "make verify            check every pair that can be checked here, without timing (TARGETS, ARGS as above)"
 	@echo "make test              run the tests"
 	@echo "make check             lint, types and tests, as CI does"
+	@echo "make check-all         the same, and every kernel compiled for every kind of GPU, as CI does each night"
 	@echo "make format            rewrite the sources in the common format"
 
 $(STAMP): requirements.lock requirements-cuda.lock pyproject.toml setup.sh $(wildcard vendor/wheels/*.sha256)
@@ -36,6 +37,9 @@ types: $(STAMP)
 	@$(BIN)/mypy --no-error-summary common tools
 
 check: lint types test
+
+check-all: check
+	@$(BIN)/benchmark_cli build all
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix --quiet .

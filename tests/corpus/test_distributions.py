@@ -4,24 +4,15 @@ from collections import Counter
 from itertools import product
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ch15.baseline_continuous_batching import prepare as prepare_static
-from ch15.baseline_continuous_batching import serving
-from ch15.baseline_continuous_batching import workload as continuous_batching
-from ch15.baseline_paged_kv import workload as paged_kv
-from ch16.baseline_speculative_decoding import workload as speculative_decoding
 from ch16.baseline_topk_topp_sampling import K, P, sampled
 from ch16.baseline_topk_topp_sampling import workload as topk_topp_sampling
-from ch16.optimized_prefix_cache import BLOCK, shared_blocks
 from ch16.optimized_speculative_decoding import prepare as prepare_speculative
-from common.models.caches import continuing
-from common.models.decoder import Shape, draw_weights, forward
-from common.models.lengths import length_mix
+from common.models.decoder import Shape, draw_weights
 from common.models.references import hidden_states
 from common.python.workload import Draw
 
@@ -69,26 +60,6 @@ def test_speculation_keeps_the_targets_distribution(tmp_path: Path) -> None:
     assert chi_square(seen, expected) < limit(len(expected) - 1)
 
 
-def test_the_draft_leaves_no_gap_in_its_cache_when_all_it_proposed_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the target as its own draft all is kept; the planted margin would hide a key that was never stored."""
-    inputs = speculative_decoding.inputs(Draw(torch.device("cpu"), 0, tmp_path), **speculative_decoding.sizes["test"])
-    draft, shape, passed = dict(inputs["weights"]), inputs["shapes"][0], set[int]()
-
-    def noting(weights: object, *given: object) -> Tensor:
-        if weights is draft:
-            positions = given[2].flatten().tolist()
-            assert passed.union(positions) >= set(range(max(positions)))
-            passed.update(positions)
-        return original(weights, *given)
-
-    original = forward
-    monkeypatch.setattr("ch16.optimized_speculative_decoding.forward", noting)
-    prepare_speculative(**{**inputs, "draft": draft, "shapes": (shape, shape)}).step()
-    assert len(passed) > inputs["prompt"].shape[1] + 10
-
-
 def test_filtered_sampling_has_the_filtered_distribution() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(200, generator=generator) * 2
@@ -113,52 +84,5 @@ def test_the_planted_tokens_tell_a_filter_that_is_slightly_off(
     assert not torch.equal(sampled(**inputs), right)
 
 
-def test_blocks_are_shared_only_where_all_before_them_is_the_same() -> None:
-    a, b, c = (numpy.arange(BLOCK) + shift for shift in (0, 1000, 2000))
-    end = numpy.array([7])
-    rows = [numpy.concatenate(parts) for parts in ((a, b, end), (a, b, end), (c, b, end), (b, a, end))]
-    groups = shared_blocks(numpy.stack(rows))
-    assert sorted(groups) == [([0, 1], 2), ([2, 3], 0)]  # b after c is not b after a
-
-
-def test_a_last_token_is_never_shared() -> None:
-    rows = numpy.zeros((3, BLOCK), dtype=numpy.int64)
-    assert shared_blocks(rows) == [([0, 1, 2], 0)]
-
-
-def test_a_slot_that_is_refilled_at_once_saves_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decode steps counted by hand: 2 slots, wanted 4 1 4 1. Static 3 + 3. Refilled, 4 at most."""
-    size = {**continuous_batching.sizes["test"], "requests": 4, "slots": 2}
-    inputs = continuous_batching.inputs(Draw(torch.device("cpu"), 0, tmp_path), **size)
-    inputs["wanted"] = torch.tensor([4, 1, 4, 1])
-    passes: list[int] = []
-
-    def counted(*given: object) -> object:
-        passes.append(1)
-        return original(*given)
-
-    original = continuing
-    monkeypatch.setattr("ch15.baseline_continuous_batching.continuing", counted)
-    wanted = continuous_batching.reference(**{**inputs, "weights": _doubled(inputs["weights"])})
-    for prepare, steps in (
-        (prepare_static, 6),
-        (lambda **given: serving(**given, admits=lambda idle: True), 4),
-    ):
-        passes.clear()
-        tokens, states = prepare(**inputs).step()
-        assert torch.equal(tokens, wanted[0])
-        torch.testing.assert_close(states.double(), wanted[1], rtol=1e-3, atol=1e-3)
-        assert len(passes) == steps
-
-
 def _doubled(tree: object) -> object:
     return torch.utils._pytree.tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, tree)
-
-
-def test_sixteen_token_pages_waste_less_than_rows_of_the_longest() -> None:
-    """The row's target is a waste of at most 4% of the live keys and values; rows waste several times what lives."""
-    size = paged_kv.sizes["bench"]
-    lengths = length_mix(size["requests"], size["mean"], size["longest"], size["spread"])
-    pages = sum(-(-length // 16) * 16 for length in lengths)
-    assert pages / sum(lengths) < 1.04
-    assert size["requests"] * size["longest"] / sum(lengths) > 4

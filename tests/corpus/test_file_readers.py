@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interpreter import interpret
 
-from ch02.baseline_depth_first_mlp import prepare as layer_by_layer
-from ch02.baseline_depth_first_mlp import workload as depth_first_mlp
-from ch02.baseline_zero_copy_gather import workload as zero_copy_gather
-from ch02.optimized_depth_first_mlp__tiles import TILE
-from ch02.optimized_depth_first_mlp__tiles import prepare as tile_by_tile
-from ch05.baseline_dataloader_workers import WORDS, Texts, scores
 from ch05.baseline_dataloader_workers import workload as dataloader_workers
 from ch05.baseline_direct_read import open_direct
 from ch05.baseline_direct_read import workload as direct_read
@@ -43,60 +36,6 @@ def drawn(workload: Workload, folder: Path, seed: int = 0, **size: Any) -> dict[
 def prepared(module: str) -> Prepare:
     found: Prepare = importlib.import_module(f"ch05.{module}").prepare
     return found
-
-
-def test_rows_are_gathered_in_the_order_of_the_ids_and_each_once(tmp_path: Path) -> None:
-    inputs = drawn(zero_copy_gather, tmp_path)
-    wanted = [inputs["table"][index] for index in inputs["ids"].tolist()]
-    assert torch.equal(zero_copy_gather.reference(**inputs), torch.stack(wanted))
-    assert len(set(inputs["ids"].tolist())) == len(inputs["ids"])  # or fewer bytes than declared would do
-
-
-@pytest.mark.parametrize("rows", [1, TILE - 1, TILE, TILE + 1, 2 * TILE + 7])
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_tiles_and_whole_layers_give_the_same_rows(rows: int, layers: int, tmp_path: Path) -> None:
-    inputs = drawn(depth_first_mlp, tmp_path, rows=rows, width=8, layers=layers, dtype="bfloat16")
-    assert torch.equal(tile_by_tile(**inputs)(), layer_by_layer(**inputs)())
-
-
-FUSED = """
-import sys
-from pathlib import Path
-
-import torch
-
-from ch02.baseline_depth_first_mlp import workload
-from ch02.optimized_depth_first_mlp import ROWS, prepare
-from common.python.workload import Draw
-
-draw = Draw(torch.device("cpu"), 0, Path(sys.argv[1]))
-for rows, width, layers in ((1, 8, 1), (ROWS, 16, 2), (4 * ROWS + 1, 40, 3), (ROWS - 1, 136, 2), (7, 256, 8)):
-    inputs = workload.inputs(draw, rows=rows, width=width, layers=layers, dtype="float16")
-    wanted = workload.reference(inputs["x"].double(), [weight.double() for weight in inputs["weights"]])
-    error = (prepare(**inputs)().double() - wanted).norm() / wanted.norm()
-    assert error < 2e-3, (rows, width, layers, error)
-"""
-
-
-def test_a_tile_passes_all_layers_in_one_kernel_whatever_its_rows_and_columns(tmp_path: Path) -> None:
-    interpret(FUSED, tmp_path)
-
-
-def test_a_text_is_decoded_to_the_tokens_that_it_was_made_of(tmp_path: Path) -> None:
-    texts, length = dataloader_workers.sizes["test"]["texts"], dataloader_workers.sizes["test"]["length"]
-    inputs = drawn(dataloader_workers, tmp_path, seed=3)
-    tokens = Draw(CPU, 3, tmp_path).host.integers(texts, length, high=len(WORDS))
-    assert torch.equal(torch.stack(list(Texts(inputs["files"]))), tokens)
-
-
-def test_a_token_is_scored_by_itself_and_as_many_before_it_as_there_are_layers(tmp_path: Path) -> None:
-    inputs = drawn(dataloader_workers, tmp_path)
-    network = [inputs[name] for name in ("table", "gains", "head")]
-    tokens = torch.arange(12)[None]
-    before = scores(tokens, *network)
-    tokens[0, 5] = 99
-    changed = (scores(tokens, *network) != before)[0].nonzero().flatten().tolist()
-    assert changed == [5, 6, 7]  # two layers
 
 
 def test_workers_that_persist_read_the_files_anew_in_each_step(tmp_path: Path) -> None:
@@ -187,20 +126,6 @@ def test_a_file_that_is_too_short_is_an_error_and_no_old_bytes(reader: str, miss
     os.truncate(inputs["path"], len(inputs["device"]) - missing)
     with pytest.raises(EOFError, match="expected"):
         step()
-
-
-def test_a_mapping_of_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
-    inputs = drawn(direct_read, tmp_path)
-    step = prepared(MAPPING)(**inputs)
-    os.truncate(inputs["path"], len(inputs["device"]) - 1)
-    with pytest.raises(RuntimeError):
-        step()
-
-
-def test_a_filesystem_without_direct_reads_is_named() -> None:
-    with pytest.raises(OSError, match="/proc/self refuses O_DIRECT: point TMPDIR to a disk") as caught:
-        open_direct(Path("/proc/self/stat"))
-    assert caught.value.errno == errno.EINVAL
 
 
 @pytest.mark.parametrize("reader", [*READERS, MAPPING])

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ch03.baseline_huge_page_gather import gather, on_pages
+from ch03.baseline_huge_page_gather import on_pages
 from common.python.base.machine import usable_cores
 from common.python.workload import Draw, Metered
 
@@ -97,23 +97,6 @@ def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
     del made
 
 
-def received(worker: BaseProcess) -> int:
-    """Bytes that a worker has read: its orders, which are all of one length."""
-    return int(Path(f"/proc/{worker.pid}/io").read_text().split()[1])
-
-
-@pytest.mark.usefixtures("no_worker_stays")
-def test_the_undisturbed_rate_is_of_one_worker_while_the_others_have_no_order(tmp_path: Path) -> None:
-    made, workers = prepared("optimized_worker_thread_budget", tmp_path)
-    workers.sort(key=lambda each: each.pid or 0)
-    before = [received(worker) for worker in workers]
-    told = made.metrics()
-    orders = [received(worker) - count for worker, count in zip(workers, before)]
-    assert orders[1] > 0
-    assert orders == [2 * orders[1]] + 7 * [orders[1]]
-    assert min(told["one worker alone ms"], told["of its rate, among eight %"]) > 0
-
-
 @pytest.mark.usefixtures("no_worker_stays")
 def test_a_dead_worker_ends_the_step_with_an_error_and_none_outlives_the_step(tmp_path: Path) -> None:
     made, workers = prepared("baseline_worker_thread_budget", tmp_path)
@@ -145,22 +128,6 @@ def test_the_table_is_copied_to_the_pages_that_are_asked_for() -> None:
     huge = {advice: huge_bytes(copy.data_ptr() + copy.nbytes // 2) for advice, copy in copies.items()}
     assert huge[mmap.MADV_HUGEPAGE] >= table.nbytes - 2 * 2 * MIB
     assert huge[mmap.MADV_NOHUGEPAGE] == 0
-
-
-def test_rows_are_gathered_in_the_order_of_the_ids() -> None:
-    table, ids = torch.arange(997 * 33.0).view(997, 33), torch.tensor([996, 0, 5, 996])
-    assert torch.equal(gather(table, ids)(), table[ids])
-
-
-def test_chunks_and_slots_of_the_staging_ring_cover_the_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More chunks than slots, and a short last one; on a CPU every copy is over when it returns."""
-    module = importlib.import_module("ch03.optimized_staging_threads")
-    monkeypatch.setattr(module, "CHUNK", 7)
-    host, device = torch.arange(1000.0), torch.zeros(1000)
-    step = module.prepare(host, device)
-    assert torch.equal(step(), host)
-    host.neg_()
-    assert torch.equal(step(), host)
 
 
 @pytest.mark.parametrize("length", [3, 7, 7 * 16, 1000])

@@ -1,7 +1,6 @@
 """What chapter 13's pairs about memory promise and a CPU can show: lengths that grow, and what a rank keeps."""
 
 import gc
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,42 +12,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing import start_processes
 
-from ch13.baseline_expandable_segments import lengths
-from ch13.baseline_expandable_segments import prepare as shortest_first
-from ch13.baseline_expandable_segments import workload as expandable_segments
 from ch13.baseline_fsdp_sharding import prepare as replicated
 from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
 from ch13.optimized_fsdp_sharding import prepare as sharded
-from ch13.peer_expandable_segments__longest_first import prepare as longest_first
-from common.python.proof.comparison import compare
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
-
-
-def test_no_text_is_as_short_as_the_one_before_it() -> None:
-    size = expandable_segments.sizes["bench"]
-    grown = lengths(size["first"], size["last"], size["batches"])
-    assert grown == sorted(set(grown))
-    assert (grown[0], grown[-1], len(grown)) == (size["first"], size["last"], size["batches"])
-
-
-def test_the_order_of_the_texts_changes_no_loss_and_no_sum_of_gradients(tmp_path: Path) -> None:
-    drawn = expandable_segments.inputs(Draw(CPU, 0, tmp_path), **expandable_segments.sizes["test"])
-    given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
-    for up, down in zip(shortest_first(**given).step(), longest_first(**given).step()):
-        torch.testing.assert_close(up, down)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_losses_of_texts_are_so_far_apart_that_any_two_exchanged_are_refused(seed: int, tmp_path: Path) -> None:
-    drawn = expandable_segments.inputs(Draw(CPU, seed, tmp_path), **expandable_segments.sizes["test"])
-    given = {key: [tensor.double() for tensor in tensors] for key, tensors in drawn.items()}
-    right = shortest_first(**given).step()[0]
-    for a, b in itertools.combinations(range(len(right)), 2):
-        wrong = right.clone()
-        wrong[[a, b]] = right[[b, a]]
-        assert compare([wrong], [right], [right.dtype], expandable_segments.tolerance).reason
 
 
 def held_bytes() -> int:

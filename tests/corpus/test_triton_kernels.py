@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_machine_code import ROOT
 
 from common.python.base.toolkit import find_program
 
+ROOT = Path(__file__).resolve().parents[2]
 # By what is promised: what of it stands in PTX, and what in machine code.
 UNITS = {
     "wgmma": (r"wgmma\.mma_async\.", r"HGMMA\.64x"),

@@ -40,6 +40,7 @@ FAILED = {  # what the reason says, and what stands in the line that it names
     "raises_late": ("ValueError .*the eleventh call", "raise ValueError"),
     "reference_raises": ("ValueError .*no answer", "raise ValueError"),
     "segfault": ("killed by SIGSEGV", "ctypes.string_at(0)"),
+    "source_deleted": (r"ModuleNotFoundError.*optimized_source_deleted", None),  # it was proven, and is to be timed
     "step_raises": ("ValueError .*not stepped", "raise ValueError"),
     "syntax_error": ("syntax", "def step( -> Tensor"),
     "sys_exit": ("the worker exited with code 0 during prepare", "sys.exit(0)"),
@@ -60,11 +61,12 @@ HINTED = {
     "os_exit": "must not end its process",
     "oversleeping": "--timeout-multiplier",
     "segfault": "its log ends with the stack",
+    "source_deleted": "needs(modules=[...])",
     "sys_exit": "must not end its process",
 }
 # These harm nobody: their steps are right and are timed, and what they leave behind ends with their worker.
 HARMLESS = {
-    *("binary_stderr", "child_left", "daemon_left", "large_output", "loud_stdout", "rng_changed", "source_deleted"),
+    *("binary_stderr", "child_left", "daemon_left", "large_output", "loud_stdout", "rng_changed"),
     *("tampered_results", "thread_left"),
 }
 # Beyond the interval of three rounds, which is wide by itself: cores that others use too do not repeat a ratio.

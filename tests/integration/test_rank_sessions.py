@@ -76,7 +76,7 @@ def session(pair: Pair, root: Path, folder: Path, **changed: Any) -> PairResult:
     rows = [new_row(pair, variant) for variant in pair.variants]
     result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device="cpu", variants=rows)
     settings = settings_for(pair, root, folder, **changed)
-    return Session(pair, Roster(result, list(pair.variants), []), settings, result).run()
+    return Session(pair, Roster(result, list(pair.variants), []), settings, result).measure(prove_first=True)
 
 
 def only_pair(tree: Tree, **bodies: str) -> Pair:
@@ -214,7 +214,7 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
     """Rank 1 comes late to every sample; were it not met, rank 0's time would hold that wait."""
     late = "\n".join(
         (
-            "from common.python import clock, ranks",
+            "from common.python.proof import ranks",
             "meet = ranks.Ranks.meet",
             "def tardy(self):",
             "    import time",
@@ -307,7 +307,7 @@ def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
     rows = [new_row(pair, variant) for variant in pair.variants]
     result = PairResult(chapter="ch01", name="x", status="proven", device="cpu", variants=rows)
     settings = settings_for(pair, tree.root, tree.artifacts, size="cpu")
-    done = Session(pair, Roster(result, [], list(pair.variants)), settings, result).run()
+    done = Session(pair, Roster(result, [], list(pair.variants)), settings, result).prove()
     assert (done.status, done.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
     assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
 

@@ -50,18 +50,6 @@ def test_a_contiguous_cache_continues_a_prompt_by_one_token_and_by_several(
     same(torch.cat(found, 1), wanted)
 
 
-def test_rows_of_a_cache_are_filled_apart_and_stand_at_different_positions(tmp_path: Path) -> None:
-    weights, tokens, positions, wanted = drawn(GROUPED, tmp_path)
-    cache = new_cache(GROUPED, 3, LENGTH, wanted)
-    starts = torch.tensor([2, 7, 4])
-    for row, start in enumerate(starts.tolist()):
-        rows = torch.tensor([row])
-        forward(weights, GROUPED, tokens[rows, :start], positions[rows, :start], prefilling(cache, rows))
-    following = tokens.gather(1, starts[:, None])
-    found = forward(weights, GROUPED, following, starts[:, None], continuing(cache, starts[:, None]))
-    same(found[:, 0], wanted[torch.arange(3), starts])
-
-
 def test_pages_in_any_order_hold_what_rows_would(tmp_path: Path) -> None:
     weights, tokens, positions, wanted = drawn(GROUPED, tmp_path)
     pool = new_cache(GROUPED, 13, 3, wanted)  # 4 pages a row of 11 tokens, one page unused
@@ -96,18 +84,6 @@ def test_the_reference_sees_each_earlier_token_and_no_later_one(tmp_path: Path) 
     assert (moved[5:] > 1e-6).all()
 
 
-def test_rotary_positions_matter_to_the_reference_only_by_their_distance() -> None:
-    """Two tokens, attention alone: what the second sees of the first depends on how far it is, not on where."""
-    from common.models.references import _rotated, _rotation
-
-    q, k = torch.randn(2, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
-    q, k = q[:1].expand(20, -1), k[:1].expand(20, -1)
-    rotation = _rotation(Shape(1, 8, 1, 1, 8, 8), 20, q)
-    scores = _rotated(q, rotation) @ _rotated(k, rotation).T
-    torch.testing.assert_close(scores[3, 1], scores[19, 17])
-    assert (scores[3, 1] - scores[3, 0]).abs() > 1e-3
-
-
 def test_greedy_decoding_follows_the_planted_chain(tmp_path: Path) -> None:
     shape = Shape(layers=2, width=96, heads=6, kv_heads=2, hidden=131, vocabulary=97)
     for seed in range(10):
@@ -120,12 +96,6 @@ def test_greedy_decoding_follows_the_planted_chain(tmp_path: Path) -> None:
         torch.testing.assert_close(hidden, hidden_states(weights, shape, sequence[:-1])[3:])
 
 
-def test_a_chain_that_the_weights_do_not_keep_is_refused(tmp_path: Path) -> None:
-    weights, tokens, _, _ = drawn(GROUPED, tmp_path)
-    with pytest.raises(ValueError, match="planted chain"):
-        planted({**weights, "head": weights["head"].roll(1, 0)}, GROUPED, tokens[0], 3)
-
-
 @pytest.mark.parametrize(
     ("name", "embedded_too"),
     [("stories15m", 15_187_968), ("stories110m", 109_510_656), ("llama31_8b", 7_504_658_432)],
@@ -133,16 +103,6 @@ def test_a_chain_that_the_weights_do_not_keep_is_refused(tmp_path: Path) -> None
 def test_published_shapes_have_their_published_numbers_of_weights(name: str, embedded_too: int) -> None:
     """By hand: stories15m is 6 x (4 x 288^2 + 3 x 288 x 768) + 288 x 32000. The gains of the norms are not counted."""
     assert SHAPES[name].read_weights == embedded_too
-
-
-def test_a_token_of_the_8b_leaves_128_kib_in_a_bf16_cache() -> None:
-    assert 2 * SHAPES["llama31_8b"].kv_numbers == 131_072
-
-
-def test_the_drawn_tensors_are_as_many_as_the_shape_says(tmp_path: Path) -> None:
-    weights, *_ = drawn(GROUPED, tmp_path)
-    matrices = [leaf for layer in weights["layers"] for leaf in layer.values() if leaf.ndim == 2]
-    assert sum(leaf.numel() for leaf in matrices) + weights["head"].numel() == GROUPED.read_weights
 
 
 def test_a_length_mix_has_its_mean_its_tail_and_its_bounds() -> None:

@@ -11,7 +11,7 @@ from test_rules import RULES
 
 from common.python.corpus.discovery import find_pairs
 from common.python.corpus.targets import TargetError
-from tools.cli.new_pair import ADVICE, COSTS, MOST_LETTERS, Kind, NewPair, plan, told, write
+from tools.cli.new_pair import ADVICE, MOST_LETTERS, Kind, NewPair, plan, told, write
 from tools.cli.pair_templates import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,14 +89,12 @@ def test_no_advice_is_of_a_line_that_no_template_has() -> None:
         assert found or indented, advice
 
 
-def test_it_says_what_to_run_and_asks_for_hand_computed_costs_where_they_are_kept(tree: Path) -> None:
+def test_it_says_what_to_run_next(tree: Path) -> None:
     planned = plan(tree, "ch07:x", Kind.torch)
     said = "\n".join(told(tree, planned))
     assert "benchmark_cli verify ch07:x" in said
     assert "benchmark_cli run ch07:x" in said
     assert "ch07/README.md" in said
-    assert str(COSTS) not in said
-    assert str(COSTS) in "\n".join(told(ROOT, planned))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tools.cli.pair_templates import FILES
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
-COSTS = Path("tests/unit/test_costs.py")
 
 # What to write in the place of the example, by the file's role, its ending, and how the line to change begins.
 ADVICE = [
@@ -151,5 +150,3 @@ def told(root: Path, pair: NewPair) -> Iterator[str]:
     yield "and before it joins the others"
     yield f"  {chapter}/README.md: a section on {name}. Its table is made from three runs of the same sources, by"
     yield "    python -m tools.analysis.analyze_expectations --update; until then verify does not miss the pair there"
-    if (root / COSTS).is_file():
-        yield f"  {COSTS}: the cost worked out by hand at bench, test and a third size; make test asks for it"

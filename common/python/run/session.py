@@ -75,7 +75,8 @@ class Session:
         return judge(self.result, self.settings.peaks)
 
     def _prove_and_time(self, sizes: Sequence[str]) -> None:
-        for size in sizes:
+        proven = any(row.proofs for row in self.result.variants)
+        for size in self.settings.prove_at if self.facts["shape"] is None and not proven else sizes:
             self._prove_at(size)
         if self.facts["shape"] is None:
             self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
