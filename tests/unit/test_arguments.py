@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = (
-    *("documentation.estimate_results", "documentation.front_page", "documentation.harness_guide"),
-    *("documentation.overlap_results", "documentation.peak_results", "documentation.suite_results"),
-    *("testing.one_step", "testing.safety_cost"),
-)
+TOOLS = ("documentation.front_page", "testing.one_step")
 
 
 def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -34,11 +30,6 @@ def test_asked_for_help_a_tool_shows_its_text_and_does_nothing(name: str) -> Non
         ("benchmarking.benchmark_peak", ["--bogus"], "`benchmark_cli peak --help`"),
         ("documentation.front_page", ["ch07"], "unrecognized arguments: ch07"),
         ("documentation.front_page", ["a\nb\033[2J"], "unrecognized arguments: a b [2J\n"),
-        ("documentation.peak_results", ["nowhere"], "nowhere holds no peaks of a GPU"),
-        ("documentation.peak_results", ["nowhere", "another"], "unrecognized arguments: another"),
-        ("documentation.suite_results", ["nowhere"], "nowhere has no summary.json"),
-        ("documentation.suite_results", [], "required: RUN\n"),
-        ("testing.safety_cost", ["ch01", "--repeats", "0"], "1 or more"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], right: str) -> None:

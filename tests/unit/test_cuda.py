@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from common.python import cuda
+from common.python.base import toolkit
 from common.python.base.builds import KernelUse
 from common.python.base.toolkit import find_header, find_nvcc, include_dirs, nvcc_version
 from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
@@ -277,7 +278,7 @@ def test_headers_of_the_compiler_come_before_those_of_wheels(
     nvcc.write_text(f"#!/bin/sh\n{says}\n")
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
-    monkeypatch.setattr(cuda, "_wheel_roots", lambda: (tmp_path / "wheel",))
+    monkeypatch.setattr(toolkit, "_wheel_roots", lambda: (tmp_path / "wheel",))
     wheel = tmp_path / "wheel" / "include"
     assert include_dirs() == [cuda.HEADERS, tmp_path / "toolkit" / "include", wheel, wheel / "cccl"]
 
@@ -397,3 +398,12 @@ def test_a_tensor_that_fits_its_parameter_is_passed_by_address() -> None:
 def test_a_tensor_of_other_dtype_place_or_strides_is_refused(tensor: object, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         cuda._pointer(tensor, Parameter("a", "float32"), "f")
+
+
+def test_a_file_may_ask_for_relocatable_device_code_and_for_no_other_flag(tmp_path: Path) -> None:
+    source = tmp_path / "x.cu"
+    source.write_text("// Kernels launch kernels.\n// flags: -rdc=true\n// link: cublas\n")
+    assert cuda._flags_from(source) == ["-rdc=true", "-lcublas", "-lcudadevrt"]
+    source.write_text("// flags: -o /tmp/elsewhere\n")
+    with pytest.raises(CudaError, match=r"// flags: names -o; -rdc=true is all it may"):
+        cuda._flags_from(source)

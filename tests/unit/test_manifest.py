@@ -234,8 +234,10 @@ def test_there_is_no_commit_outside_a_repository_or_without_git(
 
 
 def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
-    modules = "hardware, performance_targets, manifest, telemetry"
-    code = f"import sys; from common.python import {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
+    modules = (
+        "base.hardware, common.python.performance_targets, common.python.base.manifest, common.python.timing.telemetry"
+    )
+    code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=manifest.ROOT, check=False).returncode == 0
 
 
@@ -251,5 +253,5 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
     kernel.touch()
     found = sources_of(files)
     assert found[:3] == [*files, kernel]
-    assert {"runner.py", "results.py"} < {path.name for path in found[3:]}
+    assert {"suite.py", "results.py"} < {path.name for path in found[3:]}
     assert {path.suffix for path in found[3:]} == {".py", ".cuh"}

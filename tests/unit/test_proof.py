@@ -13,7 +13,6 @@ from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
 from common.python.base.results import AFTER, BEFORE, WHILE
-from common.python.proof import preparation
 from common.python.proof import trials as proof
 from common.python.proof.preparation import Preparation, VariantError
 from common.python.proof.trials import prove, toothless
@@ -49,7 +48,7 @@ def test_once_enough_time_has_gone_no_trial_is_begun_but_one_there_is_always(
     """On a clock on which each trial of both takes three seconds, and looking at it a nanosecond."""
     seconds, looks = [0], itertools.count()
     prep = prepared(workload(), a=honest, b=honest)
-    monkeypatch.setattr(preparation, "now_ns", lambda: seconds[0] * 10**9 + next(looks))
+    monkeypatch.setattr(proof, "now_s", lambda: seconds[0] + 1e-9 * next(looks))
 
     def call(step: Step) -> Output:
         seconds[0] += 3 if step is prep.variants["b"].step else 0
@@ -234,38 +233,11 @@ def test_a_late_write_has_its_time_from_the_moment_at_which_the_step_returned(
         return compares(*given)
 
     prep = prepared(workload(), a=honest)
-    monkeypatch.setattr(preparation, "now_ns", lambda: now[0])
+    monkeypatch.setattr(proof, "now_s", lambda: now[0] / 1e9)
     monkeypatch.setattr(proof, "compare", slow)
     monkeypatch.setattr(proof, "time", SimpleNamespace(sleep=waited.append))
     assert reasons(prep) == {"a": None}
     assert waited == [pytest.approx(waits_s)]
-
-
-def test_time_in_which_the_process_was_stopped_is_nobodys(prepared: Prepares, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late writer, stopped as well, has its time; three trials are no fewer; a variant was no longer in preparing."""
-    stops, waited = [0.0], list[float]()
-    prep = prepared(workload(), a=honest)
-    prep.stopped_s = lambda: stops[0]
-
-    compares, now = proof.compare, [100.0]
-
-    def stopped(*given: Any) -> Any:
-        stops[0] += 60.0
-        now[0] += 60.0
-        return compares(*given)
-
-    monkeypatch.setattr(preparation, "now_ns", lambda: now[0] * 1e9)
-    monkeypatch.setattr(proof, "time", SimpleNamespace(sleep=waited.append))
-    monkeypatch.setattr(proof, "compare", stopped)
-    assert [found.reason for found in prove(prep, ["a"], BEFORE, trials=3, enough_s=1.0)["a"]] == [None] * 3
-    assert waited == [pytest.approx(proof.STALE_WRITE_S)]
-
-    def prepare(x: Tensor, w: Tensor) -> Step:
-        stops[0] += 60.0
-        now[0] += 61.0
-        return honest(x, w)
-
-    assert prep._prepare("a", prepare).prepare_s == pytest.approx(1.0)
 
 
 def test_what_is_not_a_tensor_in_memory_is_refused(prepared: Prepares) -> None:
@@ -378,7 +350,7 @@ def test_a_proof_tells_how_long_a_call_takes_without_what_goes_around_it(
 
         return work
 
-    monkeypatch.setattr(preparation, "now_ns", lambda: now[0] * 1e9)
+    monkeypatch.setattr(proof, "now_s", lambda: now[0])
     monkeypatch.setattr(proof, "compare", slow(compares))
     monkeypatch.setattr(proof, "poison", slow(poisons))
     assert prep.variants["a"].called_s == math.inf
