@@ -234,9 +234,8 @@ def test_there_is_no_commit_outside_a_repository_or_without_git(
 
 
 def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
-    modules = (
-        "base.hardware, common.python.performance_targets, common.python.base.manifest, common.python.timing.telemetry"
-    )
+    names = ("base.hardware", "performance_targets", "base.manifest", "timing.telemetry")
+    modules = ", ".join(f"common.python.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=manifest.ROOT, check=False).returncode == 0
 
