@@ -2,9 +2,9 @@
 
 import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from common.python.clock import CpuClock, GpuClock, await_others, pace_us, resto
 from common.python.compile_caches import choose_alone, keep_no_choices, share_kernels
 from common.python.held_memory import HeldMemory
 from common.python.loading import cost_of, prepare_of, workload_of
+from common.python.memoization_check import run_trios
 from common.python.memory_history import write_snapshot
 from common.python.preparation import Preparation, VariantError, free, settle
+from common.python.process_settings import be_deterministic
 from common.python.profiling import metrics_of, why
 from common.python.proof import prove, toothless
 from common.python.quiet_core import QuietCore
@@ -62,19 +64,7 @@ class Bench:
         self.seeds = random.Random(settings["seed"])
         self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
         if settings["reproducible"]:
-            self._reproducible()
-
-    def _reproducible(self) -> None:
-        torch.manual_seed(self.settings["seed"])
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
-
-        def note(message: Warning | str, *_: Any, **__: Any) -> None:
-            if "deterministic" in str(message) and str(message) not in self.refused:
-                self.refused.append(str(message))
-
-        warnings.showwarning = note
-        warnings.simplefilter("always")
+            be_deterministic(settings["seed"], self.refused)
 
     def perform(self, command: str, arguments: dict[str, Any]) -> Any:
         """Answer one of the commands that follow."""
@@ -290,6 +280,15 @@ class Bench:
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
         return {name: seen.model_dump() for name, seen in found.items()}
+
+    def trios(self, names: list[str], limit_s: float) -> dict[str, Any]:
+        """Time these variants on seen and on new inputs until it is clear who remembers, each for `limit_s` at most."""
+        found = {}
+        for name in names:
+            self.at(name, "timing on new inputs")
+            timed_us = partial(self.sampler.step_us, self._prepared, name, self._prepared.variants[name].step)
+            found[name] = [trio.model_dump() for trio in run_trios(self._prepared, name, timed_us, limit_s)]
+        return found
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

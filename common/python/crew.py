@@ -230,6 +230,9 @@ class TurnCrew(Crew):
             worker = self._alone(name)
             if command != "prepare":
                 self._call(worker, "prepare", names=[name], **self._prepared)
+            if command == "trios":
+                self._call(worker, "start_clock")
+                self._call(worker, "warm", names=[name], **self._warm)
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
 

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from common.python import schedule
+from common.python import memoization_check, schedule
 from common.python.crew import Crew
 from common.python.discovery import Pair
-from common.python.judgement import beyond_wall, enough, judge
-from common.python.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Why
+from common.python.judgement import enough, judge
+from common.python.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Trio, Why
 from common.python.roster import Roster
 from common.python.round_blocks import blocks_by
+from common.python.schedule import move_seconds
 from common.python.settings import Settings
 from common.python.sharing import Share
 from common.python.telemetry import harmful, pace_deviation, usual_pace_us, worst
+from common.python.untrue_times import beyond_wall
 from common.python.worker import Worker, WorkerError
 
 SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
@@ -68,7 +70,6 @@ class Session:
         try:
             with self._phase("start"):
                 self._open()
-            self._split_start()
             for size in self.settings.to_prove_at(timed=self.facts["shape"] is not None):
                 self._prove_at(size)
             if self.roster.timed and not self.roster.nothing_left():
@@ -95,12 +96,9 @@ class Session:
         if facts["shape"] is not None:
             result.size, result.shape = self.settings.size, facts["shape"]
             result.cost = Cost(**facts["cost"])
-
-    def _split_start(self) -> None:
-        """Of ranks: what their processes, their CUDA contexts and their process group took of the start."""
         before = 0.0
-        for phase, done in self.facts["started"].items():
-            self._move_seconds(done - before, "start", phase)
+        for phase, done in facts["started"].items():  # of ranks: their processes, CUDA contexts and process group
+            move_seconds(result.seconds, done - before, "start", phase)
             before = done
 
     def _hire(self, index: int, fresh: bool) -> Worker:
@@ -114,10 +112,10 @@ class Session:
         names = self.roster.everybody
         self.dtypes = []  # a size may have its own
         for share in (names[:1], names[1:]):
-            share = self._living(share)
+            share = self.roster.living(share)
             if share and not self.roster.nothing_left():
                 self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, schedule.TRIALS)
+                self._prove(self.roster.living(share), BEFORE, schedule.TRIALS)
                 if names[0] in share:
                     self.dtypes = self._crew.first("dtypes")
                 if names[0] in share and size == "test":
@@ -125,9 +123,6 @@ class Session:
                         accepted = self._crew.first("teeth")
                     if accepted:
                         self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
-
-    def _living(self, names: list[str]) -> list[str]:
-        return [name for name in names if self.roster.row(name).status != "failed"]
 
     def _measure(self) -> None:
         """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
@@ -150,6 +145,7 @@ class Session:
                 closing = max(closing - 1, 1)
             elif plan is None and self._enough(index + schedule.CLOSING):
                 closing = schedule.CLOSING
+        self._find_memories()
         self.share.gib = self._crew.most_gib()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
@@ -158,6 +154,15 @@ class Session:
         if self.settings.reproducible:
             refused = self._crew.refusals()
             self.result.notes += [f"not deterministic: {text}" for text in refused]
+
+    def _find_memories(self) -> None:
+        """Test the variants that took longer on new inputs, for whether they remember answers."""
+        tested = memoization_check.suspects(self.result, _proven(self.roster.active()))
+        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._crew.left_s() / 2)
+        if tested and self.pair.gpus == 1:
+            with self._phase("proof"), self._crew.alone(partial(self.settings.crowded, self.share.pids)):
+                for name, trios in self._crew.each("trios", tested, limit_s=limit_s / len(tested)).items():
+                    self.roster.row(name).trios = [Trio(**trio) for trio in trios]
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
@@ -224,7 +229,7 @@ class Session:
         started = time.monotonic()
         enough_s = schedule.enough_of_a_pass(self.settings.budget_s, self.result.clock, self.plan)
         answer = self._crew.block(order, self.count, probes, enough_s)
-        self._move_seconds(answer["proof_s"], "samples", "proof")
+        move_seconds(self.result.seconds, answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         took = wall_s - answer["proof_s"]
         taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
@@ -255,7 +260,7 @@ class Session:
         before_s = spent_s.get(phase, 0.0)
         with self._phase(phase):
             answer = self._prepared(names, size)
-        self._move_seconds((spent_s[phase] - before_s) * answer["asked_s"] / answer["took_s"], phase, "proof")
+        move_seconds(spent_s, (spent_s[phase] - before_s) * answer["asked_s"] / answer["took_s"], phase, "proof")
         self.roster.exclude_each(answer["failures"])
         spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
         if index == 1 and not self.settings.iterations:
@@ -280,11 +285,6 @@ class Session:
         if self.crew is None:
             raise RuntimeError("the session has no workers before it is opened")
         return self.crew
-
-    def _move_seconds(self, seconds: float, source: str, target: str) -> None:
-        spent = self.result.seconds
-        spent[source] = spent.get(source, 0.0) - seconds
-        spent[target] = spent.get(target, 0.0) + seconds
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -1,25 +1,37 @@
 """Why times are not those of the work: it was spared, or went on beside the clock, or another process had the GPU.
 
 Work of another process looks as if it were a variant's own, for processes take turns on a GPU: where it was seen, no
-variant is blamed.
+variant is blamed for work beside the clock.
 """
 
 from statistics import median
 
-from common.python.remembered import remembered
-from common.python.results import NOT_ALONE, PairResult, VariantResult
+from common.python.memoization_check import accusation
+from common.python.results import NOT_ALONE, Block, PairResult, VariantResult
 from common.python.statistics import escaped_us
 
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 SHARE = 0.1  # of the device time, that may end after the step's own stream
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as spans of its stream must show
+CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 BUSIER = 1.5  # times as long by the profile as by the clock, where the rest has escaped it
 
 
 def untrue(row: VariantResult, result: PairResult) -> str | None:
     """Why the variant's times are not those of its work, if they are not."""
-    reason = remembered(result.blocks, row.name, result.clock or "device") or _escaped(row, result)
+    if reason := accusation(row.trios):  # others' work is in all arms of a trio
+        return reason
+    reason = _escaped(row, result)
     return NOT_ALONE if reason and NOT_ALONE in result.notes else reason
+
+
+def beyond_wall(block: Block, wall_s: float) -> str | None:
+    """Why these times cannot be: the parent waited `wall_s` for the whole block, and they add up to more."""
+    longest = [max(s.device_us or 0.0, s.wall_us or 0.0) for s in [*block.samples, *block.walls]]
+    told_s = sum(longest) * block.steps / 1e6
+    if all(time >= 0.0 for time in longest) and told_s <= wall_s * CLOCKS_DIFFER:
+        return None
+    return f"the worker told of {told_s:.3g} s of samples in a block that took {wall_s:.3g} s by the parent's clock"
 
 
 def _escaped(row: VariantResult, result: PairResult) -> str | None:

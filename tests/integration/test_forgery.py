@@ -10,8 +10,8 @@ import pytest
 from small_tree import HONEST, Tree, doing
 
 from common.python.channel import Channel, Forged
-from common.python.judgement import beyond_wall
 from common.python.results import Block, Sample
+from common.python.untrue_times import beyond_wall
 from common.python.worker import Worker, WorkerError
 
 LIMIT_S = 60.0

@@ -22,9 +22,9 @@ LAYERS = {
     "compilers process_settings proof verification sampling launch ranks distributed profiling telemetry peaks "
     "peak_sampling peaks_memory peaks_matrix peaks_links peaks_ranks peaks_host peak_survey doctor_gpu doctor_host "
     "clocks_lock compilation triton_targets memory_history profiled_step sharing members quiet_core loading "
-    "round_proof fork_server",
+    "round_proof fork_server memoization_check",
     "story": "runner session settings assignment ahead resume schedule roster round_blocks judgement "
-    "untrue_times remembered expectations benchmark_comparison report markdown display listing overview sources markup "
+    "untrue_times expectations benchmark_comparison report markdown display listing overview sources markup "
     "report_html report_plots plot_labels report_sources junit publish checks verify_report link_plots verify doctor "
     "peak_display build_report tool_profiles expectation_runs expectation_check expectation_table "
     "run_comparison following opening verified options turns last_run",

@@ -105,7 +105,7 @@ CONSTANTS = (  # module, name, what it decides
     ("untrue_times", "SLACK_US", "microseconds of wall time that launch and synchronisation may take"),
     ("untrue_times", "SHARE", "share of the device time that may end after the step's own stream"),
     ("judgement", "LATE_SHARE", "share of late device samples beyond which the pair says so"),
-    ("judgement", "CLOCKS_DIFFER", "times the parent's wait that a block's samples may add up to"),
+    ("untrue_times", "CLOCKS_DIFFER", "times the parent's wait that a block's samples may add up to"),
     ("performance_targets", "CLOCK_HEADROOM", "how far a datasheet's rate may be beaten, since boards boost"),
     ("performance_targets", "DISK_HEADROOM", "how far a disk's surveyed rate may be beaten, since others share it"),
     (
