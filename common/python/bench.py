@@ -4,7 +4,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,13 +281,14 @@ class Bench:
         return {name: seen.model_dump() for name, seen in found.items()}
 
     def trios(self, names: list[str], limit_s: float) -> dict[str, Any]:
-        """Time these variants on seen and on new inputs until it is clear who remembers, each for `limit_s` at most."""
-        found = {}
-        for name in names:
+        """Time these variants on seen and on new inputs until it is clear who remembers, or for `limit_s`."""
+
+        def timed_us(name: str) -> float:
             self.at(name, "timing on new inputs")
-            timed_us = partial(self.sampler.step_us, self._prepared, name, self._prepared.variants[name].step)
-            found[name] = [trio.model_dump() for trio in run_trios(self._prepared, name, timed_us, limit_s)]
-        return found
+            return self.sampler.step_us(self._prepared, name, self._prepared.variants[name].step)
+
+        found = run_trios(self._prepared, names, timed_us, limit_s)
+        return {name: [trio.model_dump() for trio in trios] for name, trios in found.items()}
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

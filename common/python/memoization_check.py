@@ -8,22 +8,23 @@ memory keyed by address or version counter is fast in the first only, one keyed 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from common.python.results import PairResult, Trio
 from common.python.statistics import headline
 
 if TYPE_CHECKING:  # the parent process, which decides, has no torch
-    from common.python.preparation import Preparation, Prepared
+    from common.python.preparation import Preparation
+    from common.python.workload import Inputs
 
 SLOWER = 0.1  # of a step's time: what samples on new inputs must take more, to test the variant
 VOTE = 1.2  # times as long on new inputs as on untouched ones: a trio that votes so is against the variant
 HONEST, MEMORY = 0.5, 0.9  # chances of such a vote; noise alone moves the two arms alike
 CONVICT, ACQUIT = 9.2, -3.9  # log likelihood ratios of Wald's sequential test: one false conviction in 10,000
 CALLS = 6  # of the step in a trio
-LIMIT_PART = 0.2  # of a pair's time limit, for all of its variants together
+LIMIT_PART = 0.25  # of a pair's time limit, for all of its variants together
 FLUSH_ELEMENTS = 1 << 24  # 64 MiB of float32, read before each step on a CPU; the GPU's clock flushes by itself
 
 
@@ -83,79 +84,87 @@ def undecided(result: PairResult) -> list[str]:
     return notes
 
 
-def run_trios(prep: "Preparation", name: str, timed_us: Callable[[], float], limit_s: float) -> list[Trio]:
-    """In a worker: time trios of a variant until they decide, or for `limit_s` seconds.
+def run_trios(
+    prep: "Preparation", names: Sequence[str], timed_us: Callable[[str], float], limit_s: float
+) -> dict[str, list[Trio]]:
+    """In a worker: time trios of these variants in turn until each is decided, or for `limit_s` seconds in all.
 
-    `timed_us` calls the step once. None are run on several ranks, which would have to agree on the order, and where
-    inputs are files, since rewriting those changes how fast a disk reads them.
+    `timed_us` calls a variant's step once. None are run on several ranks, which would have to agree on the order, and
+    where inputs are files, since rewriting those changes how fast a disk reads them.
     """
+    found: dict[str, list[Trio]] = {name: [] for name in names}
     if prep.ranks.size > 1 or prep.files:
-        return []
+        return found
     import torch
 
-    trios: list[Trio] = []
-    started = time.perf_counter()
+    until = time.perf_counter() + limit_s
     try:
-        arms = Arms(prep, prep.variants[name])
-        timed_us()
-        taken_s = CALLS * (time.perf_counter() - started)  # at most, by a trio
-        while remembers(trios) is None and time.perf_counter() - started + taken_s <= limit_s:
-            began = time.perf_counter()
-            trios.append(arms.trio(timed_us))
-            taken_s = time.perf_counter() - began
+        arms = Arms(prep)
+        took_s = {name: CALLS * (_seconds(timed_us, name) + arms.drawing_s) for name in names}
+        left = [*names]
+        while left:
+            left = [name for name in left if time.perf_counter() + took_s[name] <= until]
+            for name in left:
+                took_s[name] = _seconds(lambda one: found[one].append(arms.trio(one, timed_us)), name)
+            left = [name for name in left if remembers(found[name]) is None]
     except torch.OutOfMemoryError:
         pass  # no room for copies of the inputs: undecided
-    return trios
+    return found
+
+
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
+    began = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - began
 
 
 class Arms:
-    """The inputs of a variant, with what they hold, and what they will hold next."""
+    """The inputs that variants share, what these hold, and what they will hold next."""
 
-    def __init__(self, prep: "Preparation", variant: "Prepared") -> None:
+    def __init__(self, prep: "Preparation") -> None:
         """Fill the inputs with fresh values; the frozen ones stay as they are."""
         import torch
 
         from common.python.preparation import clone, overwrite
 
         self.overwrite, self.prep = overwrite, prep
-        self.inputs = {key: value for key, value in variant.inputs.items() if key not in prep.workload.frozen}
-        self.held, self.next = clone(self.inputs), clone(self.inputs)
+        self.mutated = prep.workload.mutates
+        inputs = {key: value for key, value in prep.inputs.items() if key not in prep.workload.frozen}
+        self.held, self.next = clone(inputs), clone(inputs)
         self.cache = torch.ones(FLUSH_ELEMENTS if prep.device.type == "cpu" else 1, device=prep.device)
-        self._draw()
-        self._new()
+        self.drawing_s = _seconds(self._draw)
+        self._new(prep.inputs)
 
-    def trio(self, timed_us: Callable[[], float]) -> Trio:
+    def trio(self, name: str, timed_us: Callable[[str], float]) -> Trio:
         """Each arm: a call, a copy of all inputs in one direction or another, a flush, and the call that counts."""
+        inputs = self.prep.variants[name].inputs
         self._draw()
         arms = {"untouched_us": self._untouched, "same_us": self._same, "new_us": self._new}
         times = {}
         for arm in random.sample(list(arms), len(arms)):
-            self._put(self.held, self.prep.workload.mutates)
-            timed_us()
-            arms[arm]()
+            self._put(inputs, self.held, self.mutated)
+            timed_us(name)
+            arms[arm](inputs)
             self.cache.sum()
-            times[arm] = timed_us()
+            times[arm] = timed_us(name)
         return Trio(**times)
 
-    def _untouched(self) -> None:
-        for key, value in self.inputs.items():
-            if key in self.prep.workload.mutates:  # the step has written it
-                self.overwrite(value, self.held[key], key)
-            else:  # read as much as the other arms write
-                self.overwrite(self.held[key], value, key)
+    def _untouched(self, inputs: "Inputs") -> None:
+        self._put(inputs, self.held, self.mutated)  # which the step has written
+        rest = [key for key in self.held if key not in self.mutated]
+        self._put(self.held, inputs, rest)  # reads as much as the other arms write
 
-    def _same(self) -> None:
-        self._put(self.held, self.inputs)
+    def _same(self, inputs: "Inputs") -> None:
+        self._put(inputs, self.held, self.held)
 
-    def _new(self) -> None:
-        self._put(self.next, self.inputs)
+    def _new(self, inputs: "Inputs") -> None:
+        self._put(inputs, self.next, self.held)
         self.held, self.next = self.next, self.held
 
     def _draw(self) -> None:
         [drawn] = self.prep.draw()
-        for key, value in self.next.items():
-            self.overwrite(value, drawn[key], key)
+        self._put(self.next, drawn, self.next)
 
-    def _put(self, values: dict[str, Any], keys: Any) -> None:
+    def _put(self, target: "Inputs", source: "Inputs", keys: Iterable[str]) -> None:
         for key in keys:
-            self.overwrite(self.inputs[key], values[key], key)
+            self.overwrite(target[key], source[key], key)

@@ -160,8 +160,9 @@ class Session:
         tested = memoization_check.suspects(self.result, _proven(self.roster.active()))
         limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._crew.left_s() / 2)
         if tested and self.pair.gpus == 1:
+            limit_s /= len(tested) if len(self._crew.apart(tested)) > 1 else 1  # by workers, one after the other
             with self._phase("proof"), self._crew.alone(partial(self.settings.crowded, self.share.pids)):
-                for name, trios in self._crew.each("trios", tested, limit_s=limit_s / len(tested)).items():
+                for name, trios in self._crew.each("trios", tested, limit_s=limit_s).items():
                     self.roster.row(name).trios = [Trio(**trio) for trio in trios]
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:

@@ -134,11 +134,11 @@ def small_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memoization_check, "FLUSH_ELEMENTS", 1)
 
 
-def timed(prep: Preparation, times: Callable[[], float]) -> Callable[[], float]:
+def timed(prep: Preparation, times: Callable[[], float]) -> Callable[[str], float]:
     """A clock that calls the step, and reads what `times` says."""
 
-    def timed_us() -> float:
-        prep.variants["x"].step()
+    def timed_us(name: str) -> float:
+        prep.variants[name].step()
         return times()
 
     return timed_us
@@ -148,10 +148,10 @@ def test_each_arm_calls_the_step_on_what_its_name_says(tmp_path: Path) -> None:
     calls: list[tuple[Any, ...]] = []
     prep = prepared(plain(calls), tmp_path)
     calls.clear()
-    arms = memoization_check.Arms(prep, prep.variants["x"])
+    arms = memoization_check.Arms(prep)
     for _ in range(8):
         calls.clear()
-        trio = arms.trio(timed(prep, lambda: float(len(calls))))
+        trio = arms.trio("x", timed(prep, lambda: float(len(calls))))
         for us in (trio.untouched_us, trio.same_us, trio.new_us):
             (version, *before), (counted, *after) = calls[int(us) - 2 : int(us)]
             assert (version == counted) == (us == trio.untouched_us)
@@ -169,11 +169,11 @@ def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_pa
         return step
 
     prep = prepared(prepare, tmp_path, mutates=["a"], frozen=["b"])
-    arms = memoization_check.Arms(prep, prep.variants["x"])
+    arms = memoization_check.Arms(prep)
     version = seen[0][1]
     for _ in range(4):
         seen.clear()
-        trio = arms.trio(timed(prep, lambda: float(len(seen))))
+        trio = arms.trio("x", timed(prep, lambda: float(len(seen))))
         for us in (trio.untouched_us, trio.same_us, trio.new_us):
             before, after = seen[int(us) - 2 : int(us)]
             assert (before[0] == after[0]) == (us != trio.new_us), "the same work, but on new values"
@@ -211,29 +211,29 @@ def test_memories_are_convicted_and_honest_code_is_not(
 ) -> None:
     cost: list[float] = []
     prep = prepared(by_key(key, cost), tmp_path)
-    trios = run_trios(prep, "x", timed(prep, lambda: cost[0]), limit_s=60.0)
+    trios = run_trios(prep, ["x"], timed(prep, lambda: cost[0]), limit_s=60.0)["x"]
     assert len(trios) == (16 if told else 3)
     assert (told or "None") in str(accusation(trios))
 
 
 def test_no_trio_is_begun_that_would_end_beyond_the_limit(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
-    assert run_trios(prep, "x", timed(prep, lambda: 1.0), limit_s=0.0) == []
+    assert run_trios(prep, ["x"], timed(prep, lambda: 1.0), limit_s=0.0) == {"x": []}
 
 
 def test_neither_ranks_nor_files_are_tested(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
-    never: Callable[[], float] = lambda: pytest.fail("it was called")  # noqa: E731
+    never: Callable[[str], float] = lambda name: pytest.fail("it was called")  # noqa: E731
     prep.files = [tmp_path]
-    assert run_trios(prep, "x", never, limit_s=60.0) == []
+    assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
     prep.files, prep.ranks = [], Ranks(0, 2)
-    assert run_trios(prep, "x", never, limit_s=60.0) == []
+    assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
 
 
 def test_a_full_memory_leaves_it_open(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
 
-    def full() -> float:
+    def full(name: str) -> float:
         raise torch.OutOfMemoryError("no room")
 
-    assert run_trios(prep, "x", full, limit_s=60.0) == []
+    assert run_trios(prep, ["x"], full, limit_s=60.0) == {"x": []}
