@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_tree import late_s
 
 from common.python import peak_survey, peaks_ranks
 from common.python.clock import GpuClock, Reading
@@ -100,8 +101,8 @@ def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
     measuring.start()
     pids = lose(surveyor, number)
     started = time.monotonic()
-    measuring.join(30)
-    assert time.monotonic() - started < 15
+    measuring.join(180)
+    assert time.monotonic() - started < 13 + late_s()
     [(peak, curve)] = found
     assert (peak.value, curve) == (None, None)
     assert (peak.reason or "").startswith(told), peak.reason
