@@ -22,7 +22,7 @@ from common.python.statistics import (
     widened,
 )
 from common.python.telemetry import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
-from common.python.untrue_times import untrue
+from common.python.untrue_times import too_noisy, untrue
 
 NEAR_FLOOR = 10.0
 SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
@@ -208,13 +208,10 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
     if row.verdict == "invalid" or row.status != "measured":
         row.speedup, row.memory_ratio = None, None  # times of what is not proven compare with nothing
         return row.verdict
-    reason = _impossible(row, result, peaks)
-    if reason is None and result.control is not None and not control_ok(result.control):
-        low, high = result.control.low, result.control.high
-        reason = f"the control, baseline against itself, reads [{low:.3f}, {high:.3f}]: something disturbs this session"
-    if reason is not None:
+    invalid, noisy = _impossible(row, result, peaks), too_noisy(row, result)
+    if reason := invalid or noisy:
         row.reason, row.speedup, row.memory_ratio = reason, None, None
-        return "invalid"
+        return "invalid" if invalid else "too noisy"
     if row.role == "baseline" or not any(other.role == "baseline" for other in result.variants):
         return None
     if row.speedup is None:

@@ -19,7 +19,7 @@ Kind = Literal["PyTorch", "Triton", "CUDA"]
 Status = Literal["measured", "proven", "built", "unsupported", "failed"]
 Scalar = int | float | str | bool
 Figure = Scalar | list[Scalar] | dict[str, Scalar]  # of a size: a number, or a model's several
-Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "invalid"]
+Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "too noisy", "invalid"]
 
 
 class Model(BaseModel):
@@ -236,6 +236,7 @@ class PairResult(Model):
         default=None,
         description="standard deviation of the log of the host's pace over the blocks of this pair and of those",
     )
+    load: float | None = Field(default=None, description="processes at work on the host: the mean of its last minute")
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

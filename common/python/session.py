@@ -19,7 +19,7 @@ from common.python.round_blocks import blocks_by
 from common.python.schedule import move_seconds
 from common.python.settings import Settings
 from common.python.sharing import Share
-from common.python.telemetry import harmful, pace_deviation, usual_pace_us, worst
+from common.python.telemetry import harmful, host_load, pace_deviation, usual_pace_us, worst
 from common.python.untrue_times import beyond_wall
 from common.python.worker import Worker, WorkerError
 
@@ -61,6 +61,7 @@ class Session:
         with nullcontext(given) if (given := self.settings.share) else Share() as self.share:
             self.result.seconds = self.share.seconds
             self._run()
+            self.result.load = host_load()
             earlier = list(self.settings.earlier())
             self.result.usual_pace_us = usual_pace_us(earlier)
             self.result.pace_deviation = pace_deviation([*earlier, self.result])
@@ -85,8 +86,7 @@ class Session:
     def _open(self) -> None:
         apart = self.pair.isolated or self.settings.cold_start
         load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
-        limit_s = self.settings.time_limit_s
-        self.crew = Crew(self._hire, self.roster.modules(), apart, limit_s, load, self.share)
+        self.crew = Crew(self._hire, self.roster.modules(), apart, self.settings.time_limit_s, load, self.share)
         self.facts = self.crew.facts
         self.roster.exclude_each(self.facts["failures"])
         result, facts = self.result, self.facts
@@ -159,7 +159,7 @@ class Session:
         """Test the variants that took longer on new inputs, for whether they remember answers."""
         tested = memoization_check.suspects(self.result, _proven(self.roster.active()))
         limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._crew.left_s() / 2)
-        if tested and self.pair.gpus == 1:
+        if tested and self.pair.gpus == 1 and not self.settings.reproducible:  # with it what is drawn may not vary
             limit_s /= len(tested) if len(self._crew.apart(tested)) > 1 else 1  # by workers, one after the other
             with self._phase("proof"), self._crew.alone(partial(self.settings.crowded, self.share.pids)):
                 for name, trios in self._crew.each("trios", tested, limit_s=limit_s).items():

@@ -33,6 +33,11 @@ MOST_PACE = 1.3  # times the best
 FEWEST_BLOCKS = 3  # of which a deviation says anything
 
 
+def host_load() -> float:
+    """Processes that were at work or waited for a core, the mean of the last minute."""
+    return os.getloadavg()[0]
+
+
 class Monitor:
     """One GPU, found by UUID, so that CUDA_VISIBLE_DEVICES and its orders do not matter."""
 

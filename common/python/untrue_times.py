@@ -8,8 +8,10 @@ from statistics import median
 
 from common.python.memoization_check import accusation
 from common.python.results import NOT_ALONE, Block, PairResult, VariantResult
-from common.python.statistics import escaped_us
+from common.python.schedule import FEWEST_ROUNDS
+from common.python.statistics import control_ok, escaped_us
 
+WIDEST = 3.0  # times its lower end, that an interval's upper may be, for a ratio to be shown
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 SHARE = 0.1  # of the device time, that may end after the step's own stream
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as spans of its stream must show
@@ -53,3 +55,17 @@ def _escaped(row: VariantResult, result: PairResult) -> str | None:
     if busy is not None and busy > BUSIER * device + SLACK_US:
         return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
     return None
+
+
+def too_noisy(row: VariantResult, result: PairResult) -> str | None:
+    """Why no ratio of this row can be shown, though its times may be right: what disturbed the session, as seen."""
+    control, gain = result.control, row.speedup if result.goal != "memory" else None
+    if control is not None and not control_ok(control):
+        told = f"the control, baseline against itself, reads [{control.low:.3f}, {control.high:.3f}]"
+    elif gain is not None and gain.rounds >= FEWEST_ROUNDS and gain.high > WIDEST * gain.low:
+        told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
+    else:
+        return None
+    others = max((t.other_processes or 0 for block in result.blocks if (t := block.telemetry)), default=0)
+    on_host = "" if result.load is None else f", at a load of {result.load:.1f}"
+    return f"{told}: something disturbs this session{on_host}" + f", {others} others on the GPU" * (others > 0)

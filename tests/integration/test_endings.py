@@ -153,7 +153,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_is_finished_by_resume(here: 
     done = journaled(resumed) if resumed else []
     kept = {key: stored(resumed, key) for key in done} if resumed else {}
     code, out, err = finish(start(here, *(["--resume", resumed] if resumed else [])))
-    assert (code, err) in ((0, ""), (1, "")), out + err  # 1: on a busy machine a control may be off
+    assert (code, err) == (0, ""), out + err
     folder = resumed or folders(here)[-1]
     assert sorted(journaled(folder)) == sorted(PAIRS)
     assert [line.split()[0] for line in out.splitlines() if line.startswith("ch01:")][: 3 - len(done)] == [

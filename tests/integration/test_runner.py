@@ -1,6 +1,7 @@
 """A suite leaves a journal that can be gone on from, files that hold every number, and a row for whatever happened."""
 
 import csv
+import math
 import os
 import time
 from hashlib import sha256
@@ -9,7 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
+from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row, start_s
 
 from common.python.cuda import find_nvcc
 from common.python.options import Options
@@ -174,7 +175,7 @@ def test_fail_fast_ends_the_suite_at_the_first_failure(tree: Tree) -> None:
     tree.pair("ch01:b", optimized=WRONG)
     tree.pair("ch01:c")
     finished = tree.run("ch1", fail_fast=True, iterations=2)
-    assert [result.key for result in finished.pairs] in (["ch01:a", "ch01:b"], ["ch01:a"])  # a's control may be noisy
+    assert [result.key for result in finished.pairs] == ["ch01:a", "ch01:b"]
     assert finished.pairs[-1].verdict == "invalid"
     assert not finished.complete
 
@@ -182,9 +183,10 @@ def test_fail_fast_ends_the_suite_at_the_first_failure(tree: Tree) -> None:
 def test_the_suites_time_ends_a_pair_that_hangs_and_starts_no_other(tree: Tree) -> None:
     tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
     tree.pair("ch01:b")
+    limit_s = math.ceil(2 + 3 * start_s())  # in which its step begins, however busy the machine
     started = time.monotonic()
-    finished = tree.run("ch1", suite_timeout=5)
-    assert time.monotonic() - started < 5 + 2
+    finished = tree.run("ch1", suite_timeout=limit_s)
+    assert time.monotonic() - started < limit_s + late_s()
     assert (finished.pairs, finished.complete) == ([], False)
     assert finished.not_run == dict.fromkeys(
         ["ch01:a", "ch01:b"], "the suite's time was up while optimized_a was at work"

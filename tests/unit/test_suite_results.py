@@ -39,7 +39,7 @@ def test_medians_and_the_pairs_without_a_gain_are_named() -> None:
     assert "least 15.4%, ch07:smaller" in told
     assert "median 1.10 of the best peer, over 1 pairs" in told
     assert "ch07:doubtful is inconclusive: the speedup reads " in told
-    assert "ch07:disturbed is invalid: the control" in told
+    assert "ch07:disturbed is too noisy: the control" in told
     assert in_short([refused("failed", "crash", "segfault")]) == ""
 
 

@@ -77,7 +77,7 @@ def _seconds(pair: PairResult) -> float:
 
 def in_short(pairs: Sequence[PairResult]) -> str:
     """The medians that a reader asks for first, and which verdicts decide nothing, with the reason."""
-    rows = {pair.key: headline_row(pair) for pair in pairs if pair.verdict != "invalid"}
+    rows = {pair.key: headline_row(pair) for pair in pairs if pair.verdict not in ("invalid", "too noisy")}
     reached = {key: row.percent_of_limit for key, row in rows.items() if row and row.percent_of_limit is not None}
     peers = [pair.peer_ratio.ratio for pair in pairs if pair.peer_ratio and pair.verdict != "invalid"]
     took = [_seconds(pair) for pair in pairs if pair.status == "measured"]
@@ -87,7 +87,7 @@ def in_short(pairs: Sequence[PairResult]) -> str:
         lines.append(f"median {median(reached.values()):.0f}% of the limit; least {reached[worst]:.1f}%, {worst}")
     if peers:
         lines.append(f"median {median(peers):.2f} of the best peer, over {len(peers)} pairs that have one")
-    without = [pair for pair in pairs if pair.verdict in ("invalid", "inconclusive")]
+    without = [pair for pair in pairs if pair.verdict in ("invalid", "too noisy", "inconclusive")]
     lines += [f"{pair.key} is {pair.verdict}: {_why(pair)}" for pair in without]
     return "\n".join(f"- {escaped(line)}" for line in lines)
 
