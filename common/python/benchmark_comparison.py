@@ -92,13 +92,14 @@ def _metrics(side: str, result: VariantResult | Metrics, raw: bool) -> dict[str,
 
 def _doubt(side: str, result: VariantResult | Metrics) -> str | None:
     """Why numbers of a variant may not be compared: nothing proved them, or something speaks against them."""
-    if not isinstance(result, VariantResult) or (result.status == "measured" and result.verdict != "invalid"):
+    if not isinstance(result, VariantResult) or (result.status == "measured" and result.verdict not in UNTRUSTED):
         return None
-    became = "invalid" if result.verdict == "invalid" else result.status
+    became = result.verdict if result.verdict in UNTRUSTED else result.status
     return f"{side} is {became}, so it has no numbers to compare" + (f": {result.reason}" if result.reason else "")
 
 
 HEADLINE = ("median", "p95", "p99")
+UNTRUSTED = ("invalid", "too noisy")  # verdicts of rows that show no numbers
 
 
 def _of_variant(result: VariantResult, raw: bool) -> dict[str, float | None]:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent, indent
@@ -142,8 +145,19 @@ def judged_again(result: PairResult) -> PairResult:
 
 
 def late_s() -> float:
-    """How late an end may come: two seconds, more where others keep every core of the machine busy."""
-    return 2.0 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    """How late an end may come: two seconds, more where others keep every core of the machine busy.
+
+    By who is at work now as well as by the mean load, which is a minute behind.
+    """
+    load, _, _, running, _ = Path("/proc/loadavg").read_text().split()
+    return 2.0 * max(1.0, max(float(load), float(running.split("/")[0])) / len(os.sched_getaffinity(0)))
+
+
+def start_s() -> float:
+    """What a fresh interpreter takes to import torch, as everything that a run starts does, at the machine's pace."""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return time.monotonic() - started
 
 
 def doing(action: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from small_tree import HONEST, SPINS, Tree, doing, late_s
+from small_tree import HONEST, SPINS, Tree, doing, late_s, start_s
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
@@ -70,11 +70,11 @@ def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -
 
 
 def finish(run: Process) -> tuple[int, str, str]:
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=300)
     return run.returncode, out, err
 
 
-def until(what: Callable[[], object], within_s: float = 30.0) -> None:
+def until(what: Callable[[], object], within_s: float = 180.0) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline, "it never came"
@@ -82,7 +82,7 @@ def until(what: Callable[[], object], within_s: float = 30.0) -> None:
 
 
 def gone(mark: Path) -> None:
-    until(lambda: not family(mark), 5.0)
+    until(lambda: not family(mark), 3.0 + late_s())
 
 
 def folders(tree: Tree) -> list[Path]:
@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_is_finished_by_resume(here: 
     done = journaled(resumed) if resumed else []
     kept = {key: stored(resumed, key) for key in done} if resumed else {}
     code, out, err = finish(start(here, *(["--resume", resumed] if resumed else [])))
-    assert (code, err) in ((0, ""), (1, "")), out + err  # 1: on a busy machine a control may be off
+    assert (code, err) == (0, ""), out + err
     folder = resumed or folders(here)[-1]
     assert sorted(journaled(folder)) == sorted(PAIRS)
     assert [line.split()[0] for line in out.splitlines() if line.startswith("ch01:")][: 3 - len(done)] == [
@@ -159,14 +159,13 @@ def test_a_hung_worker_its_child_and_the_lock_go_with_a_killed_parent(here: Tree
         assert json.loads(lock_file(None).read_bytes())["pid"] == os.getpid()
 
 
-def interrupt(run: Process) -> None:
-    """Ctrl-C until it ends: on a busy machine two may be one, heard before Python has looked at either."""
-    deadline = time.monotonic() + 30
-    while run.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(1.0)
+def interrupt_twice(run: Process) -> None:
+    """Ctrl-C, and again when the first has been heeded: two that Python has not yet looked at are one."""
+    assert run.stderr is not None
+    os.killpg(run.pid, signal.SIGINT)
+    until(lambda: select.select([run.stderr], [], [], 0)[0], 1 + late_s())
+    assert "Ctrl-C again stops now" in run.stderr.readline()
+    os.killpg(run.pid, signal.SIGINT)
 
 
 def end(run: Process, how: str) -> None:
@@ -174,11 +173,14 @@ def end(run: Process, how: str) -> None:
     if how == "kill -9":
         run.kill()
     elif how == "Ctrl-C":
-        os.killpg(run.pid, signal.SIGINT)
-        time.sleep(0.3)
-        interrupt(run)
+        interrupt_twice(run)
     code, _, _ = finish(run)
     assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+
+
+def enough_to_begin_s() -> int:
+    """A suite's time in which its workers begin, however busy the machine: 15 s where it is idle."""
+    return math.ceil(6 + 6 * start_s())
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "time up"])
@@ -187,12 +189,13 @@ def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path
     for note in notes:  # which hang as they are proven
         hangs = NOTED.replace("> 1000", "< 1000").format(note=str(note), seconds=600)
         here.pair(f"ch01:{note.name}", optimized=hangs)
+    limit_s = enough_to_begin_s()
     started = time.monotonic()
-    run = start(here, "--jobs", "2", *(["--suite-timeout", "15"] if how == "time up" else []))
+    run = start(here, "--jobs", "2", *(["--suite-timeout", str(limit_s)] if how == "time up" else []))
     until(lambda: all(note.exists() for note in notes))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
     end(run, how)
-    assert how != "time up" or time.monotonic() - started < 15 + late_s()
+    assert how != "time up" or time.monotonic() - started < limit_s + late_s()
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
@@ -211,7 +214,7 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
     here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
     hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
     here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
-    run = start(here, "--jobs", "1", *(["--suite-timeout", "30"] if how == "time up" else []))
+    run = start(here, "--jobs", "1", *(["--suite-timeout", str(enough_to_begin_s())] if how == "time up" else []))
     until(note.exists)
     until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
     end(run, how)
@@ -307,12 +310,8 @@ def hanging(tree: Tree, tmp_path: Path) -> Process:
 
 def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Path) -> None:
     run = hanging(here, tmp_path)
-    assert run.stderr is not None
-    os.killpg(run.pid, signal.SIGINT)
-    until(lambda: select.select([run.stderr], [], [], 0)[0], 1 + late_s())
-    assert "Ctrl-C again stops now" in run.stderr.readline()  # two that are not yet heeded are one
+    interrupt_twice(run)
     again = time.monotonic()
-    os.killpg(run.pid, signal.SIGINT)
     code, _, err = finish(run)
     assert time.monotonic() - again < 1 + late_s()
     assert (code, err) == (130, "")
@@ -391,7 +390,7 @@ def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> No
         started = time.monotonic()
         with pytest.raises(Busy, match=f"the CPU is in use by pid {os.getpid()} "):
             claims(stack, True, limit_s=_age_s() + 0.5)(None)
-    assert 0.4 < time.monotonic() - started < 2.5
+    assert 0.4 < time.monotonic() - started < 0.5 + late_s()
 
 
 # No room to write.

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from small_tree import HONEST, Tree, doing
+from small_tree import HONEST, Tree, doing, late_s
 
 from common.python.base.results import Block, Sample
-from common.python.stats.verdict import beyond_wall
+from common.python.stats.timing_sanity import beyond_wall
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.process import Worker, WorkerError
 
@@ -61,7 +61,7 @@ def test_half_an_answer_does_not_make_the_parent_wait_longer(tree: Tree, hired: 
     with pytest.raises(WorkerError) as caught:
         prepared(tree, hired, trick, limit_s=1.0)
     assert caught.value.kind == "hung"
-    assert time.monotonic() - started < 6.0
+    assert time.monotonic() - started < 4.0 + late_s()
 
 
 def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(tree: Tree, hired: list[Worker]) -> None:
@@ -71,7 +71,7 @@ def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(tree: Tree, hi
         prepared(tree, hired, trick, limit_s=1.0)
     assert (caught.value.kind, caught.value.who) == ("died", "optimized_x")
     assert caught.value.reason.startswith("the worker closed its connection to the harness during prepare")
-    assert time.monotonic() - started < 6.0
+    assert time.monotonic() - started < 4.0 + late_s()
 
 
 def test_a_printed_result_is_a_line_in_the_log(

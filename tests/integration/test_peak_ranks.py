@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_tree import late_s
 
 from common.python.base.machine import Machine
 from common.python.base.reaper import children, parent_of
@@ -101,8 +102,8 @@ def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
     measuring.start()
     pids = lose(surveyor, number)
     started = time.monotonic()
-    measuring.join(30)
-    assert time.monotonic() - started < 15
+    measuring.join(180)
+    assert time.monotonic() - started < 13 + late_s()
     [(peak, curve)] = found
     assert (peak.value, curve) == (None, None)
     assert (peak.reason or "").startswith(told), peak.reason

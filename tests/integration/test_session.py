@@ -165,10 +165,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def assert_measured(result: PairResult, stem: str) -> None:
-    """It has times. That the control found the machine too noisy for a ratio, as it may, is no fault here."""
+    """It has times. That the machine was too noisy for a ratio, as it may be, is no fault here."""
     found = row(result, stem)
     assert found.status == "measured", found.reason or result.reason
-    assert found.reason is None or found.reason.startswith("the control")
+    assert (found.reason is None) == (found.verdict != "too noisy"), found.reason
     assert found.wall is not None
     assert found.wall.n >= 2
     assert {(proof.size, proof.when) for proof in found.proofs} == TIMES
@@ -357,8 +357,7 @@ def test_a_variant_too_large_even_alone_fails_and_the_rest_is_measured(done: Tre
 def test_a_step_that_writes_its_inputs_is_timed_one_at_a_time(done: Tree) -> None:
     result = done.result("ch01:mutates")
     assert_measured(result, "optimized_mutates")
-    assert {block.steps for block in result.blocks} == {1}
-    assert {block.steps for block in done.result("ch01:honest").blocks} != {1}
+    assert {block.steps for block in result.blocks} == {1}  # how many others take: tests/unit/test_sampling.py
 
 
 def test_inputs_may_be_files(done: Tree) -> None:

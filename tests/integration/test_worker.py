@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import HONEST, Tree, doing
+from small_tree import HONEST, Tree, doing, late_s
 
 from common.python.workers.process import Worker, WorkerError
 
@@ -185,7 +185,7 @@ def test_a_hang_ends_at_the_limit_with_the_stack_in_the_log(hire: Hire, action: 
     started = time.monotonic()
     with pytest.raises(WorkerError) as caught:
         prepare(worker, limit_s=1.0)
-    assert 1.0 <= time.monotonic() - started < 4.0
+    assert 1.0 <= time.monotonic() - started < 2.0 + late_s()
     assert (caught.value.kind, caught.value.who) == ("hung", "optimized_x")
     assert "within 1 s during prepare" in caught.value.reason
     for told in ("at work", "optimized_x.py", "in step"):

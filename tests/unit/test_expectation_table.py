@@ -73,14 +73,14 @@ def test_a_line_of_a_memory_goal_has_the_interval_that_its_ratio_is_held_against
 
 
 def test_what_may_not_be_shown_or_is_not_there_is_empty() -> None:
-    (invalid,) = lines(hold(pair(US, control_us=150.0), expect(pair(US)), manifest()))
-    assert (invalid["status"], invalid["speedup"], invalid["optimized_us"], invalid["limit_us"]) == (
-        "failed",
+    (noisy,) = lines(hold(pair(US, control_us=150.0), expect(pair(US)), manifest()))
+    assert (noisy["status"], noisy["speedup"], noisy["optimized_us"], noisy["limit_us"]) == (
+        "inconclusive",
         "",
         "",
         "",
     )
-    assert float(invalid["expected_speedup"]) == pytest.approx(2.0, rel=5e-3)
+    assert float(noisy["expected_speedup"]) == pytest.approx(2.0, rel=5e-3)
     (missing,) = lines(Held("ch07:copy", "missing", expected=expect(pair(US))))
     assert (missing["status"], missing["gpu"], missing["measured"]) == ("missing", "NVIDIA H200", "")
     (new,) = lines(hold(pair(US), None, manifest()))

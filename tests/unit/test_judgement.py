@@ -16,12 +16,13 @@ from common.python.base.results import (
     Proof,
     Sample,
     Telemetry,
+    Trio,
     VariantResult,
     Why,
 )
 from common.python.performance_targets import Peaks
 from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
-from common.python.stats.verdict import CHANNEL_US, PACE_PART, enough, headline_row, judge, lacked_memory, times
+from common.python.stats.verdict import CHANNEL_US, PACE_PART, enough, failed, headline_row, judge, lacked_memory, times
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
@@ -138,7 +139,7 @@ def test_the_headline_clock_decides() -> None:
     assert row(on_wall).device is None
 
 
-def invalid_by_control() -> tuple[PairResult, Peaks | None]:
+def disturbed() -> tuple[PairResult, Peaks | None]:
     return pair({BASE: 100.0, OPT: 50.0, CONTROL: 90.0}), PEAKS
 
 
@@ -218,20 +219,26 @@ def invalid_by_proof() -> tuple[PairResult, Peaks | None]:
     return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, **facts), PEAKS
 
 
-def test_a_headline_that_failed_fails_the_pair_even_when_its_baseline_is_invalid_too() -> None:
-    result = with_row(invalid_by_control()[0], OPT, status="failed", verdict="invalid", reason="wrong at bench size")
+def test_a_headline_that_failed_fails_the_pair_even_when_its_baseline_is_too_noisy() -> None:
+    result = with_row(disturbed()[0], OPT, status="failed", verdict="invalid", reason="wrong at bench size")
     judged = judge(result, PEAKS)
-    assert row(judged, BASE).verdict == "invalid"
+    assert row(judged, BASE).verdict == "too noisy"
     assert (judged.status, judged.verdict) == ("failed", "invalid")
+
+
+def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
+    """Twice as long on inputs that are new, in a test made for it."""
+    trios = [Trio(untouched_us=50.0, same_us=50.0, new_us=100.0)] * 16
+    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, trios=trios), PEAKS
 
 
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (invalid_by_control, "the control, baseline against itself, reads [1.109, 1.113]"),
         (invalid_by_rate, "hbm: 10 us would be 2.00 times the peak of 1 TB/s"),
         (invalid_by_escape, "145 us of work went on after the step's own stream was done: it escaped the clock"),
         (invalid_by_busy_time, "the device worked 110 us for a step that reads 50 us: work escaped the clock"),
+        (invalid_by_memory, "2.0 times as long on inputs that it has not seen, in 16 of 16 trials"),
         (invalid_by_proof, "wrong at bench size"),
     ],
 )
@@ -241,20 +248,12 @@ def test_what_cannot_be_the_time_of_the_work_is_invalid_with_its_reason(made: An
     assert reason in (judged.reason or "")
 
 
-def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
-    """Twice as long on inputs that are new."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    slow = Sample(variant=OPT, device_us=100.0, wall_us=None, host_us=5.0, fresh=True)
-    first = result.blocks[0].model_copy(update={"samples": [*result.blocks[0].samples, slow]})
-    return result.model_copy(update={"blocks": [first, *result.blocks[1:]]}), PEAKS
-
-
 @pytest.mark.parametrize(
     ("made", "others"),
     [
         (invalid_by_escape, True),
         (invalid_by_busy_time, True),
-        (invalid_by_memory, True),
+        (invalid_by_memory, False),
         (invalid_by_rate, False),
         (invalid_by_proof, False),
     ],
@@ -271,9 +270,31 @@ def test_where_another_process_had_work_on_the_gpu_no_variant_is_blamed_for_time
     assert blamed.reason != NOT_ALONE
 
 
+def test_where_the_control_is_off_the_pair_is_too_noisy_and_has_not_failed() -> None:
+    result, peaks = disturbed()
+    result.load = 9.25
+    result.blocks[0].telemetry = Telemetry(other_processes=2)
+    judged = judge(result, peaks)
+    assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", "too noisy", "too noisy")
+    assert judged.reason == (
+        "the control, baseline against itself, reads [1.109, 1.113]: something disturbs this session, "
+        "at a load of 9.2, 2 others on the GPU"
+    )
+    assert "without other work on this machine" in (judged.hint or "")
+    assert not failed(judged)
+
+
+@pytest.mark.parametrize(("most", "verdict"), [(1.2, "inconclusive"), (4.0, "too noisy")])
+def test_an_interval_that_spans_more_than_a_factor_of_three_shows_no_ratio(most: float, verdict: str) -> None:
+    result = pair({BASE: [100.0] * 8, OPT: [100.0 * most, 100.0 / most] * 4})
+    judged = judge(result, None)
+    assert judged.verdict == verdict
+    assert (row(judged).speedup is None) == ("its speedup is anywhere from" in (judged.reason or "")) == (most > 3)
+
+
 @pytest.mark.parametrize(
     "made",
-    [invalid_by_control, invalid_by_rate, invalid_by_escape, invalid_by_busy_time, invalid_by_proof],
+    [disturbed, invalid_by_rate, invalid_by_escape, invalid_by_busy_time, invalid_by_proof],
 )
 def test_an_invalid_pair_shows_no_ratio(made: Any) -> None:
     judged = judge(*made())
@@ -559,7 +580,7 @@ def test_the_control_has_the_blocks_of_a_slow_host_too_which_is_slow_for_both() 
         block.discarded = "GPU slowed by hw_slowdown"
     judged = judge(off, PEAKS)
     assert judged.control is not None
-    assert (judged.control.rounds, judged.verdict) == (3, "invalid")
+    assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
 
 
 def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
@@ -589,10 +610,7 @@ def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
     judged = judge(result, None)
     assert judged.control is not None
     assert judged.control.ratio == pytest.approx(math.prod([16.0 / 16.4, 13.1 / 13.4, 18.6 / 18.4]) ** (1 / 3))
-    assert judged.verdict == "faster"
-    speedup = row(judged).speedup
-    assert speedup is not None
-    assert speedup.ratio > 7, "the time that it took counts all the same"
+    assert (judged.reason or "").startswith("its speedup is anywhere from"), "the time that it took counts all the same"
 
 
 @pytest.mark.parametrize("again", [[], [(CONTROL, 90.0)]])
@@ -600,7 +618,7 @@ def test_where_a_block_has_nothing_else_the_control_is_on_new_inputs_too(again: 
     once = [[(BASE, 100.0), (CONTROL, 90.0 + index / 10), (OPT, 50.0), *again] for index in range(3)]
     judged = judge(asks_for_memory(once), PEAKS)
     assert judged.control is not None
-    assert (judged.control.rounds, judged.verdict) == (3, "invalid")
+    assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
 
 
 def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() -> None:
@@ -696,7 +714,7 @@ def test_another_run_errs_by_its_rounds_and_by_itself_where_no_margin_covers_tha
 def test_a_run_whose_other_pairs_were_slower_claims_less_for_a_side_that_goes_with_the_pace() -> None:
     quick = hosted({BASE: 100.0, OPT: 5.0}, (20.0,) * 4)
     plain = half(judge(quick, PEAKS))
-    for usual_us, slower in ((None, 0.0), (19.0, 0.0), (20.0, 0.0), (40.0, math.log(2.0))):
+    for usual_us, slower in ((None, 0.0), (19.0, 0.0), (20.0, 0.0), (30.0, math.log(1.5))):
         quick.usual_pace_us = usual_us
         assert half(judge(quick, PEAKS)) == pytest.approx(math.hypot(plain, slower * 0.9), rel=0.01)
 
@@ -707,7 +725,7 @@ def test_the_control_is_as_well_known_as_another_run_would_know_it() -> None:
     for block in off.blocks:
         for sample in (s for s in block.samples if s.variant == CONTROL):
             sample.wall_us = (sample.wall_us or 0.0) * (1.1 + 0.01 * block.round)
-    assert judge(off, PEAKS).verdict == "invalid"
+    assert judge(off, PEAKS).verdict == "too noisy"
     off.pace_deviation = 0.2
     judged = judge(off, PEAKS)
     assert (judged.verdict, judged.control and judged.control.high > 1) == ("faster", True)
@@ -776,10 +794,10 @@ def test_a_copy_that_the_host_stages_goes_with_its_pace_though_the_device_is_bus
 
 
 def test_a_session_whose_host_was_slow_throughout_claims_little_for_a_side_that_goes_with_it() -> None:
-    slow = hosted({BASE: 100.0, OPT: 5.0}, (40.0,) * 4)
+    slow = hosted({BASE: 100.0, OPT: 5.0}, (30.0,) * 4)
     assert half(judge(slow, PEAKS)) == pytest.approx(half(judge(hosted({}, ()), PEAKS)), rel=0.01)
     slow.best_pace_us = 20.0  # by an earlier pair, or before the first
-    assert half(judge(slow, PEAKS)) == pytest.approx(math.log(2.0) * 0.9, rel=0.01)
+    assert half(judge(slow, PEAKS)) == pytest.approx(math.log(1.5) * 0.9, rel=0.01)
     both = hosted({BASE: 100.0, OPT: 50.0}, (40.0,) * 4)
     both.best_pace_us = 20.0
     assert half(judge(both, PEAKS)) < 0.1, "slow for both sides alike"
@@ -849,7 +867,7 @@ def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResu
 
 @pytest.mark.parametrize(
     "made",
-    [everything, invalid_by_proof, invalid_by_control, invalid_by_rate, invalid_by_escape, invalid_by_busy_time],
+    [everything, invalid_by_proof, disturbed, invalid_by_rate, invalid_by_escape, invalid_by_busy_time],
 )
 def test_judging_twice_gives_what_judging_once_gives(made: Any) -> None:
     result = made() if made is everything else made()[0]
@@ -905,7 +923,7 @@ NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance
         ([1.0] * 2, True, False),
     ],
 )
-def test_a_session_in_which_the_control_is_off_takes_more_rounds_before_it_is_called_invalid(
+def test_a_session_in_which_the_control_is_off_takes_more_rounds_before_it_is_called_too_noisy(
     control: list[float], late: bool, wanted: bool
 ) -> None:
     rounds = len(control)

@@ -165,8 +165,8 @@ def test_the_headline_has_machine_date_and_counts_and_the_table_the_words_of_the
 ) -> None:
     shown = found.shown()
     assert (
-        "NVIDIA H200: 10 pairs, 2 faster, 1 smaller, 1 same, 1 inconclusive, 2 invalid, 1 failed, 1 unsupported"
-        in shown
+        "NVIDIA H200: 10 pairs, 2 faster, 1 smaller, 1 same, 1 inconclusive, "
+        "1 too noisy, 1 invalid, 1 failed, 1 unsupported" in shown
     )
     assert "2026-01-02T03:04:05" in shown
     for result in read_run(folder).summary.pairs:
@@ -228,7 +228,7 @@ def test_the_environment_is_the_manifest_and_the_peaks_as_old_as_they_were(found
 NUMBERS = ("321 us", "123 us", "2.6", "77.7", "k<int>", "3.0 GB")
 
 
-def test_what_is_invalid_shows_its_reason_and_no_number(tmp_path: Path) -> None:
+def test_what_is_invalid_or_too_noisy_shows_its_reason_and_no_number(tmp_path: Path) -> None:
     disturbed, wrong = (result for result in every_kind() if result.name in ("disturbed", "wrong"))
     found = made(tmp_path, disturbed, wrong)
     shown = found.shown()

@@ -21,7 +21,14 @@ BESIDE = dict.fromkeys(("workload", "requirements", "cuda", "performance_targets
 }
 CORE = {"run", "workers", "proof", "timing", "stats", "corpus", "top", "base"}  # what a run of one pair passes through
 # What runs in workers imports torch. All else belongs to the parent process, which imports neither torch nor a pair.
-WORKERS = {"workload", "timing.clock", "timing.sampler", "timing.cpu_pinning", "build.triton_targets"} | {
+WORKERS = {
+    "workload",
+    "timing.clock",
+    "timing.sampler",
+    "timing.cpu_pinning",
+    "timing.memoization_trials",
+    "build.triton_targets",
+} | {
     f"workers.{module}"
     for module in ("commands", "compile_caches", "distributed", "loading", "preload", "profiled_step")
 }

@@ -66,7 +66,7 @@ def test_where_memory_is_the_goal_the_gain_is_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (pair(US, control_us=150.0), "invalid in B: the control, baseline against itself, reads"),
+        (pair(US, control_us=150.0), "too noisy in B: the control, baseline against itself, reads"),
         (pair(US, rows={"optimized": {"status": "unsupported", "reason": "needs sm_100"}}), "unsupported in B: needs"),
         (pair(US, size="test"), "another size, shape or clock"),
         (pair(US, shape={"n": 1}), "another size, shape or clock"),

@@ -19,7 +19,7 @@ Kind = Literal["PyTorch", "Triton", "CUDA"]
 Status = Literal["measured", "proven", "built", "unsupported", "failed"]
 Scalar = int | float | str | bool
 Figure = Scalar | list[Scalar] | dict[str, Scalar]  # of a size: a number, or a model's several
-Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "invalid"]
+Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "too noisy", "invalid"]
 
 
 class Model(BaseModel):
@@ -171,6 +171,14 @@ class SpeedOfLight(Model):
     kernels: int = Field(description="launches that these figures are of")
 
 
+class Trio(Model):
+    """Times of a step on inputs that it has seen, and on new ones, each after an untimed call. Microseconds."""
+
+    untouched_us: float = Field(description="inputs as the call before found them")
+    same_us: float = Field(description="overwritten with the values that they held")
+    new_us: float = Field(description="overwritten with new values of the same distribution")
+
+
 class VariantResult(Model):
     name: str = Field(description="file stem: optimized_transpose__padded")
     role: Role
@@ -191,6 +199,7 @@ class VariantResult(Model):
     first_call_s: float | None = None
     proofs: list[Proof] = []
     why: Why | None = None
+    trios: list[Trio] = Field(default=[], description="of a variant whose samples on new inputs took longer")
     speed_of_light: SpeedOfLight | None = Field(default=None, description="with --profile, where ncu is found")
 
 
@@ -228,6 +237,7 @@ class PairResult(Model):
         default=None,
         description="standard deviation of the log of the host's pace over the blocks of this pair and of those",
     )
+    load: float | None = Field(default=None, description="processes at work on the host: the mean of its last minute")
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []

@@ -4,6 +4,7 @@ Pairs about such a setting declare `isolated=True`, which gives each variant a p
 """
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,20 @@ def put_back(before: Settings) -> list[str]:
             put(value)
             changed.append(f"{name} ({_difference(value, now)})")
     return changed
+
+
+def be_deterministic(seed: int, refused: list[str]) -> None:
+    """Have torch use deterministic algorithms; what it says that it cannot do so is added to `refused`, each once."""
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "deterministic" in str(message) and str(message) not in refused:
+            refused.append(str(message))
+
+    warnings.showwarning = note
+    warnings.simplefilter("always")
 
 
 def _difference(before: Any, now: Any) -> str:

@@ -66,6 +66,8 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         return replace(row, status="failed", reason=clean(blame(found)))
     if found.status != "measured":
         return replace(row, status="unsupported", reason=clean(found.reason or f"it was {found.status}, not measured"))
+    if found.verdict == "too noisy":
+        return replace(row, status="inconclusive", reason=clean(f"it is too noisy: {found.reason}"))
     time = own_time(found)
     if expected is None:
         return replace(row, time=time)

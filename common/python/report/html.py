@@ -47,7 +47,7 @@ th, td { padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; white-sp
 td.words { white-space: normal; min-width: 16rem; max-width: 40rem; overflow-wrap: anywhere; }
 .rung { padding-left: 1rem; }
 .faster, .smaller { color: var(--good); }
-.same, .inconclusive { color: var(--fair); }
+.same, .inconclusive, .noisy { color: var(--fair); }
 .slower, .larger, .invalid, .failed { color: var(--bad); font-weight: 700; }
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); gap: 1rem; }
 .sides > div { min-width: 0; }

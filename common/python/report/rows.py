@@ -28,6 +28,7 @@ STYLES = {
     "smaller": "green",
     "same": "yellow",
     "inconclusive": "yellow",
+    "too noisy": "yellow",
     "slower": "red",
     "larger": "red",
     "invalid": "bold red",
@@ -110,7 +111,8 @@ def verdict_text(result: PairResult, judged: PairResult | VariantResult) -> str:
 
 def trusted(result: PairResult, variant: VariantResult) -> bool:
     """Whether numbers may be shown: they were measured and nothing says that they are of wrong or escaped work."""
-    return result.status == variant.status == "measured" and "invalid" not in (result.verdict, variant.verdict)
+    verdicts = {result.verdict, variant.verdict}
+    return result.status == variant.status == "measured" and not verdicts & {"invalid", "too noisy"}
 
 
 def gain_text(result: PairResult, variant: VariantResult) -> str:

@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.python.base.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Why
+from common.python.base.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
-from common.python.stats import sampling_plan
+from common.python.stats import memoization_check, sampling_plan
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
-from common.python.stats.verdict import beyond_wall, enough, judge
-from common.python.timing.telemetry import harmful, worst
+from common.python.stats.sampling_plan import move_seconds
+from common.python.stats.timing_sanity import beyond_wall
+from common.python.stats.verdict import enough, judge
+from common.python.timing.telemetry import harmful, host_load, worst
 from common.python.workers.process import WorkerError
 from common.python.workers.worker_pool import WorkerPool
 
@@ -58,7 +60,7 @@ class Session:
             self._prove_at(size)
         if prebuild and self.facts["shape"] is not None:
             with self._phase("compile"):
-                self._pool.each("prepare", self._living(prebuild), size=self.settings.size, dtypes=[])
+                self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
 
     def measure(self, prove_first: bool = False) -> PairResult:
         """Time the variants in rounds and prove them at the size that is timed; then judge.
@@ -69,6 +71,7 @@ class Session:
         self.plan, self.result.seed = sampling_plan.fixed_plan(self.settings.iterations), self.settings.seed
         apart = self.pair.isolated or self.settings.cold_start
         self._in_workers(lambda: self._prove_and_time(self.settings.prove_at if prove_first else ()), apart, fresh=True)
+        self.result.load = host_load()
         earlier = list(self.settings.earlier())
         self.result.usual_pace_us = usual_pace_us(earlier)
         self.result.pace_deviation = pace_deviation([*earlier, self.result])
@@ -103,7 +106,7 @@ class Session:
     def _open(self, apart: bool, fresh: bool) -> None:
         load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
         modules = self.roster.modules()
-        living = self._living([name for name in modules if fresh or name != CONTROL])  # which is timed only
+        living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
         self.pool = WorkerPool(
             lambda index, own: self.settings.hire(self.pair, index, own and fresh),
             {name: modules[name] for name in living},
@@ -126,7 +129,7 @@ class Session:
         """Of ranks: what their processes, their CUDA contexts and their process group took of the start."""
         before = 0.0
         for phase, done in self.facts["started"].items():
-            self._move_seconds(done - before, "start", phase)
+            move_seconds(self.result.seconds, done - before, "start", phase)
             before = done
 
     def _prove_at(self, size: str) -> None:
@@ -134,10 +137,10 @@ class Session:
         names = self.roster.everybody
         self.dtypes = []  # a size may have its own
         for share in (names[:1], names[1:]):
-            share = self._living(share)
+            share = self.roster.living(share)
             if share and not self.roster.nothing_left():
                 self._prepare(share, size)
-                self._prove(self._living(share), BEFORE, sampling_plan.TRIALS)
+                self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
                 if names[0] in share:
                     self.dtypes = self._pool.first("dtypes")
                 if names[0] in share and size == "test":
@@ -145,9 +148,6 @@ class Session:
                         accepted = self._pool.first("teeth")
                     if accepted:
                         self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
-
-    def _living(self, names: list[str]) -> list[str]:
-        return [name for name in names if self.roster.row(name).status != "failed"]
 
     def _rounds(self) -> None:
         """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
@@ -167,12 +167,23 @@ class Session:
                 closing = max(closing - 1, 1)
             elif plan is None and self._enough(index + sampling_plan.CLOSING):
                 closing = sampling_plan.CLOSING
+        self._find_memories()
         with self._phase("why"):
             traces = str(self.settings.folder / "profiles") if self.settings.profile else None
             for name, why in self._pool.each("why", _proven(self.roster.active()), traces=traces).items():
                 self.roster.row(name).why = Why(**why)
         if self.settings.reproducible:
             self.result.notes += [f"not deterministic: {text}" for text in self._pool.refusals()]
+
+    def _find_memories(self) -> None:
+        """Test the variants that took longer on new inputs, for whether they remember answers."""
+        tested = memoization_check.suspects(self.result, _proven(self.roster.active()))
+        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._pool.left_s() / 2)
+        if tested and self.pair.gpus == 1 and not self.settings.reproducible:  # with it what is drawn may not vary
+            limit_s /= len(tested) if len(self._pool.apart(tested)) > 1 else 1  # by workers, one after the other
+            with self._phase("proof"):
+                for name, trios in self._pool.each("trios", tested, limit_s=limit_s).items():
+                    self.roster.row(name).trios = [Trio(**trio) for trio in trios]
 
     def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
         """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
@@ -241,7 +252,7 @@ class Session:
         probes = [order.index(name) for name in _proven(names)] if probed else []
         started = time.monotonic()
         answer = self._pool.block(order, self.count, probes)
-        self._move_seconds(answer["proof_s"], "samples", "proof")
+        move_seconds(self.result.seconds, answer["proof_s"], "samples", "proof")
         wall_s = time.monotonic() - started
         taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
         self.result.blocks.append(Block(round=index, steps=self.count, **taken))
@@ -291,11 +302,6 @@ class Session:
         if self.pool is None:
             raise RuntimeError("the session has no workers before it is opened")
         return self.pool
-
-    def _move_seconds(self, seconds: float, source: str, target: str) -> None:
-        spent = self.result.seconds
-        spent[source] = spent.get(source, 0.0) - seconds
-        spent[target] = spent.get(target, 0.0) + seconds
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

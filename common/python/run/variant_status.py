@@ -54,6 +54,10 @@ class Roster:
         names = [variant.name for variant in self.timed if variant.name not in failed]
         return names + [CONTROL] * (self.compares and len(names) > 1)
 
+    def living(self, names: list[str]) -> list[str]:
+        """Those of these names that have not failed."""
+        return [name for name in names if self.row(name).status != "failed"]
+
     def nothing_left(self) -> bool:
         """The baseline failed, or all that it was to be timed against."""
         failed, names = self._failed(), [variant.name for variant in self.timed or self.checked]

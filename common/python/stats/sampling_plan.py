@@ -65,6 +65,12 @@ def beside_s(seconds: Mapping[str, float]) -> float:
     return sum(seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "proof"))
 
 
+def move_seconds(spent: dict[str, float], seconds: float, source: str, target: str) -> None:
+    """Count these seconds as another phase's."""
+    spent[source] = spent.get(source, 0.0) - seconds
+    spent[target] = spent.get(target, 0.0) + seconds
+
+
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:
     """Whether sampling has used up its budget, or what goes beside it in every round half as much.
 

@@ -30,8 +30,9 @@ from common.python.stats.intervals import (
     verdict,
     widened,
 )
+from common.python.stats.memoization_check import undecided
 from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
-from common.python.stats.timing_sanity import untrue
+from common.python.stats.timing_sanity import too_noisy, untrue
 
 NEAR_FLOOR = 10.0
 SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
@@ -39,7 +40,6 @@ LATE_SHARE = 0.05
 BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
 PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
 CHANNEL_US = 0.13  # between two kernels, by which processes differ: on an H200 channels are of two kinds
-CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
 
 
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
@@ -110,15 +110,6 @@ def failed(result: PairResult) -> bool:
 def lacked_memory(result: PairResult) -> bool:
     """Whether a fault of it may be that others had the memory, of the device or its host."""
     return failed(result) and bool(SHORT.search(f"{result.reason} {[row.reason for row in result.variants]}"))
-
-
-def beyond_wall(block: Block, wall_s: float) -> str | None:
-    """Why these times cannot be: the parent waited `wall_s` for the whole block, and they add up to more."""
-    longest = [max(s.device_us or 0.0, s.wall_us or 0.0) for s in [*block.samples, *block.walls]]
-    told_s = sum(longest) * block.steps / 1e6
-    if all(time >= 0.0 for time in longest) and told_s <= wall_s * CLOCKS_DIFFER:
-        return None
-    return f"the worker told of {told_s:.3g} s of samples in a block that took {wall_s:.3g} s by the parent's clock"
 
 
 def _describe(row: VariantResult, result: PairResult) -> None:
@@ -231,13 +222,10 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
     if row.verdict == "invalid" or row.status != "measured":
         row.speedup, row.memory_ratio = None, None  # times of what is not proven compare with nothing
         return row.verdict
-    reason = _impossible(row, result, peaks)
-    if reason is None and result.control is not None and not control_ok(result.control):
-        low, high = result.control.low, result.control.high
-        reason = f"the control, baseline against itself, reads [{low:.3f}, {high:.3f}]: something disturbs this session"
-    if reason is not None:
+    invalid, noisy = _impossible(row, result, peaks), too_noisy(row, result)
+    if reason := invalid or noisy:
         row.reason, row.speedup, row.memory_ratio = reason, None, None
-        return "invalid"
+        return "invalid" if invalid else "too noisy"
     if row.role == "baseline" or not any(other.role == "baseline" for other in result.variants):
         return None
     if row.speedup is None:
@@ -273,7 +261,7 @@ def _pair_row(result: PairResult) -> None:
 
 
 def _notes(result: PairResult) -> list[str]:
-    notes = []
+    notes = undecided(result)
     own = headline_row(result)
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
         notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} cannot run here")

@@ -114,7 +114,7 @@ class Sampler:
             if first[name][0] >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
                 self.long[name] = first[name][0]
         if passes is not None:
-            taken = {name: [self._headline_us(prep, name) for _ in range(passes)] for name in names}
+            taken = {name: [self.step_us(prep, name) for _ in range(passes)] for name in names}
             return self._steps(prep, {name: taken[name] or first[name] for name in names})
         once = known or (self.on_device() and prep.ranks.size == 1)
         rest = [name for name in names if name not in self.long] if once else names
@@ -126,7 +126,7 @@ class Sampler:
             for _ in range(WINDOW):
                 for name in rest:
                     at(name, "warm-up")
-                    times[name].append(self._headline_us(prep, name))
+                    times[name].append(self.step_us(prep, name))
                 if prep.ranks.either(time.perf_counter() - started > limit_s):
                     return self._steps(prep, times)
             steady = bool(earlier) and all(settled(earlier[name], times[name]) for name in rest)
@@ -140,11 +140,11 @@ class Sampler:
             return 1
         return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
 
-    def _headline_us(self, prep: Preparation, name: str) -> float:
-        if self.on_device():
-            reading = self._device(prep, name, 1).read()
-            return reading.device_us or 0.0
-        return self._wall(prep, name, 1).wall_us or 0.0
+    def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
+        """One step on the clock that counts; a `step` that is given is called once, however late the host is."""
+        reading = self._timed(prep, name, 1, step)
+        reading = reading.read() if isinstance(reading, Pending) else reading
+        return (reading.device_us if self.on_device() else reading.wall_us) or 0.0
 
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         self.find_core()

@@ -3,7 +3,6 @@
 import importlib
 import random
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from common.python.base.results import Proof, Why
 from common.python.profile.memory_history import write_snapshot
 from common.python.profile.profiled_why import metrics_of, why
 from common.python.proof.comparison import Rejected
+from common.python.proof.global_state import be_deterministic
 from common.python.proof.originals import restore
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
@@ -21,6 +21,7 @@ from common.python.proof.resident_memory import HeldMemory
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
 from common.python.timing.cpu_pinning import QuietCore
+from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler, stay
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
@@ -46,19 +47,7 @@ class Commands:
         self.seeds = random.Random(settings["seed"])
         self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
         if settings["reproducible"]:
-            self._reproducible()
-
-    def _reproducible(self) -> None:
-        torch.manual_seed(self.settings["seed"])
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
-
-        def note(message: Warning | str, *_: Any, **__: Any) -> None:
-            if "deterministic" in str(message) and str(message) not in self.refused:
-                self.refused.append(str(message))
-
-        warnings.showwarning = note
-        warnings.simplefilter("always")
+            be_deterministic(settings["seed"], self.refused)
 
     def perform(self, command: str, arguments: dict[str, Any]) -> Any:
         """Answer one of the commands that follow."""
@@ -211,6 +200,16 @@ class Commands:
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
         return {name: seen.model_dump() for name, seen in found.items()}
+
+    def trios(self, names: list[str], limit_s: float) -> dict[str, Any]:
+        """Time these variants on seen and on new inputs until it is clear who remembers, or for `limit_s`."""
+
+        def timed_us(name: str) -> float:
+            self.at(name, "timing on new inputs")
+            return self.sampler.step_us(self._prepared, name, self._prepared.variants[name].step)
+
+        found = run_trios(self._prepared, names, timed_us, limit_s)
+        return {name: [trio.model_dump() for trio in trios] for name, trios in found.items()}
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

@@ -158,6 +158,9 @@ class TurnPool(WorkerPool):
             worker = self._alone(name)
             if command != "prepare":
                 self._call(worker, "prepare", names=[name], **self._prepared)
+            if command == "trios":
+                self._call(worker, "start_clock")
+                self._call(worker, "warm", names=[name], **self._warm)
             merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
         return merged
 

@@ -1,0 +1,95 @@
+"""Timed trials of whether a variant remembers answers; what they mean is in `stats.memoization_check`."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from common.python.base.results import Trio
+from common.python.proof.preparation import Preparation, clone, overwrite
+from common.python.stats.memoization_check import remembers
+from common.python.workload import Inputs
+
+CALLS = 6  # of the step in a trio
+FLUSH_ELEMENTS = 1 << 24  # 64 MiB of float32, read before each step on a CPU; the GPU's clock flushes by itself
+
+
+def run_trios(
+    prep: Preparation, names: Sequence[str], timed_us: Callable[[str], float], limit_s: float
+) -> dict[str, list[Trio]]:
+    """In a worker: time trios of these variants in turn until each is decided, or for `limit_s` seconds in all.
+
+    `timed_us` calls a variant's step once. None are run on several ranks, which would have to agree on the order, and
+    where inputs are files, since rewriting those changes how fast a disk reads them.
+    """
+    found: dict[str, list[Trio]] = {name: [] for name in names}
+    if prep.ranks.size > 1 or prep.files:
+        return found
+    until = time.perf_counter() + limit_s
+    try:
+        arms = Arms(prep)
+        took_s = {name: CALLS * (_seconds(timed_us, name) + arms.drawing_s) for name in names}
+        left = [*names]
+        while left:
+            left = [name for name in left if time.perf_counter() + took_s[name] <= until]
+            for name in left:
+                took_s[name] = _seconds(lambda one: found[one].append(arms.trio(one, timed_us)), name)
+            left = [name for name in left if remembers(found[name]) is None]
+    except torch.OutOfMemoryError:
+        pass  # no room for copies of the inputs: undecided
+    return found
+
+
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
+    began = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - began
+
+
+class Arms:
+    """The inputs that variants share, what these hold, and what they will hold next."""
+
+    def __init__(self, prep: Preparation) -> None:
+        """Fill the inputs with fresh values; the frozen ones stay as they are."""
+        self.overwrite, self.prep = overwrite, prep
+        self.mutated = prep.workload.mutates
+        inputs = {key: value for key, value in prep.inputs.items() if key not in prep.workload.frozen}
+        self.held, self.next = clone(inputs), clone(inputs)
+        self.cache = torch.ones(FLUSH_ELEMENTS if prep.device.type == "cpu" else 1, device=prep.device)
+        self.drawing_s = _seconds(self._draw)
+        self._new(prep.inputs)
+
+    def trio(self, name: str, timed_us: Callable[[str], float]) -> Trio:
+        """Each arm: a call, a copy of all inputs in one direction or another, a flush, and the call that counts."""
+        inputs = self.prep.variants[name].inputs
+        self._draw()
+        arms = {"untouched_us": self._untouched, "same_us": self._same, "new_us": self._new}
+        times = {}
+        for arm in random.sample(list(arms), len(arms)):
+            self._put(inputs, self.held, self.mutated)
+            timed_us(name)
+            arms[arm](inputs)
+            self.cache.sum()
+            times[arm] = timed_us(name)
+        return Trio(**times)
+
+    def _untouched(self, inputs: Inputs) -> None:
+        self._put(inputs, self.held, self.mutated)  # which the step has written
+        rest = [key for key in self.held if key not in self.mutated]
+        self._put(self.held, inputs, rest)  # reads as much as the other arms write
+
+    def _same(self, inputs: Inputs) -> None:
+        self._put(inputs, self.held, self.held)
+
+    def _new(self, inputs: Inputs) -> None:
+        self._put(inputs, self.next, self.held)
+        self.held, self.next = self.next, self.held
+
+    def _draw(self) -> None:
+        [drawn] = self.prep.draw()
+        self._put(self.next, drawn, self.next)
+
+    def _put(self, target: Inputs, source: Inputs, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.overwrite(target[key], source[key], key)

@@ -1,0 +1,240 @@
+"""The test for remembered answers: what it takes to be tested, what convicts, and what the arms of a trio are."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.python.base.results import Block, PairResult, Sample, Trio, VariantResult
+from common.python.proof.preparation import Preparation
+from common.python.proof.ranks import Ranks
+from common.python.stats.memoization_check import accusation, remembers, suspects, undecided
+from common.python.timing import memoization_trials as memoization_check
+from common.python.timing.memoization_trials import run_trios
+from common.python.workload import Cost, Step, Workload
+
+AGAINST, FOR = Trio(untouched_us=1.0, same_us=1.0, new_us=1.2), Trio(untouched_us=1.0, same_us=1.0, new_us=1.19)
+FRESH_SEED = 7
+
+
+def result(*samples: tuple[float, bool], steps: int = 1, trios: list[Trio] | None = None, **block: Any) -> PairResult:
+    taken = [Sample(variant="a", device_us=us, wall_us=None, host_us=1.0, fresh=fresh) for us, fresh in samples]
+    other = Sample(variant="b", device_us=9.0, wall_us=None, host_us=1.0, fresh=True)
+    blocks = [Block(round=0, steps=steps, samples=[*taken, other], **block)]
+    told = {"label": "a", "file": "a.py", "sentence": "It works.", "kinds": []}
+    row = VariantResult(name="a", role="baseline", status="measured", trios=trios or [], **told)
+    return PairResult(chapter="ch01", name="x", status="measured", clock="device", variants=[row], blocks=blocks)
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps", "tested"),
+    [
+        ([(1.2, True), (1.0, False)], 1, True),
+        ([(1.05, True), (1.0, False)], 1, False),
+        ([(1.05, True), (1.0, False)], 10, True),  # of ten steps the first took 1.5 times as long
+        ([(1.2, True)], 1, False),
+        ([(1.0, False), (1.2, False)], 1, False),
+        ([(1.2, True), (1.0, True), (1.0, True), (1.0, False)], 1, False),
+    ],
+)
+def test_a_variant_is_tested_where_its_samples_on_new_inputs_took_a_tenth_longer(
+    samples: list[tuple[float, bool]], steps: int, tested: bool
+) -> None:
+    assert suspects(result(*samples, steps=steps), ["a", "b"]) == ["a"] * tested
+
+
+def test_a_discarded_block_makes_nobody_a_suspect() -> None:
+    assert suspects(result((9.0, True), (1.0, False), discarded="the host was slow"), ["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("trios", "told"),
+    [
+        ([FOR] * 3, False),
+        ([FOR] * 2, None),
+        ([AGAINST] * 15, None),
+        ([AGAINST] * 16, True),
+        ([AGAINST] * 8 + [FOR] + [AGAINST] * 11, True),
+        ([AGAINST, FOR] * 4, False),
+        ([FOR] * 3 + [AGAINST] * 99, False),  # what comes after the decision is not heard
+        ([], None),
+    ],
+)
+def test_the_sequential_test_convicts_acquits_or_leaves_it_open(trios: list[Trio], told: bool | None) -> None:
+    assert remembers(trios) is told
+
+
+def test_a_fair_coin_is_convicted_less_often_than_once_in_a_thousand() -> None:
+    rng = random.Random(1)
+    verdicts = [remembers(rng.choices([AGAINST, FOR], k=300)) for _ in range(4000)]
+    assert sum(verdict is True for verdict in verdicts) <= 2
+    assert verdicts.count(None) == 0
+
+
+def test_nine_votes_in_ten_convict() -> None:
+    rng = random.Random(1)
+    verdicts = [remembers(rng.choices([AGAINST, FOR], [9, 1], k=300)) for _ in range(1000)]
+    assert verdicts.count(True) > 960  # acquitted wrongly: e to the power of -3.9, 2%
+
+
+def test_the_reason_says_by_what_answers_are_found_again() -> None:
+    by_value, by_version = Trio(untouched_us=1.0, same_us=1.1, new_us=9.0), Trio(untouched_us=1, same_us=9, new_us=9)
+    assert accusation([by_value] * 16) == (
+        "it takes 9.0 times as long on inputs that it has not seen, in 16 of 16 trials: "
+        "it remembers answers by the values of its inputs"
+    )
+    assert "by where inputs lie or how often they were written" in (accusation([by_version] * 16) or "")
+    assert accusation([FOR] * 3) is None
+    assert accusation([AGAINST] * 15) is None
+
+
+def test_what_was_left_open_is_a_note() -> None:
+    samples = [(2.0, True), (1.0, False)]
+    assert undecided(result(*samples, trios=[AGAINST] * 4)) == [
+        "a took longer on new inputs; whether it remembers answers: 4 trials could not tell"
+    ]
+    assert "could not be tested here" in undecided(result(*samples))[0]
+    assert undecided(result(*samples, trios=[FOR] * 3)) == undecided(result(*samples, trios=[AGAINST] * 16)) == []
+    assert undecided(result((1.0, True), (1.0, False))) == []
+
+
+def prepared(prepare: Callable[..., Step], folder: Path, **fields: Any) -> Preparation:
+    """One variant, on two small inputs."""
+    workload = Workload(
+        inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
+        reference=lambda a, b: a + b,
+        cost=lambda n: Cost(),
+        sizes={"bench": {"n": 9}, "test": {"n": 9}},
+        tolerance=0.1,
+        **fields,
+    )
+    prep = Preparation(workload, {"n": 9}, "test", torch.device("cpu"), folder, random.Random(FRESH_SEED))
+    assert prep.prepare_all({"x": prepare}, lambda who, what: None) == {}
+    return prep
+
+
+def plain(calls: list[tuple[Any, ...]]) -> Callable[..., Step]:
+    """A step that notes what it was called on: versions and values."""
+
+    def prepare(a: Tensor, b: Tensor) -> Step:
+        def step() -> Tensor:
+            calls.append((a._version, a.tolist(), b._version, b.tolist()))
+            return a + b
+
+        return step
+
+    return prepare
+
+
+@pytest.fixture(autouse=True)
+def small_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memoization_check, "FLUSH_ELEMENTS", 1)
+
+
+def timed(prep: Preparation, times: Callable[[], float]) -> Callable[[str], float]:
+    """A clock that calls the step, and reads what `times` says."""
+
+    def timed_us(name: str) -> float:
+        prep.variants[name].step()
+        return times()
+
+    return timed_us
+
+
+def test_each_arm_calls_the_step_on_what_its_name_says(tmp_path: Path) -> None:
+    calls: list[tuple[Any, ...]] = []
+    prep = prepared(plain(calls), tmp_path)
+    calls.clear()
+    arms = memoization_check.Arms(prep)
+    for _ in range(8):
+        calls.clear()
+        trio = arms.trio("x", timed(prep, lambda: float(len(calls))))
+        for us in (trio.untouched_us, trio.same_us, trio.new_us):
+            (version, *before), (counted, *after) = calls[int(us) - 2 : int(us)]
+            assert (version == counted) == (us == trio.untouched_us)
+            assert (before[0] != after[0] and before[-1] != after[-1]) == (us == trio.new_us)
+
+
+def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_path: Path) -> None:
+    seen: list[tuple[list[float], int]] = []
+
+    def prepare(a: Tensor, b: Tensor) -> Step:
+        def step() -> Tensor:
+            seen.append((a.tolist(), b._version))
+            return a.add_(b)
+
+        return step
+
+    prep = prepared(prepare, tmp_path, mutates=["a"], frozen=["b"])
+    arms = memoization_check.Arms(prep)
+    version = seen[0][1]
+    for _ in range(4):
+        seen.clear()
+        trio = arms.trio("x", timed(prep, lambda: float(len(seen))))
+        for us in (trio.untouched_us, trio.same_us, trio.new_us):
+            before, after = seen[int(us) - 2 : int(us)]
+            assert (before[0] == after[0]) == (us != trio.new_us), "the same work, but on new values"
+    assert seen[-1][1] == version
+
+
+def by_key(key: Callable[[Tensor], Any], cost: list[float]) -> Callable[..., Step]:
+    """A memory: `cost` is what its last call took."""
+
+    def prepare(a: Tensor, b: Tensor) -> Step:
+        known: set[Any] = set()
+
+        def step() -> Tensor:
+            found = key(a), key(b)
+            cost[:] = [1.0 if found in known else 5.0]
+            known.add(found)
+            return a + b
+
+        return step
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (lambda t: t._version, "where inputs lie or how often"),
+        (lambda t: float(t.sum()), "the values of its inputs"),
+        (lambda t: object(), None),
+    ],
+    ids=["version", "checksum", "honest"],
+)
+def test_memories_are_convicted_and_honest_code_is_not(
+    key: Callable[[Tensor], Any], told: str | None, tmp_path: Path
+) -> None:
+    cost: list[float] = []
+    prep = prepared(by_key(key, cost), tmp_path)
+    trios = run_trios(prep, ["x"], timed(prep, lambda: cost[0]), limit_s=60.0)["x"]
+    assert len(trios) == (16 if told else 3)
+    assert (told or "None") in str(accusation(trios))
+
+
+def test_no_trio_is_begun_that_would_end_beyond_the_limit(tmp_path: Path) -> None:
+    prep = prepared(plain([]), tmp_path)
+    assert run_trios(prep, ["x"], timed(prep, lambda: 1.0), limit_s=0.0) == {"x": []}
+
+
+def test_neither_ranks_nor_files_are_tested(tmp_path: Path) -> None:
+    prep = prepared(plain([]), tmp_path)
+    never: Callable[[str], float] = lambda name: pytest.fail("it was called")  # noqa: E731
+    prep.files = [tmp_path]
+    assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
+    prep.files, prep.ranks = [], Ranks(0, 2)
+    assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
+
+
+def test_a_full_memory_leaves_it_open(tmp_path: Path) -> None:
+    prep = prepared(plain([]), tmp_path)
+
+    def full(name: str) -> float:
+        raise torch.OutOfMemoryError("no room")
+
+    assert run_trios(prep, ["x"], full, limit_s=60.0) == {"x": []}
