@@ -70,11 +70,11 @@ def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -
 
 
 def finish(run: Process) -> tuple[int, str, str]:
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=120)
     return run.returncode, out, err
 
 
-def until(what: Callable[[], object], within_s: float = 30.0) -> None:
+def until(what: Callable[[], object], within_s: float = 120.0) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline, "it never came"
@@ -161,12 +161,12 @@ def test_a_hung_worker_its_child_and_the_lock_go_with_a_killed_parent(here: Tree
 
 def interrupt(run: Process) -> None:
     """Ctrl-C until it ends: on a busy machine two may be one, heard before Python has looked at either."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while run.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(1.0)
+            run.wait(10.0)
 
 
 def end(run: Process, how: str) -> None:
@@ -188,11 +188,12 @@ def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path
         hangs = NOTED.replace("> 1000", "< 1000").format(note=str(note), seconds=600)
         here.pair(f"ch01:{note.name}", optimized=hangs)
     started = time.monotonic()
-    run = start(here, "--jobs", "2", *(["--suite-timeout", "15"] if how == "time up" else []))
+    limit_s = 40  # of which proofs get half
+    run = start(here, "--jobs", "2", *(["--suite-timeout", str(limit_s)] if how == "time up" else []))
     until(lambda: all(note.exists() for note in notes))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
     end(run, how)
-    assert how != "time up" or time.monotonic() - started < 15 + late_s()
+    assert how != "time up" or time.monotonic() - started < limit_s + late_s()
     gone(tmp_path)
     assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
@@ -211,7 +212,7 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
     here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
     hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
     here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
-    run = start(here, "--jobs", "1", *(["--suite-timeout", "30"] if how == "time up" else []))
+    run = start(here, "--jobs", "1", *(["--suite-timeout", "60"] if how == "time up" else []))
     until(note.exists)
     until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
     end(run, how)

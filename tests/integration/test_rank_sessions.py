@@ -15,7 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from small_tree import Tree, row
+from small_tree import Tree, late_s, row
 
 from common.python.base.reaper import children
 from common.python.base.results import PairResult, Telemetry, VariantResult
@@ -31,13 +31,13 @@ from common.python.workers.launch import Launch
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = {pair.name: pair for pair in find_pairs(ROOT / "faults" / "ranks")}
 CHEATS = {pair.name: pair for pair in find_pairs(ROOT / "cheats" / "ranks")}
-LIMIT_S = 3.0
+LIMIT_S = 1.5 * late_s()
 TOLD = {  # what the reason says, and which line it names
     "raises": (r"ValueError at optimized_raises.py:(\d+): rank 1 has no luck, on rank 1", "raise ValueError"),
     "dies": (r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)", "ctypes.string_at(0)"),
     "exits": (r"rank 1 exited with code 0 during prepare()", None),
     "hangs": (
-        r"no answer within \d s during prepare: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
+        r"no answer within \d+ s during prepare: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
         "time.sleep(600)",
     ),
     "skips_collective": (
@@ -158,7 +158,7 @@ def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_le
     hangs = name in ("hangs", "skips_collective")
     started = time.monotonic()
     result = session(pair, ROOT / "faults" / "ranks", tmp_path, time_limit_s=LIMIT_S if hangs else 60.0)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 12 + LIMIT_S + late_s()
     assert result.status == "failed"
     found = re.search(reason, result.reason or "")
     assert found, result.reason
@@ -218,7 +218,7 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
             "meet = ranks.Ranks.meet",
             "def tardy(self):",
             "    import time",
-            "    time.sleep(0.02 * self.rank)",
+            "    time.sleep(0.2 * self.rank)",
             "    meet(self)",
             "ranks.Ranks.meet = tardy",
         )
@@ -229,7 +229,7 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
     result = session(pair, tree.root, tree.artifacts)
     times = [s.wall_us for block in result.blocks for s in block.samples if s.wall_us is not None]
     assert times
-    assert sorted(times)[len(times) // 2] < 15_000
+    assert sorted(times)[len(times) // 2] < 150_000
 
 
 def test_ranks_whose_outputs_differ_in_shape_keep_in_step(tree: Tree) -> None:
@@ -449,7 +449,7 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
     assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
     count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
     assert count["rounds"] < count["blocks"]
-    assert gauge.looks == count[looks]
+    assert gauge.looks == count[looks] + 1, "once before, for others' processes"
 
 
 def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:

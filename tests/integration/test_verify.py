@@ -274,7 +274,6 @@ def test_a_fault_while_running_is_one_line_where_it_is_to_be_looked_for(
     ]
 
 
-NOT_A_NUMBER = "wrong at test size, before timing: the reference itself holds NaN"
 WORKLOADS = [
     ("tolerance", "0.8", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
     ("reference", "lambda a: a[9999]", 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
@@ -369,7 +368,7 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
 
 @pytest.mark.parametrize(("memory_gib", "cores", "jobs"), [(139.8, 16, 4), (139.8, 4, 2), (23.6, 16, 1), (39.4, 1, 1)])
 def test_pairs_share_a_gpu_as_far_as_its_memory_goes(memory_gib: float, cores: int, jobs: int) -> None:
-    host = replace(machine(), cores=cores, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, memory_gib),))
+    host = replace(machine(), cores=cores, memory_gib=256.0, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, memory_gib),))
     assert Place(ROOT, ROOT, host, "NVIDIA H200", {}, set()).jobs == jobs
     assert Place(ROOT, ROOT, host, "cpu", {}, set()).jobs == cores
 
@@ -391,8 +390,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
     pairs = find_pairs(honest.root)
     place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
-    with sweep._executing(pairs, place, Listener(found=heard.append)) as executed:
-        _, proofs = executed()
+    _, proofs = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
     assert tries == {"ch01:doubles": 2, "ch02:other": 1}
     assert heard == told
     assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
