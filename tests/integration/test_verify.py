@@ -20,7 +20,6 @@ import pytest
 from small_tree import HONEST, WRONG, Tree
 from typer.testing import CliRunner
 
-from common.python.base.builds import Compiled
 from common.python.base.machine import Gpu, Machine, machine
 from common.python.base.results import PairResult
 from common.python.base.toolkit import find_nvcc
@@ -29,7 +28,7 @@ from common.python.regress import expectations
 from common.python.verify import sweep
 from common.python.verify.report import Listener
 from common.python.verify.static_checks import Check, Problem
-from common.python.verify.sweep import Place, execute_pair, said_by_compiler
+from common.python.verify.sweep import Place, execute_pair
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -305,22 +304,6 @@ def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
     assert done.problems == [f"{BASELINE}:8: {said}"]
 
 
-def test_every_process_of_an_isolated_pair_is_its_own(honest: Tree) -> None:
-    body = (
-        f"""
-    import os
-    assert os.getppid() != {os.getpid()}, "a fresh interpreter, which takes seconds to start"
-    holders = workload.__dict__.setdefault("holders", [])
-    holders.append(__name__)
-    assert len(holders) == 1
-    """
-        + HONEST
-    )
-    honest.pair("ch01:doubles", fields="isolated=True,", optimized=body, again=body)
-    done = verify(honest)
-    assert (done.code, done.counts["proofs"]) == (0, (3, 0, 0, 0))
-
-
 def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
     """The device is this CPU: what is tested is that the larger size is proven, and counts."""
     large = HONEST.replace("a * 2", "a * (2 if a.numel() < 1000 else 3)")
@@ -443,20 +426,6 @@ TRITON = """
 """
 
 
-@pytest.mark.parametrize(
-    ("source", "reason", "said"),
-    [
-        ("x.cu", 'x.cu does not compile for sm_90a: ch07/x.cu(8): error: expected a ";"', 'error: expected a ";"'),
-        ("x.cu", "x.cu does not compile for sm_90a: ptxas fatal: no", "ptxas fatal: no"),
-        ("x.py", "CompilationError at x.py:8: not 'nope'", "CompilationError: not 'nope'"),
-        ("x.py", "CompilationError at y.py:8: not 'nope'", "CompilationError at y.py:8: not 'nope'"),
-    ],
-)
-def test_what_a_compiler_says_is_told_without_what_stands_before_it(source: str, reason: str, said: str) -> None:
-    failed = Compiled(source=f"ch07/{source}", language="CUDA", arch="sm_90a", status="failed", reason=reason, line=8)
-    assert said_by_compiler(failed) == said
-
-
 def test_a_pair_that_cannot_run_here_is_imported_and_the_rest_is_not_done(honest: Tree) -> None:
     wants = "from common.python.requirements import needs\nrequires = needs(gpus=100)\nimport torch\n"
     change(honest, OPTIMIZED, "import torch\n", wants)
@@ -524,14 +493,6 @@ def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
     )
     assert (done.counts["expectations"], done.counts["README tables"]) == ((0, 0, 1, 0), (0, 0, 0, 1))
     assert "1 README tables: no readable expectations" in done.not_done
-
-
-def test_an_expectations_file_that_cannot_be_opened_is_one_line(honest: Tree) -> None:
-    (honest.root / "ch01" / "expectations_a100.json").symlink_to("nowhere")
-    done = verify(honest, "--no-execute")
-    assert done.code == 1
-    assert done.problems == ["ch01/expectations_a100.json:1: cannot be read: No such file or directory"]
-    assert (done.counts["expectations"], done.counts["README tables"]) == ((1, 0, 1, 0), (1, 0, 0, 0))
 
 
 CUDA = """

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tools.selftest.plots import plot
 
 from common.python.base.results import Block, Interval, Model, PairResult, Sample, Status, VariantResult, Verdict
 from tools.selftest import aa, cheats, drift, rivals, suites, truth
@@ -24,7 +25,6 @@ from tools.selftest.models import (
     Timing,
     Truth,
 )
-from tools.selftest.plots import plot
 from tools.selftest.sessions import contains, outcomes
 from tools.selftest.tree import Lane
 
