@@ -82,7 +82,3 @@ def test_the_planted_tokens_tell_a_filter_that_is_slightly_off(
     for name, value in mistake.items():
         monkeypatch.setattr(f"ch16.baseline_topk_topp_sampling.{name}", value)
     assert not torch.equal(sampled(**inputs), right)
-
-
-def _doubled(tree: object) -> object:
-    return torch.utils._pytree.tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, tree)

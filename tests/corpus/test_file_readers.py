@@ -23,7 +23,6 @@ from common.python.base.reaper import children
 from common.python.proof.preparation import Preparation
 from common.python.workload import Draw, Prepare, Workload
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 READERS = ["baseline_direct_read", *(f"optimized_direct_read__{rung}" for rung in ("threads", "o_direct"))]
 MAPPING = "peer_direct_read__mmap"

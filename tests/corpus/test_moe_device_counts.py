@@ -1,11 +1,7 @@
 """Chapter 4's all-to-all by stores: every token comes to its expert once, its result home, and nothing beside it."""
 
-from pathlib import Path
-
 import pytest
 from interpreter import interpret
-
-ROOT = Path(__file__).resolve().parents[2]
 
 INTERPRETED = """
 import sys

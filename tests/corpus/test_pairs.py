@@ -31,6 +31,7 @@ FEWER = {
 }
 # These need more bytes than their inputs and outputs hold.
 AGAIN = {
+    "ch01:goodput_loop": "what has crossed PCIe is written to memory and read again, for each of eight steps",
     "ch12:train_step_capture": "the optimizer reads what the backward pass has written",
     "ch15:continuous_batching": "each generated token reads the weights",
     "ch15:kv_cache": "each generated token reads the weights",
@@ -49,14 +50,18 @@ def swept() -> list[str]:
     return done.stdout.splitlines()
 
 
+def told_of(pair: Pair, said: str) -> bool:
+    return re.match(rf"{pair.chapter}/[a-z]+_{pair.name}(__\w+)?\.(py|cu):", said) is not None
+
+
 @each_pair
 def test_it_is_proven_at_test_size(pair: Pair, swept: list[str]) -> None:
-    own = re.compile(rf"{pair.chapter}/[a-z]+_{pair.name}(__\w+)?\.(py|cu):")
-    assert [line for line in swept if own.match(line)] == []
+    assert [line for line in swept if told_of(pair, line)] == []
 
 
 def test_nothing_else_is_wrong_with_the_tree(swept: list[str]) -> None:
-    assert [line for line in swept if re.match(r"[\w/]+\.\w+:\d+: ", line)] == []
+    found = [line for line in swept if re.match(r"[\w/]+\.\w+:\d+: ", line)]
+    assert [line for line in found if not any(told_of(pair, line) for pair in PAIRS)] == []
 
 
 def workload_of(pair: Pair) -> Workload:

@@ -4,12 +4,8 @@ Here the ranks are processes that share memory at the same addresses, and the ke
 knows no PTX, so an ordinary store stands in for the strong one.
 """
 
-from pathlib import Path
-
 import pytest
 from interpreter import interpret
-
-ROOT = Path(__file__).resolve().parents[2]
 
 RANKS_IN_PROCESSES = """
 import os, signal, sys, time

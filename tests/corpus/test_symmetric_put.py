@@ -1,11 +1,7 @@
 """Chapter 4's put: every microbatch arrives where it belongs, with its own flag, and nothing beside it is written."""
 
-from pathlib import Path
-
 import pytest
 from interpreter import interpret
-
-ROOT = Path(__file__).resolve().parents[2]
 
 INTERPRETED = """
 import sys

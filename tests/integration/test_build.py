@@ -199,23 +199,10 @@ def test_one_kernel_gets_the_matrix_instruction_of_each_generation(tree: Tree) -
     assert all(one.cached for one in built(tree, "ch02", *archs).values())
 
 
-def test_of_an_autotuned_kernel_the_first_config_that_fits_stands_for_all(triton: dict[str, Compiled]) -> None:
-    assert triton["tuned"].status == "compiled", triton["tuned"].reason
-    (use,) = triton["tuned"].kernels
-    assert (use.name, use.matrix) == ("gemm", "wgmma")
-    assert 0 < (use.shared_bytes or 0) < 2 * 64 * 128 * 2  # a depth of 256 is refused, and of 128 does not fit
-
-
 def test_an_error_in_a_kernel_names_the_line_in_the_function_that_it_calls(triton: dict[str, Compiled]) -> None:
     line = VARIANTS["wrong"].split("tl.no_such")[0].count("\n") + 1
     assert (triton["wrong"].status, triton["wrong"].line) == ("failed", line)
     assert "no_such_function" in (triton["wrong"].reason or "")
-
-
-def test_a_launch_that_triton_refuses_is_a_failure_at_its_line(triton: dict[str, Compiled]) -> None:
-    line = VARIANTS["misuse"].split("scale[")[0].count("\n") + 1
-    assert (triton["misuse"].status, triton["misuse"].line) == ("failed", line)
-    assert "BLOCK" in (triton["misuse"].reason or "")
 
 
 def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_a_failure(triton: dict[str, Compiled]) -> None:
@@ -251,16 +238,6 @@ def test_only_what_needs_a_gpu_is_excused_and_what_launches_nothing_does_not_pas
     assert triton["breaks"].status == "failed"
     line = VARIANTS["breaks"].split("raise")[0].count("\n") + 1
     assert (triton["breaks"].line, "not here" in (triton["breaks"].reason or "")) == (line, True)
-
-
-def test_a_step_that_has_metrics_is_compiled_like_another(triton: dict[str, Compiled]) -> None:
-    assert triton["metered"].status == "compiled", triton["metered"].reason
-    assert [use.name for use in triton["metered"].kernels] == ["scale"]
-
-
-def test_what_a_pair_prints_hides_nothing(triton: dict[str, Compiled]) -> None:
-    assert triton["talks"].status == "compiled", triton["talks"].reason
-    assert [use.name for use in triton["talks"].kernels] == ["scale"]
 
 
 # CUDA, and the command.
@@ -355,15 +332,6 @@ def test_what_does_not_exist_is_one_line_and_2(
     assert done.stderr.startswith("benchmark_cli: ")
     assert right in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_an_artifacts_folder_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file")
-    words = ["build", "ch03", "--root", str(tree.root), "--artifacts-dir", str(tmp_path / "taken")]
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "taken" in done.stderr
-    assert "Not a directory" in done.stderr
 
 
 @pytest.fixture(scope="module")

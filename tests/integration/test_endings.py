@@ -189,7 +189,7 @@ def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path
     for note in notes:  # which hang as they are proven
         hangs = NOTED.replace("> 1000", "< 1000").format(note=str(note), seconds=600)
         here.pair(f"ch01:{note.name}", optimized=hangs)
-    limit_s = enough_to_begin_s()
+    limit_s = 2 * enough_to_begin_s()  # proofs get half of it
     started = time.monotonic()
     run = start(here, "--jobs", "2", *(["--suite-timeout", str(limit_s)] if how == "time up" else []))
     until(lambda: all(note.exists() for note in notes))

@@ -18,10 +18,9 @@ from common.python.base.machine import Machine
 from common.python.base.reaper import children, parent_of
 from common.python.peaks import ranks as peaks_ranks
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.ranks import LINKS, Message
+from common.python.peaks.ranks import Message
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
 from common.python.peaks.survey import _Surveyor, survey
-from common.python.proof.ranks import ALONE, Ranks
 from common.python.timing.clock import GpuClock, Reading
 from common.python.workers.process import WorkerError
 from common.python.workload import Step
@@ -116,25 +115,6 @@ def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
     assert curve is not None, peak.reason
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_what_never_arrived_is_not_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where memory happens to hold what should arrive."""
-    monkeypatch.setattr(torch, "empty_like", torch.clone)
-    for rank in (0, 1):
-        link = LINKS[name](Ranks(rank, 2), 4096, CPU)
-        message = link.message(1024)
-        message.renew()
-        assert message.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at
-
-
-def test_a_message_that_arrives_wrong_is_no_peak() -> None:
-    sent: list[str] = []
-    wrong = Message(lambda: sent.append("sent"), lambda: sent.append("renewed"), lambda: False)
-    with pytest.raises(RuntimeError, match="all_reduce of 1024 bytes arrived wrong"):
-        peaks_ranks._prove(wrong, "all_reduce of 1024 bytes", ALONE, CPU)
-    assert sent == ["renewed", "sent"]
-
-
 class Clock(GpuClock):
     """A GPU's clock without a GPU, on which three messages take 300 us, 60 us of them the host's."""
 
@@ -159,12 +139,6 @@ def test_on_a_gpu_a_sample_is_begun_together_behind_a_delay_with_fresh_numbers()
     assert done == ["meet", "renew", (count, 3 * count * 20.0 + 20.0)] * peaks_ranks.SAMPLES
     short = peaks_ranks._times(message, Clock(done), SimpleNamespace(meet=lambda: None, slowest=lambda times: [2.0]))  # type: ignore[arg-type]
     assert (done[-1][0], short[0]) == (peaks_ranks.MOST_ON_END, pytest.approx(80e-6))
-
-
-def test_numbers_are_alike_on_all_ranks_and_no_zeros() -> None:
-    first, second = (peaks_ranks._alike(4096, CPU) for _ in range(2))
-    assert torch.equal(first, second)
-    assert (first.numel(), int((first != 0).sum())) == (1024, 1024)
 
 
 def test_a_survey_keeps_the_curves_of_the_links_that_there_are_and_says_why_others_lack(

@@ -225,7 +225,7 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
             "meet = ranks.Ranks.meet",
             "def tardy(self):",
             "    import time",
-            "    time.sleep(0.02 * self.rank)",
+            "    time.sleep(0.2 * self.rank)",
             "    meet(self)",
             "ranks.Ranks.meet = tardy",
         )
@@ -236,7 +236,7 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
     result = session(pair, tree.root, tree.artifacts)
     times = [s.wall_us for block in result.blocks for s in block.samples if s.wall_us is not None]
     assert times
-    assert sorted(times)[len(times) // 2] < 15_000
+    assert sorted(times)[len(times) // 2] < 150_000
 
 
 def test_ranks_whose_outputs_differ_in_shape_keep_in_step(tree: Tree) -> None:
@@ -456,7 +456,7 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
     assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
     count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
     assert count["rounds"] < count["blocks"]
-    assert gauge.looks == count[looks]
+    assert gauge.looks == count[looks] + 1, "once before, for others' processes"
 
 
 def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import csv
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from common.python.regress import expectations
 from tools.analysis.analyze_expectations import app
 from tools.cli.benchmark_cli import app as benchmark_cli
 
-ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
 
 
@@ -87,19 +84,6 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
     ]
 
 
-def test_an_update_renews_the_front_page_where_it_has_a_place_for_results(place: Place) -> None:
-    page = place.root / "README.md"
-    page.write_text(f"# Front\n\n{README}")
-    for day in (1, 2, 3):
-        place.run(day, place.pair(name="transpose"), place.pair(name="of_no_interest"))
-    code, out, _ = place.analyze("--update")
-    assert (code, out[-3]) == (0, "wrote README.md")
-    assert "| ch07:transpose | faster | 2.00x" in page.read_text()
-    assert "of_no_interest" not in page.read_text()
-    page.write_text("# Front\n")
-    assert "wrote README.md" not in place.analyze("--update")[1]
-
-
 def test_a_regression_exits_with_3_where_it_was_asked_for_and_is_in_the_csv(settled: Place) -> None:
     settled.run(4, settled.pair(60.0), refused("failed", "crash", "segfault"))
     table = settled.root / "reports" / "proof.csv"
@@ -157,31 +141,6 @@ def test_what_an_update_was_not_made_of_is_named_with_why_also_where_there_are_r
     assert err == ["ch07:copy: left out: it is inconclusive, not faster or smaller (20260104T000000.000000Z)"]
 
 
-def test_the_page_of_a_job_has_the_counts_and_a_line_for_each_pair_that_is_not_met(
-    settled: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = settled.root / "page.md"
-    page.write_text("# Benchmark results\n\n")  # by `run`
-    settled.run(4, settled.pair(49.8), settled.pair(name="other"), refused("failed", "crash", "segfault"))
-    settled.analyze("--fail-on", "failed")
-    assert page.read_text() == "# Benchmark results\n\n", "nowhere but in GitHub Actions"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
-    assert settled.analyze("--fail-on", "failed")[0] == 3
-    told = page.read_text().removeprefix("# Benchmark results\n\n## Held against expectations\n\n").splitlines()
-    assert told[0].endswith("20260104T000000.000000Z on NVIDIA H200: 1 met, 1 failed, 1 new")
-    assert told[2].startswith("a loss of 3% would show in 1 of 1 pairs held")
-    assert [line.split(" | ")[:2] for line in told[6:]] == [["| ch07:other", "new"], ["| ch08:crash", "failed"]]
-
-
-def test_of_many_runs_that_are_left_out_the_newest_are_named(settled: Place) -> None:
-    settled.run(9, settled.pair(), sources={"common/x.py": "1"})
-    for day in range(4, 9):
-        settled.run(day, settled.pair())
-    err = settled.analyze("--update")[2]
-    assert [line.split(":")[0] for line in err[:5]] == [f"left out 2026010{day}T000000.000000Z" for day in range(4, 9)]
-    assert err[5] == "left out 3 older runs too"
-
-
 def test_the_folder_of_one_run_is_that_run_alone(settled: Place) -> None:
     code, _, err = settled.analyze("--artifacts-dir", settled.artifacts / "20260101T000000.000000Z", "--update")
     assert code == 2
@@ -218,18 +177,6 @@ def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str,
     code, _, err = settled.analyze(*words)
     assert (code, len(err)) == (2, 1)
     assert err[0].startswith(f"analyze_expectations: {told}")
-
-
-def test_a_word_that_no_option_takes_is_one_line_too(settled: Place) -> None:
-    command = [sys.executable, str(ROOT / "tools" / "analysis" / "analyze_expectations.py"), "--bogus"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=settled.root)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("analyze_expectations: No such option: --bogus")
-    done = subprocess.run(command[:2], capture_output=True, text=True, timeout=60, check=False, cwd=settled.root)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "ch07:copy  new" in done.stdout  # of ./artifacts, and nothing is expected of it in this repository
-    done = subprocess.run([*command[:2], "--fail-on", "new"], capture_output=True, check=False, cwd=settled.root)
-    assert done.returncode == 3
 
 
 def test_an_unfinished_newest_run_is_not_replaced_by_an_older_one(settled: Place) -> None:

@@ -139,12 +139,6 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_a_failure(
     assert "missing, which is no program" in (reason or "")
 
 
-@pytest.mark.parametrize(("arch", "instead"), [("sm_90", "sm_90a"), ("sm_100f", "sm_100a")])
-def test_triton_compiles_for_one_architecture_alone(arch: str, instead: str, tmp_path: Path) -> None:
-    write(tmp_path, {"baseline_x.py": TRITON})
-    assert told(tmp_path, arch) == [(arch, "skipped", f"triton compiles for {instead} instead")]
-
-
 def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: Path, asked: list[str]) -> None:
     write(tmp_path, {"baseline_x.py": CUDA, "optimized_x.py": "import triton\n", "peer_x__y.py": TRITON + "f(\n"})
     found = sweep(tmp_path)
@@ -163,24 +157,6 @@ def test_an_architecture_that_is_not_known_is_refused_with_those_that_are() -> N
     for archs in (["sm_90a", "sm_42"], ["90"], [""], []):
         with pytest.raises(TargetError, match=r"is not an architecture; known are sm_80, .*sm_121a"):
             check_archs(archs)
-
-
-@pytest.mark.parametrize(
-    ("reason", "line"),
-    [
-        ("baseline_x.cu does not compile: /r/ch01/baseline_x.cu(7): error: no", 7),
-        ("/r/ch01/baseline_x.cu:12:10: fatal error: no", 12),
-        ("/r/kernel.cuh(3): error: no", None),
-        ("ptxas /tmp/a.ptx, line 22; error", None),
-    ],
-)
-def test_the_line_of_an_error_is_that_of_the_file_itself(reason: str, line: int | None, tmp_path: Path) -> None:
-    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// It copies.\n"})
-    (pair,) = find_pairs(tmp_path)
-    (task,) = compilation._tasks(pair, ["sm_80"], tmp_path)
-    failed = task.failed(Path("/r"), reason)
-    assert failed.line == line
-    assert "/r/" not in (failed.reason or "")
 
 
 # The results of Triton that are kept.
@@ -229,12 +205,6 @@ def test_another_file_version_or_setting_is_another_result(pair: Path, monkeypat
     monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9")
     found.append(place(pair))
     assert len(set(found)) == 5
-
-
-def test_a_file_is_made_of_what_it_imports_and_what_that_imports(pair: Path) -> None:
-    names = {path.name for path in compilation.imports_of(pair / "ch01" / "optimized_x.py", pair)}
-    assert {"optimized_x.py", "baseline_x.py", "requirements.py", "workload.py", "results.py", "machine.py"} <= names
-    assert not {"peer_x__other.py", "compilation.py", "report.py"} & names
 
 
 def test_a_kept_result_is_read_back_and_one_that_is_not_whole_counts_for_nothing(pair: Path) -> None:

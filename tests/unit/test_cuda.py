@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from common.python import cuda
-from common.python.base import toolkit
 from common.python.base.builds import KernelUse
-from common.python.base.toolkit import find_header, find_nvcc, include_dirs, nvcc_version
+from common.python.base.toolkit import find_nvcc, nvcc_version
 from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
@@ -76,12 +75,6 @@ def test_a_declaration_is_read_parameter_by_parameter(tmp_path: Path) -> None:
     assert [p.ctype.__name__ for p in found[3:]] == ["c_long", "c_float", "c_bool", "c_int", "c_double", "c_void_p"]
 
 
-@pytest.mark.parametrize("type_", cuda.POINTERS)
-def test_every_pointer_type_stands_for_a_dtype_of_torch(type_: str, tmp_path: Path) -> None:
-    (pointer, _) = parameters(tmp_path, f'extern "C" int f({type_}* a, cudaStream_t stream) {{')
-    assert isinstance(getattr(torch, pointer.dtype or ""), torch.dtype)
-
-
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
@@ -101,12 +94,6 @@ def test_a_declaration_that_cannot_be_called_is_refused(declaration: str, messag
         parameters(tmp_path, declaration)
 
 
-@pytest.mark.parametrize("text", ["const float* const* a", "float** a", "float* a[]", "int n[4]", "float*", "int& n"])
-def test_what_is_neither_one_pointer_nor_a_number_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(CudaError, match=r"f has the parameter .*; a parameter is one of"):
-        parameters(tmp_path, f'extern "C" int f({text}, cudaStream_t s) {{')
-
-
 @pytest.mark.parametrize(
     ("text", "const"), [("float const* a", True), ("float* const a", False), ("const float* __restrict a", True)]
 )
@@ -115,19 +102,6 @@ def test_const_before_the_star_is_of_the_elements_and_after_it_of_the_pointer(
 ) -> None:
     (pointer, _) = parameters(tmp_path, f'extern "C" int f({text}, cudaStream_t s) {{')
     assert (pointer.name, pointer.dtype, pointer.const) == ("a", "float32", const)
-
-
-@pytest.mark.parametrize(
-    "declaration",
-    [
-        'extern "C" int f(float* a,  // rows, columns\n cudaStream_t s) {',
-        'extern "C" int f(float* a, cudaStream_t s) {}\n// extern "C" int f(int n, cudaStream_t s) was slower',
-        'extern "C" int f(float* /* rows (n, n) */ a, cudaStream_t s) {}\n/* before:\nextern "C" int f(int n) */',
-        """constexpr char A[] = "/*", Q = '"', E = '\\'', N = 1'000;\nextern "C" int f(float* a, cudaStream_t s) {}""",
-    ],
-)
-def test_comments_are_not_part_of_a_declaration(declaration: str, tmp_path: Path) -> None:
-    assert [p.name for p in parameters(tmp_path, declaration)] == ["a", "s"]
 
 
 def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled: list[Path]) -> None:
@@ -267,32 +241,6 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another
         build(tmp_path / "x.cu", ARCH, tmp_path)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_headers_of_the_compiler_come_before_those_of_wheels(
-    wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in ("toolkit/bin", "toolkit/include", "wheel/include/cccl"):
-        (tmp_path / folder).mkdir(parents=True)
-    nvcc = tmp_path / "nvcc" if wrapped else tmp_path / "toolkit" / "bin" / "nvcc"
-    says = f"echo '#$ INCLUDES=\"-I{tmp_path}/toolkit/bin/../include\"' >&2" if wrapped else "exit 1"
-    nvcc.write_text(f"#!/bin/sh\n{says}\n")
-    nvcc.chmod(0o755)
-    monkeypatch.setenv("NVCC", str(nvcc))
-    monkeypatch.setattr(toolkit, "_wheel_roots", lambda: (tmp_path / "wheel",))
-    wheel = tmp_path / "wheel" / "include"
-    assert include_dirs() == [cuda.HEADERS, tmp_path / "toolkit" / "include", wheel, wheel / "cccl"]
-
-
-def test_our_header_is_found_and_an_unknown_one_is_not() -> None:
-    assert find_header("kernel.cuh") == cuda.HEADERS / "kernel.cuh"
-    assert find_header("no_such_header.h") is None
-
-
-@needs_nvcc
-def test_the_release_of_the_compiler_is_a_number() -> None:
-    assert float(nvcc_version() or "") >= 11
-
-
 @needs_nvcc
 def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp_path: Path) -> None:
     (tmp_path / "x.cu").write_text(KERNELS)
@@ -341,15 +289,6 @@ def test_a_built_function_is_called_and_its_error_code_raises(built_here: Path) 
 
 
 @needs_nvcc
-def test_a_file_is_looked_for_once_in_a_process(built_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked, build = list[Path](), cuda.build
-    monkeypatch.setattr(cuda, "build", lambda source, arch: (looked.append(source), build(source, arch))[1])
-    for _ in range(2):
-        load_cuda(str(built_here), "f")(3, 2.0)
-    assert looked == [built_here.with_suffix(".cu")]
-
-
-@needs_nvcc
 def test_an_integer_too_large_for_its_parameter_is_refused(built_here: Path) -> None:
     (built_here.parent / "x.cu").write_text(
         '#include "kernel.cuh"\nextern "C" int f(int n, cudaStream_t stream) { return n == 1 ? 0 : 700; }\n'
@@ -358,18 +297,6 @@ def test_an_integer_too_large_for_its_parameter_is_refused(built_here: Path) -> 
     call(1)
     with pytest.raises(OverflowError, match="f: n must be from -2147483648 to 2147483647, got 4294967297"):
         call((1 << 32) + 1)
-
-
-@pytest.mark.parametrize(("type_", "bits"), [("int", 32), ("int32_t", 32), ("int64_t", 64)])
-def test_an_integer_is_passed_up_to_the_ends_of_its_type(type_: str, bits: int) -> None:
-    parameter = Parameter("n", ctype=cuda.SCALARS[type_])
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    assert [cuda._number(n, parameter, "f") for n in (low, 0, True, high)] == [low, 0, 1, high]
-    for n in (low - 1, high + 1):
-        with pytest.raises(OverflowError, match=f"f: n must be from {low} to {high}, got {n}"):
-            cuda._number(n, parameter, "f")
-    with pytest.raises(TypeError, match=r"f: n must be an int, got 2\.0"):
-        cuda._number(2.0, parameter, "f")
 
 
 class OnGpu(SimpleNamespace):

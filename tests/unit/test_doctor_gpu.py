@@ -166,40 +166,12 @@ def test_what_differs_is_named_with_what_would_change_it(
     assert change in (finding.change or "")
 
 
-@pytest.mark.parametrize(
-    ("files", "name", "state", "says", "change"),
-    [
-        ({f"{PCI}/numa_node": "-1"}, "NUMA node", "good", "the host's only one", ""),
-        ({f"{PCI}/local_cpulist": "0-7"}, "NUMA node", "note", "may also run on 8 CPUs elsewhere", "--membind=0"),
-        ({f"{PCI}/local_cpulist": ""}, "NUMA node", "unknown", "names no CPUs near it", ""),
-        ({f"{PCI}/numa_node": "none"}, "NUMA node", "unknown", "invalid literal", ""),
-        ({"proc/irq/155/smp_affinity_list": "0-31"}, "interrupts", "note", "on CPUs 0-31; near are 0-15", "echo 0-15"),
-        ({"proc/irq/155/smp_affinity_list": "3"}, "interrupts", "good", "IRQ 155 on CPUs 3", ""),
-        ({"proc/interrupts": " 155:  1  PCI-MSI  nvme"}, "interrupts", "unknown", "none of this GPU's", ""),
-    ],
-)
-def test_what_sys_and_proc_say_of_it(
-    files: dict[str, str], name: str, state: str, says: str, change: str, tmp_path: Path
-) -> None:
-    finding = findings(tmp_path, {}, files)[name]
-    assert (finding.state, says in finding.found) == (state, True), finding
-    assert bool(finding.change) == bool(change), finding
-    assert change in (finding.change or "")
-
-
 def test_a_driver_that_refuses_everything_leaves_everything_unknown(tmp_path: Path) -> None:
     answers = {"Count": 1, "HandleByIndex": 0}
     found = examine_gpus(StandIn(answers), tmp_path)
     assert [finding.name for finding in found] == [check.name for check in CHECKS]
     assert {(finding.state, finding.found) for finding in found} == {("unknown", "Unknown Error")}
     assert all(finding.matters for finding in found)
-
-
-def test_a_container_that_hides_sys_leaves_only_what_it_hides_unknown(tmp_path: Path) -> None:
-    found = examine_gpus(StandIn(ANSWERS), tmp_path)
-    unknown = {finding.name: finding.found for finding in found if finding.state != "good"}
-    assert unknown.keys() == {"NUMA node", "interrupts"}
-    assert "numa_node: No such file" in unknown["NUMA node"]
 
 
 def test_a_gpu_that_cuda_does_not_show_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

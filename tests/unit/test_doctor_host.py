@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.base.machine import filesystem
 from common.python.doctor.check_result import Finding
 from common.python.doctor.host import HOST, LIMITS, PROFILING, examine_host
 
@@ -97,58 +96,12 @@ def test_what_differs_is_named_with_what_would_change_it(
     assert change in (finding.change or "")
 
 
-@pytest.mark.parametrize("capability", [21, 38])
-def test_an_administrator_needs_no_permission_to_profile(capability: int, tmp_path: Path) -> None:
-    status = {"proc/self/status": f"CapEff:\t{1 << capability:016x}", "proc/sys/kernel/perf_event_paranoid": "4"}
-    findings = found(tmp_path, status | {"proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"})
-    assert findings["CPU sampling"].state == "good"
-    assert findings["GPU counters"].state == ("good" if capability == 21 else "note")
-
-
-def test_affinity_is_no_quota(process: SimpleNamespace, tmp_path: Path) -> None:
-    process.affinity = 2
-    finding = found(tmp_path, {})["CPU cores"]
-    assert (finding.state, finding.found) == ("note", "2 of 8 cores, by affinity")
-    assert finding.change == "taskset -pc 0-7 $$"
-
-
-@pytest.mark.parametrize(
-    ("limit", "soft", "name", "says"),
-    [
-        (resource.RLIMIT_MEMLOCK, 8 << 20, "locked memory", "8 MiB (hard unlimited)"),
-        (resource.RLIMIT_NOFILE, 4095, "open files", "4095 (hard unlimited)"),
-        (resource.RLIMIT_NPROC, 512, "processes", "512 (hard unlimited)"),
-        (resource.RLIMIT_CORE, resource.RLIM_INFINITY, "core dumps", "up to unlimited each"),
-    ],
-)
-def test_a_tight_limit_is_noted(
-    process: SimpleNamespace, limit: int, soft: int, name: str, says: str, tmp_path: Path
-) -> None:
-    process.limits[limit] = (soft, resource.RLIM_INFINITY)
-    finding = found(tmp_path, {})[name]
-    assert (finding.state, finding.found) == ("note", says)
-    assert "ulimit" in (finding.change or "")
-
-
-def test_a_limit_that_is_just_enough_is_good(process: SimpleNamespace, tmp_path: Path) -> None:
-    process.limits[resource.RLIMIT_NOFILE] = (4096, 4096)
-    finding = found(tmp_path, {})["open files"]
-    assert (finding.state, finding.found, finding.change) == ("good", "4096 (hard 4096)", None)
-
-
 @pytest.mark.parametrize(("missing", "state"), [(0, "good"), (4096, "poor")])
 def test_little_room_is_poor(process: SimpleNamespace, missing: int, state: str, tmp_path: Path) -> None:
     process.free, process.shared = 10 * GIB - missing, GIB - missing
     findings = found(tmp_path, {})
     assert (findings["scratch folder"].state, findings["/dev/shm"].state) == (state, state)
     assert findings["/dev/shm"].change == (None if missing == 0 else "docker run --shm-size=8g ...")
-
-
-def test_a_small_disk_in_a_container_is_poor_rather_than_noted(process: SimpleNamespace, tmp_path: Path) -> None:
-    process.free = 10 * GIB
-    assert found(tmp_path, {"proc/mounts": "overlay / overlay rw 0 0"})["scratch folder"].state == "note"
-    process.free -= 4096
-    assert found(tmp_path, {"proc/mounts": "overlay / overlay rw 0 0"})["scratch folder"].state == "poor"
 
 
 def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Path) -> None:
@@ -158,20 +111,3 @@ def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Pat
     assert {finding.name: finding.found for finding in read if finding.state != "unknown"} == {"CPU cores": "all 8"}
     assert all(finding.found and finding.matters for finding in findings)
     assert "no NVIDIA kernel module" in findings[-1].found
-
-
-def test_files_that_cannot_be_read_are_unknown(tmp_path: Path) -> None:
-    for name in BARE:
-        if not name.endswith("cgroup"):
-            (tmp_path / name).mkdir(parents=True)  # opening a folder fails, for root as well
-    findings = {finding.name: finding for finding in examine_host(tmp_path)}
-    for name in ("CPU governor", "transparent huge pages", "NUMA", "memory", "CPU sampling", "GPU counters"):
-        assert findings[name].state == "unknown", findings[name]
-        assert "Is a directory" in findings[name].found
-
-
-def test_the_file_system_is_that_of_the_deepest_and_latest_mount() -> None:
-    mounts = "a / ext4 rw\nb /tmp xfs rw\nc /tmp/x\\040y tmpfs rw\nd /tmp btrfs rw\n\ne /tmpfiles nfs rw"
-    assert filesystem(Path("/tmp/z"), mounts) == "btrfs"
-    assert filesystem(Path("/tmp/x y/z"), mounts) == "tmpfs"
-    assert filesystem(Path("/var"), mounts) == "ext4"

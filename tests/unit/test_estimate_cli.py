@@ -49,52 +49,6 @@ def test_json_has_the_numbers_of_the_formulas() -> None:
     assert whole["board"]["source"] == "datasheet of H200"
 
 
-def test_every_option_reaches_its_formula() -> None:
-    whole = found(
-        *(
-            "llama-3.1-8b",
-            "--gpu",
-            "NVIDIA H200",
-            "--weights",
-            "int4",
-            "--kv",
-            "fp8",
-            "--math",
-            "fp8",
-            "--layers",
-            "16",
-        ),
-        *("--gpus", "2", "--batch", "3", "--context", "100", "--weights-bytes", "3e9"),
-        *("--phase", "prefill", "--measured-tokens-per-s", "600"),
-    )
-    case = whole["case"]
-    assert [case[name] for name in ("weights", "cache", "arithmetic")] == ["int4", "fp8", "fp8"]
-    assert [case[name] for name in ("batch", "context", "read_bytes")] == [3, 100, 3e9]
-    assert case["model"]["linear"] == 16 * 218_103_808
-    assert (case["model"]["attention"]["layers"], case["model"]["name"]) == (16, "llama-3.1-8b of 16 layers")
-    assert whole["gpus"] == 2
-    assert whole["kv_bytes_per_token"] == 2 * 16 * 8 * 128
-    assert (whole["measured"]["phase"], whole["measured"]["ms"]) == ("prefill", 500.0)
-    assert found("llama-3.1-8b", *H200, "--weights", "int4")["case"]["arithmetic"] == "bf16"
-    assert found("llama-3.1-8b", *H200, "--measured-ms", "9")["measured"]["phase"] == "decode"
-    assert found("llama-3.1-8b", *H200, "--layers", "32")["case"]["model"]["name"] == "llama-3.1-8b"
-
-
-def test_a_vocabulary_of_another_size_changes_head_and_table_and_nothing_else() -> None:
-    """Of four sequences in ch20:train_step_8b: 6 x (2 x 218,103,808 + 8064 x 4096) x 8192 FLOPs, attention, 40 ms."""
-    words = "llama-3.1-8b", *H200, "--layers", "2", "--vocab", "8064", "--batch", "4", "--context", "2048"
-    whole = found(*words, "--phase", "train", "--measured-ms", "40")
-    model = whole["case"]["model"]
-    assert (model["linear"], model["head"], model["embedding"]) == (436_207_616, 33_030_144, 33_030_144)
-    assert model["name"] == "llama-3.1-8b of 2 layers and 8064 words"
-    attention = 3 * 4 * 2 * 32 * 128 * 4 * (2048 * 2049 // 2)
-    flops = 6 * (436_207_616 + 33_030_144) * 8192 + attention
-    assert whole["measured"]["flops_utilisation"] == pytest.approx(flops / (40e-3 * 989.4e12))
-    assert whole["measured"]["share_of_floor"] < 1
-    tied = found("llama-3.2-1b", *H200, "--vocab", "7")["case"]["model"]
-    assert (tied["head"], tied["embedding"], tied["name"]) == (7 * 2048, 0, "llama-3.2-1b of 7 words")
-
-
 def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     text = shown("llama-3.1-8b", *H200, "--measured-ms", "4.4")
     assert "llama-3.1-8b: bf16 weights, bf16 cache, bf16 arithmetic; 1 sequence of 4096 tokens on 1 GPU (H200)" in text
@@ -109,15 +63,6 @@ def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     assert "Peaks: datasheet of H200. Model: https://huggingface.co/meta-llama/Llama-3.1-8B" in text
     assert "no real step is as fast" in text
     assert "FASTER" not in text
-
-
-def test_the_table_of_what_does_not_fit_and_of_what_is_not_known() -> None:
-    assert "fits yes, on 2 GPUs" in shown("llama-3.1-70b", *H200)
-    assert "fits no; it needs 2 GPUs" in shown("llama-3.1-70b", *H200, "--gpus", "1")
-    assert "fits no, however split" in shown("llama-3.1-405b", "--gpu", "T4", "--math", "fp16", "--batch", "1000")
-    bare = shown("8B", *H200)
-    assert "KV cache unknown a count of parameters has no layers and heads" in bare
-    assert "ridge batch 206.1 decode is bound by memory below, by arithmetic above" in bare
 
 
 def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander() -> None:

@@ -158,12 +158,6 @@ def test_only_a_proven_gain_on_a_gpu_of_its_own_is_sound(result: Callable[[], Pa
     assert found is None if reason is None else found is not None and found.startswith(reason)
 
 
-@pytest.mark.parametrize("option", ["reproducible", "cold_start"])
-def test_what_was_run_as_nobody_would_is_not_sound(option: str) -> None:
-    assert doubt(sound(), manifest(options={option: True})) == f"it was run as {option}"
-    assert doubt(sound(), manifest(options={option: False})) is None
-
-
 @pytest.mark.parametrize(
     ("times", "kept"),
     [((50.0, 40.0, 48.0), 48.0), ((50.0, 40.0, 48.0, 45.0), 48.0), ((50.0, 40.0), 50.0), ((40.0,), 40.0)],
@@ -234,17 +228,6 @@ def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -
     assert choose(runs[2:], ROOT, provisional=True)[1] == []
     assert choose(runs[3:], ROOT, provisional=False)[1] == [
         f"ch07:{name}: not recorded, 1 sound run, 2 more needed" for name in ("copy", "wide")
-    ]
-
-
-def test_runs_left_out_for_one_reason_are_named_together(tmp_path: Path) -> None:
-    doubtful = [sound(90.0, plan={"rounds": 2}) for _ in range(2)]
-    folders = runs_of(tmp_path, sound(), sound(), sound(), *doubtful, with_telemetry(Telemetry(other_processes=1)))
-    chosen, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
-    assert [one.runs for one in chosen] == [3]
-    assert told == [
-        "ch07:copy: left out: it is inconclusive, not faster or smaller (20260104T000000.000000Z, "
-        "20260105T000000.000000Z); other processes were on the GPU (20260106T000000.000000Z)"
     ]
 
 

@@ -1,4 +1,3 @@
-import dataclasses
 import hashlib
 import os
 import subprocess
@@ -70,16 +69,6 @@ def test_the_environment_hides_gpus(nvml: SimpleNamespace, monkeypatch: pytest.M
     assert [gpu.name for gpu in machine().gpus] == ["NVIDIA H200", "NVIDIA H000"]
 
 
-def test_what_nvml_refuses_is_null_and_unified_memory_is_the_hosts(nvml: SimpleNamespace) -> None:
-    for name in ("MemoryInfo", "PowerManagementLimit", "MaxClockInfo"):
-        setattr(nvml, f"nvmlDeviceGet{name}", refuse)
-    nvml.nvmlSystemGetCudaDriverVersion = refuse
-    found = machine()
-    gpu = found.gpus[0]
-    assert (gpu.power_limit_w, gpu.max_sm_mhz, gpu.max_memory_mhz, found.cuda_driver) == (None, None, None, None)
-    assert gpu.memory_gib == found.memory_gib
-
-
 def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
     nvml.nvmlInit = refuse
     found = machine()
@@ -106,10 +95,6 @@ def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
 )
 def test_visible_devices_are_read_as_cuda_reads_them(setting: str | None, shown: list[str]) -> None:
     assert visible(UUIDS, setting) == shown
-
-
-def test_an_empty_setting_hides_an_only_gpu() -> None:
-    assert visible(UUIDS[:1], "") == []
 
 
 @pytest.mark.parametrize(
@@ -198,11 +183,6 @@ def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkey
     assert made.versions["no-such-package"] is None
     assert (made.targets, made.options["warmup"], made.seed, len(made.machine.gpus)) == (["ch07"], None, 3, 3)
     assert Manifest.model_validate_json(made.model_dump_json()) == made
-
-
-def test_a_known_machine_is_not_asked_again(nvml: SimpleNamespace) -> None:
-    known = dataclasses.replace(machine(), hostname="elsewhere")
-    assert collect([], {}, [], None, host=known).machine.hostname == "elsewhere"
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -5,14 +5,11 @@ import pytest
 import torch
 
 from common.python.base.results import Telemetry
-from common.python.peaks import sampling as peak_sampling
 from common.python.peaks.sampling import (
-    FEWEST,
     Series,
     Step,
     Way,
     best_way,
-    device_timer,
     host_timer,
     median_interval,
     summarise,
@@ -74,16 +71,6 @@ class Bench:
         return Series([self.seconds[name]] * fewest)
 
 
-def test_the_fastest_way_is_measured_at_length() -> None:
-    bench = Bench(slow=2.0, fast=1.0, slower=3.0)
-    found = best_way("hbm_copy", "B/s", bench.ways(8.0), bench.timer, 5.0)
-    assert (found.value, found.method, found.samples) == (8.0, "fast", FEWEST // 2)
-    warmed, *raced, last = bench.timed
-    assert warmed == ("slow", peak_sampling.WARM_S)  # else the first alone would run cool
-    assert raced == [(name, peak_sampling.RACE_S) for name in ("slow", "fast", "slower")]
-    assert last == ("fast", 5.0)
-
-
 def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
     some = Bench(broken=-1.0, whole=1.0)
     assert best_way("fp8", "FLOP/s", some.ways(), some.timer, 1.0).method == (
@@ -92,15 +79,6 @@ def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
     none = Bench(a=-1.0, b=-1.0)
     with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):
         best_way("fp8", "FLOP/s", none.ways(), none.timer, 1.0)
-
-
-def test_shapes_that_would_take_too_long_are_not_even_made() -> None:
-    bench = Bench(small=0.01, large=5.0)
-    ways = [Way("small", 1.0, bench._maker("small")), Way("large", 50.0, bench._maker("large"))]
-    assert best_way("fp64", "FLOP/s", ways, bench.timer, 1.0, longest_step_s=0.1).method == "small"
-    assert bench.made == ["small"]
-    best_way("fp64", "FLOP/s", ways, bench.timer, 1.0)
-    assert bench.made == ["small", "small", "large"]
 
 
 def test_bursts_after_rests_race_and_are_the_rate_and_lasting_work_is_kept_beside_it(
@@ -160,32 +138,6 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     return device
-
-
-@pytest.mark.parametrize(
-    ("step_s", "count", "samples"),
-    [(1e-3, 3, 333), (20e-3, 1, 50), (0.5, 1, 12), (1e-5, 300, 333), (2e-6, 1500, 333)],
-)
-def test_samples_on_the_device_are_long_enough_to_time_and_many_enough_to_judge(
-    events: list[Gpu], step_s: float, count: int, samples: int
-) -> None:
-    gpu = Gpu(step_s)
-    events.append(gpu)
-    found = device_timer(None)(gpu.step, 1.0, FEWEST)
-    assert found.times == pytest.approx([step_s] * len(found.times))
-    assert len(found.times) == pytest.approx(samples, abs=1)
-    assert gpu.steps == 2 + len(found.times) * count  # one to warm up, one to see how long it takes
-    assert found.states == []
-
-
-def test_clocks_are_read_only_when_all_is_enqueued_so_that_no_sample_waits_for_them(events: list[Gpu]) -> None:
-    gpu = Gpu(1e-3)
-    events.append(gpu)
-    found = device_timer(gpu)(gpu.step, 1.0, FEWEST)  # type: ignore[arg-type]
-    assert gpu.reads == [gpu.steps] * 3
-    assert [state.sm_mhz for state in found.states] == [1980] * 3
-    device_timer(gpu)(gpu.step, peak_sampling.RACE_S, 3)  # type: ignore[arg-type]
-    assert len(gpu.reads) == 3  # a race is not reported
 
 
 def test_the_hosts_clock_waits_until_the_device_is_idle() -> None:

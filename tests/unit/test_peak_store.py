@@ -1,5 +1,5 @@
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from common.python.peaks.store import (
     PeakFileError,
     Point,
     Survey,
-    age_text,
     difference,
     load,
     path_of,
@@ -91,15 +90,6 @@ def test_a_truncated_or_foreign_file_is_one_line_that_names_it_and_says_what_to_
     assert len(message) < 400 + len(str(path))
 
 
-def test_bytes_that_are_no_text_and_a_folder_in_the_files_place_are_named_too(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PeakFileError, match=r"x\.json is no whole file of peaks"):
-        load(path)
-    with pytest.raises(PeakFileError, match=f"cannot read the peaks in {tmp_path}: Is a directory"):
-        load(tmp_path)
-
-
 def test_a_peak_has_all_its_figures_or_a_reason_why_not() -> None:
     with pytest.raises(ValueError, match="bf16 has neither"):
         Peak(name="bf16", unit="FLOP/s", value=1.0, low=1.0, high=1.0)
@@ -135,23 +125,6 @@ def test_versions_are_those_of_this_machine() -> None:
     assert (found["driver"], found["CUDA of the driver"]) == ("580.1", "13.0")
     assert found["torch"] is not None
     assert found["torch"][0].isdigit()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [
-        (-5, "just now"),
-        (59, "just now"),
-        (60, "1 minute ago"),
-        (3599, "59 minutes ago"),
-        (3600, "1 hour ago"),
-        (86399, "23 hours ago"),
-        (86400, "1 day ago"),
-        (2 * 86400 + 5, "2 days ago"),
-    ],
-)
-def test_an_age_is_told_in_the_largest_unit_that_fits(seconds: int, told: str) -> None:
-    assert age_text(NOON, NOON + timedelta(seconds=seconds)) == told
 
 
 def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
@@ -193,17 +166,6 @@ def test_every_resource_of_a_cost_can_be_measured() -> None:
     assert set(peak_store.RESOURCES) >= {"hbm", "pcie", "nvlink", "disk", "host", "launch"}
     assert set(peak_store.RESOURCES) >= {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"}
     assert len(RESOURCE_OF) == sum(map(len, peak_store.RESOURCES.values()))  # a peak serves one resource
-
-
-def test_a_file_from_before_there_were_curves_is_read_as_it_stands(tmp_path: Path) -> None:
-    path = tmp_path / "ab-12.json"
-    old = json.loads(survey(peak("all_reduce", 3.2e11)).model_dump_json())
-    del old["curves"]
-    path.write_text(json.dumps(old))
-    found = load(path)
-    assert found is not None
-    assert found.curves == []
-    assert difference(found, "ab-12", VERSIONS) is None
 
 
 def test_a_curve_is_kept_whole_and_gives_the_rate_of_its_link(tmp_path: Path) -> None:

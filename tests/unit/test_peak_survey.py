@@ -10,9 +10,9 @@ from common.python.base.machine import Machine
 from common.python.base.manifest import ROOT
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.store import Curve, Peak, PeakFileError, Point, Survey
+from common.python.peaks.store import Peak, PeakFileError, Survey
 from common.python.peaks.survey import _Surveyor, peaks_for_run
-from common.python.peaks.text import curve_text, figure, peak_line, size_text
+from common.python.peaks.text import figure
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.run import suite as runner
 from common.python.run.options import Options
@@ -172,28 +172,6 @@ def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
     assert place.said[-1].endswith("THERE ARE NO LIMITS")
 
 
-def test_a_line_holds_all_that_is_known_of_a_peak() -> None:
-    peak = Peak(
-        name="bf16",
-        unit="FLOP/s",
-        value=781.2e12,
-        low=779e12,
-        high=783.04e12,
-        fastest=840e12,
-        method="16384 x 8192 x 8192\x1b[31m",
-        sm_mhz=1710.0,
-        power_w=698.6,
-        throttle=["sw_power_cap"],
-    )
-    assert peak_line(peak, datasheet_peaks("NVIDIA H200")).split("  ") == [
-        *("bf16", *[""] * 10, "781.2 TFLOP/s", "[779.0 TFLOP/s, 783.0 TFLOP/s]", "79% of the datasheet"),
-        *("1710 MHz", "699 W", "sw_power_cap", "16384 x 8192 x 8192 [31m"),
-    ]
-    assert "datasheet" not in peak_line(peak, None)
-    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100,\nthis is sm_90")
-    assert peak_line(gap, None).split() == ["fp4", "not", "measured:", "needs", "sm_100,", "this", "is", "sm_90"]
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
@@ -209,35 +187,6 @@ def test_a_line_holds_all_that_is_known_of_a_peak() -> None:
 )
 def test_figures_have_four_digits_in_the_unit_that_suits(value: float, unit: str, text: str) -> None:
     assert figure(value, unit) == text
-
-
-def test_a_curve_in_words_has_its_ends_and_how_it_was_measured() -> None:
-    sizes = (2**10, 2**26, 2**30)
-    points = [Point(bytes=size, seconds=1e-5 + size / 2e11, low=1e-5, high=1e-2) for size in sizes]
-    points[2] = points[2].model_copy(update={"seconds": 2.0})  # the largest is not always the best
-    known: dict[str, Any] = {"method": "NCCL 2.0\x1b[31m", "settings": {"NCCL_NVLS_ENABLE": "0"}, "points": points}
-    for name, ranks, share, told in (
-        (
-            "all_reduce",
-            4,
-            1.5,
-            "all-reduce: 10.01 us at 1 KiB, 291.3 GB/s at 64 MiB (NCCL 2.0 [31m; NCCL_NVLS_ENABLE=0)",
-        ),
-        (
-            "nvlink_copy",
-            2,
-            1.0,
-            "peer copy: 10.01 us at 1 KiB, 194.2 GB/s at 64 MiB (NCCL 2.0 [31m; NCCL_NVLS_ENABLE=0)",
-        ),
-    ):
-        assert curve_text(Curve(name=name, ranks=ranks, share=share, **known)) == told
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(4, "4 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**26, "64 MiB"), (2**30, "1 GiB")]
-)
-def test_sizes_of_messages_are_told_in_powers_of_two(count: int, text: str) -> None:
-    assert size_text(count) == text
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads: float) -> tuple[Peak, int]:
@@ -268,8 +217,3 @@ def test_a_peak_that_stays_disturbed_is_none(monkeypatch: pytest.MonkeyPatch, tm
     assert kept.reason == (
         "disturbed, 3 times: its best sample is 1.11 times its median, as where something else is at work on the GPU"
     )
-
-
-@pytest.mark.parametrize("name", ["host_copy", "disk_read", "pcie_to_host"])
-def test_what_a_host_shares_may_wander(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert answers(monkeypatch, tmp_path, name, 1.8)[1] == 1

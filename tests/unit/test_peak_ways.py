@@ -10,10 +10,9 @@ import torch
 
 from common.python.base.toolkit import HEADERS, find_nvcc
 from common.python.cuda import build, signature
-from common.python.peaks import links as peaks_links
 from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks import plan as peaks
-from common.python.peaks.sampling import Series, Step, Timer, Unavailable, host_timer
+from common.python.peaks.sampling import Unavailable, host_timer
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,33 +88,6 @@ def test_what_is_timed_is_the_product_of_its_operands(name: str, transposed: boo
     assert (len(scales), got.shape) == (2 if name.startswith("fp8") else 0, (48, 32))
 
 
-def test_rowwise_scales_differ_from_row_to_row_and_operands_are_random() -> None:
-    a, b, rows, columns = peaks_matrix.operands("fp8_rowwise", 64, 32, 64, True, "cpu")
-    assert (rows.shape, columns.shape) == ((64, 1), (1, 32))
-    assert rows.unique().numel() > 32
-    for operand in (a.float(), b.float()):
-        assert (operand != 0).float().mean() > 0.9
-    assert peaks_matrix.operands("int8", 64, 64, 64, True, "cpu")[0].unique().numel() > 200
-
-
-def test_fp4_operands_are_packed_in_pairs_with_a_scale_for_each_sixteen() -> None:
-    a, b, scale_a, scale_b = peaks_matrix.operands("fp4", 256, 128, 512, True, "cpu")
-    assert (a.shape, b.shape) == ((256, 256), (256, 128))
-    assert (scale_a.numel(), scale_b.numel()) == (256 * 32, 128 * 32)
-    assert scale_a.dtype == torch.float8_e4m3fn
-
-
-@pytest.mark.parametrize("name", ["tf32", "bf16", "fp16", "fp8", "int8"])
-def test_sparse_operands_keep_one_of_each_two_and_so_two_of_each_four(name: str) -> None:
-    values = peaks_matrix.noise(name, 8, 32, "cpu")
-    sparse = peaks_matrix.half_zeros(values)
-    assert (sparse.shape, sparse.dtype) == ((8, 64), values.dtype)
-    pairs = sparse.float().view(8, 32, 2)
-    assert torch.equal(pairs.sum(-1), values.float())
-    assert ((pairs != 0).sum(-1) <= 1).all()
-    assert 0 < (pairs[..., 0] != 0).float().mean() < 0.9  # not always on the same side
-
-
 def test_products_are_counted_as_two_operations_for_each_multiplication() -> None:
     ways = {way.method: way.work for way in peaks_matrix.dense_ways("bf16")}
     assert ways["8192 x 8192 x 8192, B transposed"] == 1_099_511_627_776
@@ -147,53 +119,6 @@ def test_what_a_chip_or_a_torch_has_not_got_is_said(
     with pytest.raises(Unavailable) as raised:
         peaks_matrix.matrix_peak(name, host_timer())
     assert str(raised.value) == told
-
-
-def test_the_precision_of_matrix_products_is_set_for_tf32_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    seen = []
-
-    def best_way(name: str, *arguments: object) -> None:
-        seen.append((name, torch.get_float32_matmul_precision()))
-
-    monkeypatch.setattr(peaks_matrix, "best_way", best_way)
-    before = torch.get_float32_matmul_precision()
-    for name in ("fp32", "tf32"):
-        peaks_matrix.matrix_peak(name, host_timer())
-    assert seen == [("fp32", "highest"), ("tf32", "high")]
-    assert torch.get_float32_matmul_precision() == before
-
-
-def scripted(*seconds: float) -> Timer:
-    """A timer that reads these times, one after the other."""
-    left = list(seconds)
-    return lambda step, spend, fewest: Series([left.pop(0)])
-
-
-def test_what_compilation_adds_to_a_call_is_the_difference_of_calls_in_turns() -> None:
-    found = peaks_links.compile_peak("compile_call", "cpu", scripted(*[0.020, 0.005] * 24))
-    assert found.value == pytest.approx(15e-6)  # 15 ms over 1000 calls
-    assert (found.unit, found.samples) == ("s", 12)
-    with pytest.raises(Unavailable, match="vary by more"):
-        peaks_links.compile_peak("compile_call", "cpu", scripted(*[0.020, 0.005] * 23, 0.004, 0.005))
-
-
-def test_a_compiled_function_is_what_is_called() -> None:
-    names = []
-
-    def timer(step: Step, seconds: float, fewest: int) -> Series:
-        with torch.profiler.profile() as profile:
-            step()
-        found = {event.key for event in profile.key_averages()}
-        names.append("compiled" if any("Torch-Compiled Region" in key for key in found) else "plain")
-        return Series([0.002 if names[-1] == "compiled" else 0.001])
-
-    peaks_links.CALLS, calls = 2, peaks_links.CALLS
-    try:
-        peaks_links.compile_peak("compile_call", "cpu", timer)
-    finally:
-        peaks_links.CALLS = calls
-    assert names == ["compiled", "plain"] * 24
 
 
 @on_cpu

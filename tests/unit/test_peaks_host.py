@@ -4,21 +4,17 @@ import errno
 import fcntl
 import mmap
 import os
-import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from common.python.peaks import host as peaks_host
 from common.python.peaks.host import (
     MIB,
-    cache_bytes,
     device_bytes,
     disk_peak,
     host_ways,
     open_past_cache,
-    parallel_copy,
 )
 from common.python.peaks.sampling import best_way, host_timer
 
@@ -40,19 +36,6 @@ def test_what_is_counted_is_what_is_moved() -> None:
     assert work == {"host_read": {8 * MIB}, "host_copy": {16 * MIB}, "host_triad": {24 * MIB}}
 
 
-def test_every_way_to_copy_copies_all_of_it() -> None:
-    source = torch.arange(1_000_003, dtype=torch.float32)
-    target = torch.zeros_like(source)
-    parallel_copy(target, source)()
-    assert torch.equal(target, source)
-
-
-def test_a_buffer_is_drawn_all_over() -> None:
-    buffer = peaks_host.noise(16 * MIB)
-    assert buffer.nbytes == 16 * MIB
-    assert 0.9 < float(buffer[-1000:].std()) < 1.1
-
-
 @pytest.mark.parametrize(
     ("cache", "memory_gib", "buffer"), [(100, 64, 400), (0, 64, 128), (800, 64, 1024), (100, 1, 64), (100, 0.01, 8)]
 )
@@ -69,16 +52,6 @@ def cache(root: Path, cpu: int, index: int, level: int, shared: str, size: str) 
     folder.mkdir(parents=True)
     for name, text in (("level", str(level)), ("shared_cpu_list", shared), ("size", size)):
         (folder / name).write_text(text + "\n")
-
-
-def test_the_last_caches_of_all_sockets_count_once_each(tmp_path: Path) -> None:
-    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
-        cache(tmp_path, cpu, 0, 1, str(cpu), "48K")
-        cache(tmp_path, cpu, 3, 3, shared, "32768K")
-    assert cache_bytes(tmp_path) == 2 * 32 * MIB
-    (tmp_path / "sys/devices/system/cpu/cpu2/cache/index3/size").unlink()  # a kernel that does not say
-    assert cache_bytes(tmp_path) == 2 * 32 * MIB  # its neighbour does
-    assert cache_bytes(tmp_path / "nowhere") == 0
 
 
 def direct(descriptor: int) -> bool:
@@ -116,20 +89,6 @@ def test_a_filesystem_that_refuses_direct_writes_is_noticed_and_said(refuses: No
     assert (past, direct(descriptor)) == (False, False)
     os.close(descriptor)
     assert "O_DIRECT is refused here" in disk_peak("disk_write", tmp_path, SMALL, 0.01).method
-
-
-def test_other_errors_of_a_disk_are_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write = os.pwritev
-
-    def pwritev(descriptor: int, buffers: list[memoryview], offset: int) -> int:
-        if direct(descriptor):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, buffers, offset)
-
-    monkeypatch.setattr(os, "pwritev", pwritev)
-    with pytest.raises(OSError, match="No space left"):
-        disk_peak("disk_write", tmp_path, SMALL, 0.01)
-    assert list(tmp_path.iterdir()) == []
 
 
 def can_tell(folder: Path) -> bool:
@@ -170,38 +129,6 @@ def test_the_disk_is_measured_and_the_kernel_saw_every_byte_reach_a_device(
     assert after[counter] - before[counter] >= SMALL
     assert "O_DIRECT" in found.method
     assert "so memory or a cache answered" not in found.method
-
-
-def test_reading_from_a_cache_after_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not can_tell(tmp_path):
-        pytest.skip("this kernel or filesystem does not let the claim be checked")
-    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: None)  # the cache keeps everything
-    found = disk_peak("disk_read", tmp_path, SMALL, 0.01, direct=False)
-    share = re.search(r"the kernel saw (\d+)% of it reach a device, so memory or a cache answered", found.method)
-    assert share is not None
-    assert int(share[1]) < 50  # a little may be read back where memory is short
-
-
-def test_without_direct_access_the_cache_is_dropped_before_each_sample(tmp_path: Path) -> None:
-    before = device_bytes()
-    found = disk_peak("disk_read", tmp_path, SMALL, 0.01, direct=False)
-    after = device_bytes()
-    assert "page cache dropped by fadvise before each sample" in found.method
-    if before is None or after is None or not can_tell(tmp_path):
-        pytest.skip("this kernel or filesystem does not let the claim be checked")
-    assert after["read_bytes"] - before["read_bytes"] >= 0.95 * SMALL
-
-
-def test_memory_that_poses_as_a_disk_is_said() -> None:
-    shm = Path("/dev/shm")
-    if not os.access(shm, os.W_OK) or device_bytes() is None:
-        pytest.skip("there is no /dev/shm to write")
-    assert "so memory or a cache answered" in disk_peak("disk_read", shm, SMALL, 0.01).method
-
-
-def test_a_kernel_that_does_not_count_makes_no_claim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peaks_host, "device_bytes", lambda: None)
-    assert "the kernel saw" not in disk_peak("disk_write", tmp_path, SMALL, 0.01).method
 
 
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Inputs are refilled in place, every variant gets what it may have, and errors say whose they are and where."""
 
-import gc
 import importlib
 import os
 import random
@@ -14,11 +13,10 @@ import pytest
 import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
-from common.python.proof.preparation import Preparation, Prepared, VariantError, _doubled, clone, free
+from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, free
 from common.python.proof.trials import prove
 from common.python.workload import Metered, Step, Workload
 
@@ -162,22 +160,6 @@ def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared
     assert torch.equal(seen["x"], prep.inputs["x"].double())
 
 
-def test_an_input_crosses_to_the_device_as_it_is_and_is_widened_there() -> None:
-    moves: list[tuple[torch.dtype, str]] = []
-
-    class Moves(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = function(*args, **(kwargs or {}))
-            moves.append((result.dtype, result.device.type))
-            return result
-
-    with Moves():
-        wide = _doubled(torch.zeros(3, dtype=torch.bfloat16), torch.device("meta"))
-    assert wide.dtype == torch.float64
-    assert [move for move in moves if move[0] == torch.float64 and move[1] == "cpu"] == []
-    assert (torch.bfloat16, "meta") in moves
-
-
 def test_what_a_proof_compares_with_is_out_of_a_steps_reach_and_the_frozen_are_not_copied_anew(
     prepared: Prepares,
 ) -> None:
@@ -187,14 +169,6 @@ def test_what_a_proof_compares_with_is_out_of_a_steps_reach_and_the_frozen_are_n
     assert all(
         torch.equal(kept[key], value) and kept[key].data_ptr() != value.data_ptr() for key, value in prep.inputs.items()
     )
-
-
-def test_what_steps_may_write_is_not_copied_for_a_proof_since_each_has_a_copy_of_its_own(prepared: Prepares) -> None:
-    prep = prepared(workload(mutates=["x"]), a=honest, b=honest)
-    kept = prep.pristine()
-    assert kept["x"] is prep.inputs["x"]
-    given = [prep.inputs["x"], *(variant.inputs["x"] for variant in prep.variants.values())]
-    assert len({tensor.data_ptr() for tensor in given}) == 3
 
 
 def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
@@ -320,17 +294,6 @@ def test_files_are_evicted_from_the_page_cache_and_left_whole(
     assert prep.inputs["path"].read_bytes() == before
 
 
-def test_the_order_and_the_place_differ_from_round_to_round(tmp_path: Path) -> None:
-    orders, pads, seeds = set(), set(), random.Random(5)
-    for _ in range(8):
-        prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, seeds)
-        prep.prepare_all(dict.fromkeys("abc", honest), lambda who, what: None)
-        orders.add(tuple(prep.variants))
-        pads.add(prep.pad.numel() if prep.pad is not None else None)
-    assert len(orders) > 1
-    assert len(pads) == 8
-
-
 def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:
     def slow(x: Tensor, w: Tensor) -> Step:
         time.sleep(0.02)
@@ -371,53 +334,6 @@ def test_freeing_gives_back_what_only_a_cycle_holds() -> None:
     del cycle
     free()
     assert tensor() is None
-
-
-def test_what_outlives_a_round_is_not_looked_at_again_when_garbage_is_collected() -> None:
-    before = gc.get_freeze_count()
-    outlives = [[index] for index in range(10_000)]
-    free()
-    assert gc.get_freeze_count() >= before + len(outlives)
-
-
-def test_what_a_variant_leaves_in_a_cycle_is_given_back_by_the_next_round(prepared: Prepares) -> None:
-    left: list[weakref.ref[Tensor]] = []
-
-    def cyclic(x: Tensor, w: Tensor) -> Step:
-        holder: dict[str, Any] = {"out": x @ w}
-        holder["self"] = holder
-        left.append(weakref.ref(holder["out"]))
-
-        def step() -> Tensor:
-            return torch.matmul(x, w, out=holder["out"])
-
-        return step
-
-    prep = prepared(workload(), a=cyclic)
-    del prep
-    kept = prepared(workload(), a=cyclic)
-    assert list(kept.variants) == ["a"]
-    assert [tensor() is None for tensor in left] == [True, False]
-
-
-def test_files_are_on_the_disk_before_they_are_evicted_and_a_pair_without_any_does_not_wait(
-    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[bool] = []
-    monkeypatch.setattr(os, "sync", lambda: synced.append(True))
-    prepared(workload(), a=honest).refill()
-    assert synced == []
-    prepared(file_workload(), a=read).refill()
-    assert synced == [True, True]
-
-
-def test_a_preparation_that_is_dropped_holds_nothing(prepared: Prepares) -> None:
-    prep = prepared(workload(), a=honest)
-    input_, pad = weakref.ref(prep.inputs["x"]), weakref.ref(prep.pad)
-    del prep
-    gc.collect()
-    assert input_() is None
-    assert pad() is None
 
 
 @pytest.mark.parametrize("seed", range(4))  # either may come first

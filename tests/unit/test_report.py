@@ -159,12 +159,6 @@ def test_every_status_is_a_row_with_its_reason(status: str) -> None:
     assert "needs sm_100 or later" in line
 
 
-def test_the_table_shows_the_same_words_as_the_line() -> None:
-    text = drawn(suite_table([pair()]))
-    for cell in rows(pair())[0].cells():
-        assert cell in text
-
-
 NUMBERS = ("3.42", "3.40", "1.23 ms", "361", "94%", "1.050x", "3.418")
 
 
@@ -185,21 +179,6 @@ def test_an_invalid_pair_shows_no_ratio_and_no_number_of_unproven_work_anywhere(
         assert "the control lies outside the margin" in text
         assert not [number for number in NUMBERS if number in text]
         assert "faster" not in text
-
-
-def test_an_invalid_pair_leaves_its_cells_empty_but_in_place() -> None:
-    (line, _) = csv.DictReader(io.StringIO(summary_csv(summary(invalid()))))
-    assert (line["peer_ratio"], line["speedup"], line["verdict"]) == ("", "", "invalid")
-    header, _, row, *_ = [line for line in pair_markdown(invalid()).splitlines() if line.startswith("|")]
-    assert row.count("|") == header.count("|")
-
-
-def test_what_a_variant_tells_of_itself_is_shown_where_its_numbers_are() -> None:
-    told = optimized(why=Why(metrics={"first token p50 ms": 8.25, HOSTILE: 1.0}))
-    assert "| optimized | first token p50 ms 8.25, " in pair_markdown(pair(baseline(), told))
-    assert "<b>" not in pair_markdown(pair(baseline(), told))
-    assert "first token" not in pair_markdown(invalid(variants=[baseline(), told]))
-    assert "Metrics" not in pair_markdown(pair())
 
 
 def test_an_invalid_rung_hides_its_own_numbers_only() -> None:
@@ -232,17 +211,6 @@ def test_rungs_are_indented_rows_under_their_pair() -> None:
     assert "cublas" not in lines[1]
 
 
-def test_a_file_that_ran_alone_is_its_pairs_row_with_nothing_to_compare() -> None:
-    alone = pair(baseline(), verdict=None, peer_ratio=None)
-    assert [row.cells() for row in rows(alone)] == [("ch07:transpose", "measured", "", "1.23 ms", "27%", "", "")]
-
-
-def test_a_rung_of_an_invalid_pair_says_whose_fault_it_is() -> None:
-    wrong = optimized(verdict="invalid", reason="wrong by 3%")
-    rung = rows(invalid(variants=[baseline(), wrong, optimized("swizzled")]))[1]
-    assert rung.cells() == ("swizzled", "invalid", "", "", "", "", "the pair is invalid")
-
-
 def test_memory_is_the_headline_of_a_memory_pair() -> None:
     result = pair(baseline(), optimized(memory_ratio=2.1, verdict="smaller"), goal="memory", verdict="smaller")
     assert "smaller  2.1x less memory  1.23 ms -> 361 us" in pair_line(result)
@@ -261,10 +229,6 @@ def test_memory_is_the_headline_of_a_memory_pair() -> None:
 )
 def test_a_memory_ratio_says_less_or_more(ratio: float, text: str) -> None:
     assert memory_text(ratio) == text
-
-
-def test_the_end_to_end_clock_shows_wall_times() -> None:
-    assert rows(pair(clock="end_to_end"))[0].time == "1.30 ms -> 400 us"
 
 
 def test_the_cpu_is_said_loudly() -> None:
@@ -361,10 +325,6 @@ def test_what_github_renders_of_foreign_text_is_that_text(planted: str) -> None:
     assert alone.elements <= found.elements | {"h2", "strong"}
 
 
-def test_what_moves_a_cursor_becomes_a_space() -> None:
-    assert clean("a\r\n\x1b[2Jb\x07\u202ec") == "a [2Jb c"
-
-
 def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> None:
     found = Interval(ratio=2.0, low=1.9, high=2.1, rounds=3)
     text = drawn(suite_table([], [Running(pair="ch09:scan", doing="round 4 of 8", interval=found, left_s=12.4)]))
@@ -372,10 +332,6 @@ def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> N
     assert "running" in line
     assert "2.00x [1.90, 2.10]" in line
     assert "round 4 of 8, 12 s left" in line
-
-
-def test_a_running_pair_of_which_nothing_is_known_is_a_row_too() -> None:
-    assert "ch09:scan" in drawn(suite_table([pair()], [Running(pair="ch09:scan", doing="warm-up", interval=None)]))
 
 
 def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_and_each_note_once() -> None:
@@ -439,20 +395,6 @@ def test_why_shows_only_what_differs() -> None:
     assert why_text(None, same) == why_text(same, None) == ""
 
 
-def test_why_counts_operators_where_there_are_no_kernels_and_leaves_out_what_is_unknown() -> None:
-    assert why_text(Why(operators=12), Why(operators=3, peak_bytes=1e9)) == "12 operators -> 3"
-
-
-def test_the_variant_table_has_a_row_for_each_clock_and_all_statistics() -> None:
-    text = drawn(variant_table(pair(baseline())))
-    lines = [line for line in text.splitlines() if "baseline" in line]
-    assert "device" in lines[0]
-    assert "end to end" in lines[1]
-    for time in ("1.25 ms", "1.23 ms", "24.7 us", "1.22 ms", "1.26 ms", "1.30 ms", "1.36 ms", " 64 ", " 2 "):
-        assert time in lines[0]
-    assert "an empty step takes 2.10 us" in text
-
-
 def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> None:
     proofs = [
         Proof(size="bench", when="before timing", error=2e-7),
@@ -477,12 +419,6 @@ def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> N
         "      one\n",
     ):
         assert part in text
-
-
-def test_the_markdown_of_a_pair_that_failed_early_has_its_reason_and_no_empty_sections() -> None:
-    assert pair_markdown(refused("failed", "out of memory", "close other programs")) == (
-        "# ch08:gemm\n\n**failed**, out of memory; close other programs\n"
-    )
 
 
 def test_the_markdown_of_a_run_names_machine_commit_and_command() -> None:
@@ -524,19 +460,6 @@ def test_a_chapter_table_names_its_gpu_and_commit_and_indents_rungs() -> None:
     assert text.endswith("Measured on NVIDIA H200, commit abc123.")
     assert "commit" not in chapter_table([pair()])
     assert "Not measured yet." in chapter_table([])
-
-
-def test_a_chapter_table_says_what_each_variant_does_where_that_is_asked_for_and_nowhere_else() -> None:
-    found = pair(baseline(), optimized(), optimized("swizzled"))
-    found.variants[1].sentence, found.variants[2].sentence = "One | tile.", "Two *tiles*."
-    text = chapter_table([found], mechanisms=True)
-    assert text.startswith("| pair | mechanism | verdict | speedup | time | % of limit | peer | why |\n| --- |")
-    assert f"\n| {found.key} | One \\| tile. | faster |" in text
-    assert "\n| &nbsp;&nbsp;swizzled | Two \\*tiles\\*. | faster |" in text
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in lines} == {9}
-    assert "mechanism" not in chapter_table([found]) + drawn(suite_table([found]))
-    assert "One" not in chapter_table([found]) + drawn(suite_table([found]))
 
 
 README = "# Chapter\n<!-- results:begin -->\nold\n<!-- results:end -->\nprose\n"

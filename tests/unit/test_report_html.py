@@ -148,15 +148,6 @@ def test_no_value_is_missing(found: Page) -> None:
     assert missing(found) == set()
 
 
-def test_it_suits_the_dark_and_a_phone_on_which_tables_scroll_by_themselves(text: str, found: Page) -> None:
-    assert "width=device-width, initial-scale=1" in found.values("content")
-    assert "prefers-color-scheme: dark" in text
-    tables = [index for index, (element, _) in enumerate(found.elements) if element == "table"]
-    assert len(tables) > 10
-    assert {found.elements[index - 1][1].get("class") for index in tables} == {"scroll"}
-    assert re.search(r"\.scroll[^}]*overflow-x: auto", text)
-
-
 # What it says.
 
 
@@ -174,10 +165,6 @@ def test_the_headline_has_machine_date_and_counts_and_the_table_the_words_of_the
             assert cell in shown
     assert "CPU, NOT ON A GPU" not in shown
     assert "Incomplete" not in shown
-
-
-def test_what_variants_tell_of_themselves_is_shown(found: Page) -> None:
-    assert "first token p50 ms 8.25" in found.shown()
 
 
 def test_a_cpu_is_said_loudly_at_the_top_and_with_each_pair_that_it_measured(tmp_path: Path) -> None:
@@ -214,17 +201,6 @@ def test_a_pair_has_its_table_proofs_why_notes_limit_clocks_and_control(tmp_path
         assert part in shown
 
 
-def test_the_environment_is_the_manifest_and_the_peaks_as_old_as_they_were(found: Page) -> None:
-    shown = found.shown()
-    for part in (
-        *("benchmark_cli run ch7", "abc123 with uncommitted changes", "2.11.0", "700 W power limit", "option budget_s"),
-        *("$CUDA_X", "driver", "GPU-1", "16 cores", "measured on 2026-01-01: hbm 4 TB/s, fp32 50 TFLOP/s"),
-    ):
-        assert part in shown
-    assert re.search(r"\bseed 0\b", shown)
-    assert not [word for word in ("nvcc", "option profile", "option size") if word in shown]
-
-
 NUMBERS = ("321 us", "123 us", "2.6", "77.7", "k<int>", "3.0 GB")
 
 
@@ -255,19 +231,6 @@ def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_p
     assert text.count('class="sides"') == 2
 
 
-def test_a_further_rung_or_peer_stands_beside_the_baseline_too(tmp_path: Path, root: Path) -> None:
-    shown = made(tmp_path, pair({**TWO, "peer__lib": 55.0}), root=root).shown()
-    assert "Sources: baseline | optimized" in shown
-    assert "Sources: baseline | lib" in shown
-    assert "the run does not say what was in this file" in shown  # there is no peer_copy__lib.py
-
-
-def test_a_file_that_ran_alone_stands_alone(tmp_path: Path, root: Path) -> None:
-    found = made(tmp_path, pair({"baseline": 400.0}), root=root)
-    assert '"""Element by element."""' in found.shown()
-    assert "mark" not in {element for element, _ in found.elements}
-
-
 def test_sources_that_changed_or_vanished_are_withheld(tmp_path: Path) -> None:
     root = write_sources(tmp_path / "checkout")
     folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root))
@@ -288,13 +251,6 @@ def test_a_file_outside_the_checkout_is_not_read(tmp_path: Path) -> None:
     assert "password" not in page(read_run(write_run(tmp_path / "run", [outside], about)), root)
 
 
-def test_sources_are_found_by_the_names_that_a_manifest_of_this_project_gives_them(tmp_path: Path) -> None:
-    root = write_sources(tmp_path)
-    relative = {str(Path(name).relative_to(root)): sha for name, sha in manifest(root).sources.items()}
-    folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root, sources=relative))
-    assert "return fast" in page(read_run(folder), root)
-
-
 # Charts.
 
 
@@ -310,12 +266,6 @@ def test_the_suites_charts_stand_on_top_and_each_measured_pair_has_its_samples(t
 def test_every_chart_is_well_formed_xml(text: str) -> None:
     for chart in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
         assert ElementTree.fromstring(chart).tag == "{http://www.w3.org/2000/svg}svg"
-
-
-def test_pairs_that_are_not_on_the_roofline_are_named(found: Page) -> None:
-    assert (
-        "Not shown, for want of FLOPs, bytes, a peak or a time: ch07:disturbed, ch07:wrong, ch08:crash" in found.shown()
-    )
 
 
 # In a browser.

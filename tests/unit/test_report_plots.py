@@ -3,13 +3,12 @@
 import math
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
 
-from common.python.base.results import Cost, Interval, PairResult
+from common.python.base.results import Interval, PairResult
 from common.python.performance_targets import Peaks
 from common.python.report.charts import gain_chart, roofline_chart, sample_chart
 from common.python.report.markup import Markup
@@ -44,14 +43,6 @@ def every_chart(result: PairResult) -> list[Markup | None]:
     return [gain_chart([result]), roofline_chart([result], PEAKS), sample_chart(result)]
 
 
-def test_charts_take_their_colours_from_the_page_and_have_no_background() -> None:
-    allowed = {"none", "currentColor", *(f"var(--{name})" for name in ("faint", "good", "fair", "bad", "peer"))}
-    for result in every_kind()[:4]:
-        for chart in every_chart(result):
-            styles = [one.get("style", "") for name in ("path", "use", "text") for one in styled(chart, name)]
-            assert {colour for style in styles for colour in re.findall(r"(?:fill|stroke): ([^;]+)", style)} <= allowed
-
-
 def test_names_are_text_whatever_is_in_them_and_cut_to_what_fits() -> None:
     hostile = next(result for result in every_kind() if result.name == HOSTILE_NAME)
     for chart in every_chart(hostile):
@@ -60,12 +51,6 @@ def test_names_are_text_whatever_is_in_them_and_cut_to_what_fits() -> None:
         assert "…" in named[0]
         assert chart is not None
         assert "<script" not in chart.text
-
-
-def test_a_dollar_sign_begins_no_formula() -> None:
-    formula = "$x^2$ $\\frac{$"
-    for chart in every_chart(pair(TWO, name=formula, rows={"baseline": {"label": formula}})):
-        assert [word for word in words(chart) if formula in word]
 
 
 # Gains.
@@ -95,19 +80,6 @@ def test_gains_stand_on_a_log_axis_in_their_pairs_line_with_their_interval() -> 
         assert y in (two[1], four[1], sixteen[1])
     assert lengths == [pytest.approx(2 * math.log2(1.1), rel=1e-3)] * 3
     assert {"2.00x", "4.00x", "16.0x", "ch07:sixteen", "10x"} <= set(words(chart))
-
-
-def test_a_narrow_axis_has_its_one_and_ticks_apart_from_each_other() -> None:
-    ticks = [
-        word for word in words(gain_chart(gains(same=1.0))) if re.fullmatch(r"[\d.]+x", word) and "000" not in word
-    ]
-    assert sorted(ticks) == ["0.8x", "1.25x", "1x"]
-
-
-def test_a_wide_axis_has_few_ticks() -> None:
-    ticks = [word for word in words(gain_chart(gains(tiny=0.001, huge=1000.0))) if re.fullmatch(r"[\d.e+]+x", word)]
-    assert {"0.01x", "1x", "100x"} <= set(ticks)
-    assert len(ticks) <= 11
 
 
 def test_rungs_and_peers_stand_in_their_pairs_line_and_what_was_not_measured_is_a_word() -> None:
@@ -166,40 +138,6 @@ def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
     assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "copy"} <= set(words(chart))
 
 
-def test_an_arrow_leads_from_the_baseline_to_the_variant_that_speaks() -> None:
-    chart = roofline_chart([pair({**TWO, "optimized__wide": 80.0})], PEAKS)
-    (base,) = markers(chart, "stroke: currentColor")
-    best = min(markers(chart, "fill: var(--good)"), key=lambda point: point[1])
-    shaft, head = styled(chart, "path", "stroke-width: 0.8; stroke-linecap: round")
-    start, tip = (float(shaft.attrib["d"].split()[place]) for place in (2, -1))
-    assert base[1] > start > tip > best[1]
-    assert min(y for _, y in corners(head)) == pytest.approx(tip, abs=0.5)
-    assert list(styled(roofline_chart([pair({"baseline": 400.0})], PEAKS), "path", "stroke-linecap: round")) == []
-
-
-def test_a_pair_is_called_by_its_name_and_by_its_whole_key_where_another_has_that_name() -> None:
-    shown = words(roofline_chart([pair(TWO), pair(TWO, chapter="ch08"), pair(TWO, name="other")], PEAKS))
-    assert {"ch07:copy", "ch08:copy", "other"} <= set(shown)
-    assert "copy" not in shown
-
-
-def test_roofs_within_a_percent_share_a_name_and_others_have_theirs_apart() -> None:
-    peaks = Peaks(values={"hbm": 4e12, "fp16": 758e12, "bf16": 788e12, "tf32": 786e12, "int8": 789e12}, source="")
-    results = [
-        pair(TWO, name=dtype, cost=Cost(hbm_bytes=80e6, flops=16e9, dtype=dtype))
-        for dtype in ("fp16", "bf16", "tf32", "int8")
-    ]
-    chart = roofline_chart(results, peaks)
-    names = [text for text in styled(chart, "text") if "".join(text.itertext()).endswith("OP/s")]
-    heights = {
-        "".join(text.itertext()): float(text.attrib["y"])
-        for text in names
-        if "rotate(-90" not in text.attrib["transform"]
-    }
-    assert list(heights) == ["fp16 758 TFLOP/s", "tf32/bf16 786 TFLOP/s", "int8 789 TOP/s"]
-    assert all(lower - upper > 9 for lower, upper in pairwise(heights.values()))  # the letters' height
-
-
 @pytest.mark.parametrize("peaks", [Peaks(values={"hbm": 1e12}, source=""), Peaks(values={"fp32": 1e12}, source="")])
 def test_without_a_roof_there_is_no_roofline(peaks: Peaks) -> None:
     assert roofline_chart(every_kind(), peaks) is None
@@ -218,26 +156,6 @@ def test_pairs_that_are_invalid_or_were_not_measured_are_not_on_the_roofline() -
 def test_samples_of_each_variant_are_counted() -> None:
     shown = words(sample_chart(pair({**TWO, "peer__lib": 55.0})))
     assert {"baseline 400 us", "optimized 40.0 us", "lib 55.0 us", "n 24"} <= set(shown)
-
-
-def test_the_control_is_a_line_over_the_baseline_where_there_is_one() -> None:
-    def lines(result: PairResult) -> int:
-        found = styled(sample_chart(result), "path", "fill: none", "stroke: currentColor")
-        return len(list(found))
-
-    result = pair(TWO)
-    assert lines(result) == 1
-    for block in result.blocks:
-        block.samples = [sample for sample in block.samples if sample.variant != "control"]
-    assert lines(result) == 0
-
-
-def test_a_sample_far_out_is_counted_and_does_not_squeeze_the_others() -> None:
-    result = pair(TWO)
-    result.blocks[0].samples[0].device_us = 4000.0
-    shown = words(sample_chart(result))
-    assert "n 24, 1 beyond" in shown
-    assert max(float(word.strip("+-%")) for word in shown if word.endswith("%")) < 3
 
 
 def test_samples_all_alike_and_no_samples_at_all() -> None:

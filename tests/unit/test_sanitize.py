@@ -1,13 +1,10 @@
 """scripts/sanitize.sh with a stand-in for compute-sanitizer that records its arguments and replays a report."""
 
 import os
-import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,7 @@ import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import CudaError
-from common.python.report.markdown import escaped
-from tools.testing.sanitize import command, jit_kernels, kernels, main, runs_of, verdict, watch
+from tools.testing.sanitize import command, kernels, main, runs_of, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
@@ -130,16 +126,6 @@ def test_the_command_line_of_each_tool(tool: str, options: list[str], tmp_path: 
     ]
 
 
-def test_every_cuda_variant_of_the_corpus_has_kernels_or_calls_a_library() -> None:
-    sources = [
-        variant.path.with_suffix(".cu") for p in find_pairs(ROOT) for variant in p.variants if "CUDA" in variant.kinds
-    ]
-    assert sources
-    for source in sources:
-        text = source.read_text()
-        assert len(kernels(text)) >= ("<<<" in text), source
-
-
 @pytest.mark.parametrize(
     ("source", "names"),
     [
@@ -178,12 +164,6 @@ def test_what_a_report_says(report: str, code: int, found: str | None) -> None:
     assert said == found if found is None else (said or "").startswith(found), said
 
 
-@pytest.mark.parametrize("after", ["", "=========     Host Frame: main [0x10]\n"])
-def test_only_a_place_is_added_to_the_first_error(after: str) -> None:
-    report = START + "========= Deadlock detected\n" + after + "========= ERROR SUMMARY: 1 error\n"
-    assert verdict(report, 9, "") == "Deadlock detected"
-
-
 def test_launches_that_a_tool_could_not_watch_are_no_clean_run() -> None:
     assert (verdict(INTERNAL, 0, "") or "").startswith("Internal Sanitizer Error")
 
@@ -198,15 +178,6 @@ def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
     assert sorted(call.splitlines()[:3] for call in calls) == sorted(["1", "--tool", tool] for tool in TOOLS)
     assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.log").read_text() == CLEAN
     assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.out").read_text() == "it printed this\n"
-
-
-def test_a_page_that_cannot_be_written_is_told_before_anything_is_watched(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "taken").write_text("a file")
-    code, lines = run("ch06:uninitialised_read", "--page", str(tmp_path / "taken" / "page.md"))
-    assert (code, lines) == (2, [f"sanitize.sh: cannot use {tmp_path}/taken: File exists"])
-    assert not (stand_in / "recorded").exists()
 
 
 def test_an_error_names_pair_tool_first_error_and_log(
@@ -229,19 +200,6 @@ def test_one_tool_and_one_file_can_be_asked_for(run: Callable[..., tuple[int, li
     recorded = (stand_in / "recorded").read_text()
     assert recorded.count("ch06.optimized_shared_memory_race__honest\n") == 2
     assert "ch06.optimized_shared_memory_race\n" not in recorded
-
-
-def test_an_old_report_is_not_taken_for_this_one(run: Callable[..., tuple[int, list[str]]], stand_in: Path) -> None:
-    assert run("ch06:uninitialised_read", "--tool", "memcheck")[0] == 0
-    (stand_in / "memcheck.report").unlink()
-    code, lines = run("ch06:uninitialised_read", "--tool", "memcheck")
-    assert code == 1
-    assert "ended without a summary, exit code 0: it printed this" in lines[0]
-
-
-def test_a_run_starts_where_the_tools_are(tmp_path: Path) -> None:
-    watch(["pwd"], tmp_path / "run.log", "")
-    assert (tmp_path / "run.out").read_text() == f"{ROOT}\n"
 
 
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -271,22 +229,6 @@ def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_t
     code, lines = run("ch06:uninitialised_read", "--tool", "initcheck")
     assert (code, lines[-1]) == (1, "0 clean, 1 with errors")
     assert "previous error during capture with the caching allocator (" in lines[0]
-
-
-def test_a_peer_is_watched_by_itself(run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path) -> None:
-    pair(tmp_path, "compared", ("optimized", "second"))
-    for suffix in (".py", ".cu"):
-        file = tmp_path / "ch06" / f"optimized_compared__second{suffix}"
-        file.rename(file.with_stem("peer_compared__second"))
-    pair(tmp_path, "compared", ("third",))
-    code, lines = run("--tool", "memcheck", root=tmp_path)
-    assert (code, lines[:2]) == (
-        0,
-        ["memcheck   ch06:compared: clean", "memcheck   ch06:compared peer second: clean"],
-    )
-    ours, peers = [call.splitlines()[-2:] for call in (stand_in / "recorded").read_text().split("end\n")[:-1]]
-    assert ours == ["ch06.optimized_compared", "ch06.optimized_compared__third"]
-    assert peers == ["ch06.baseline_compared", "ch06.peer_compared__second"]
 
 
 def test_what_does_not_build_is_an_error(
@@ -319,18 +261,6 @@ def test_what_cannot_run_here_is_skipped_with_the_reason(
         "skipped    ch06:ranks optimized: its ranks are processes of their own",
         "0 clean, 0 with errors",
     ]
-
-
-def test_variants_of_an_isolated_pair_have_a_process_each(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
-) -> None:
-    pair(tmp_path, "settings", ("optimized", "second"), workload="isolated=True")
-    code, lines = run("--tool", "racecheck", root=tmp_path)
-    assert (code, lines[:2]) == (0, [f"racecheck  ch06:settings {label}: clean" for label in ("optimized", "second")])
-    first, second = (stand_in / "recorded").read_text().split("end\n")[:-1]
-    assert "kns=twice_optimized" in first
-    assert "kns=twice_second" not in first
-    assert second.splitlines()[-2:] == ["ch06.baseline_settings", "ch06.optimized_settings__second"]
 
 
 def test_a_pair_without_kernels_of_its_own_is_not_watched_inside_a_library(
@@ -371,99 +301,6 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
     names = {word for word in recorded if word.startswith("kns=")}
     assert names == {"kns=twice_optimized", "kns=twice_in_triton", "kns=helper"}
     assert recorded[-3:-1] == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
-
-
-def test_every_triton_variant_of_the_corpus_has_kernels_whose_names_are_found() -> None:
-    found = {
-        f"{pair.key} {variant.label}": jit_kernels(variant.path, ROOT)
-        for pair in find_pairs(ROOT)
-        for variant in pair.variants
-        if "Triton" in variant.kinds
-    }
-    assert found["ch02:depth_first_mlp optimized"] == ["pack", "unpack", "network"]
-    assert all(found.values()), found
-
-
-def test_a_page_keeps_what_each_tool_said_of_each_pair_with_versions_commit_and_date(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
-) -> None:
-    for name in ("good", "bad"):
-        pair(tmp_path / "tree", name, ("optimized",))
-    pair(tmp_path / "tree", "blackwell", ("optimized",), requires="needs(targets=['sm_100a'])")
-    (stand_in / "memcheck.report").write_text(WRITE)
-    kept = tmp_path / "docs" / "sanitizer.md"
-    assert run("--tool", "memcheck", "--tool", "racecheck", "--page", str(kept), root=tmp_path / "tree")[0] == 1
-    text = kept.read_text()
-    facts = [line for line in text.splitlines() if line.startswith("- ")]
-    assert re.match(r"- \d{4}-\d\d-\d\dT[\d:]{8}\+00:00, commit unknown", facts[0])
-    assert facts[1] == "- NVIDIA H200, driver unknown"
-    assert re.match(r"- compute-sanitizer 2025\.3\.1, python 3\.\d+\.\d+, torch \d", facts[2])
-    assert "\n2 clean, 2 with errors.\n" in text
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert table[:2] == ["| pair | memcheck | racecheck |", "| --- | --- | --- |"]
-    wrong = "Invalid __global__ write of size 4 bytes at twice(const float *, float *, long)+0x160 in optimized_x.cu:8"
-    assert table[2:] == [f"| ch06:{name} optimized | {escaped(wrong)} | clean |" for name in ("bad", "good")]
-    assert facts[3] == "- ch06:blackwell optimized: is for sm_100a, found sm_90"
-    assert str(tmp_path) not in text, "folders of one machine are of no use to others"
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_a_page_that_is_cut_short_says_what_was_seen_and_how_much_was_not(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int
-) -> None:
-    def interrupts(words: list[str], log: Path, gpu: str) -> None:
-        if "ch06_c" in log.name:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sanitize, "watch", interrupts)
-    for name in ("a", "b", "c", "d"):
-        pair(tmp_path / "tree", name, ("optimized",))
-    kept = tmp_path / "page.md"
-    with pytest.raises(KeyboardInterrupt):
-        run("--tool", "memcheck", "--jobs", str(jobs), "--page", str(kept), root=tmp_path / "tree")
-    text = kept.read_text()
-    assert "\n2 clean, 0 with errors. 2 pairs to go.\n" in text
-    assert [line for line in text.splitlines() if line.startswith("| ch06")] == [
-        "| ch06:a optimized | clean |",
-        "| ch06:b optimized | clean |",
-    ]
-
-
-def test_pairs_side_by_side_are_told_in_their_order(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    met = threading.Barrier(3, timeout=20)  # none goes on before the others have begun
-    monkeypatch.setattr(sanitize, "watch", lambda words, log, gpu: (met.wait(), None)[1])
-    for name in ("c", "a", "b"):
-        pair(tmp_path / "tree", name, ("optimized",))
-    code, lines = run("--tool", "memcheck", "--jobs", "3", root=tmp_path / "tree")
-    assert code == 0
-    assert lines == [*(f"memcheck   ch06:{name} optimized: clean" for name in "abc"), "3 clean, 0 with errors"]
-
-
-def test_pairs_take_turns_on_the_gpus(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sanitize, "machine", lambda: replace(HERE, gpus=[GPU, replace(GPU, uuid="GPU-2")]))
-    monkeypatch.setattr(sanitize, "command", lambda *_: ["printenv", "CUDA_VISIBLE_DEVICES"])
-    for name in ("a", "b", "c"):
-        pair(tmp_path / "tree", name, ("optimized",))
-    run("--tool", "memcheck", root=tmp_path / "tree")
-    seen = [(tmp_path / "logs" / f"ch06_{name}_optimized.memcheck.out").read_text() for name in "abc"]
-    assert seen == ["GPU-1\n", "GPU-2\n", "GPU-1\n"]
-
-
-def test_what_does_not_build_fills_its_line_of_the_page(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fails(source: Path, arch: str) -> Path:
-        raise CudaError("expected a ; | here")
-
-    monkeypatch.setattr(sanitize, "build", fails)
-    pair(tmp_path / "tree", "broken", ("optimized",))
-    run("--page", str(tmp_path / "page.md"), root=tmp_path / "tree")
-    line = "| ch06:broken optimized | does not build: expected a ; \\| here |  |  |  |"
-    assert line in (tmp_path / "page.md").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -518,12 +355,6 @@ def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]
         timeout=60,
         env=os.environ | {"PYTHON": sys.executable} | environment,
     )
-
-
-def test_help_says_what_the_exit_codes_mean() -> None:
-    done = script("--help")
-    assert done.returncode == 0
-    assert "0 clean, 1 errors, 2 usage, 4 nothing could run here" in done.stdout
 
 
 def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:

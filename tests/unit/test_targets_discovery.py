@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
-from common.python.corpus.targets import CHAPTERS, Target, TargetError, nearest, parse
+from common.python.corpus.targets import CHAPTERS, Target, TargetError, parse
 from common.python.requirements import Requirements, needs
 
 SENTENCE = '"""Each thread copies one element."""\n'
@@ -65,12 +65,6 @@ def test_a_chapter_out_of_range_is_refused_with_the_range(word: str) -> None:
         parse(word)
 
 
-def test_the_nearest_word_is_offered_else_all_that_there_are() -> None:
-    assert nearest("transpse", ["transpose", "reduce"]) == "; did you mean transpose?"
-    assert nearest("zzz", ["transpose", "reduce"]) == "; there are transpose, reduce"
-    assert nearest("zzz", []) == ""
-
-
 def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_peers(tmp_path: Path) -> None:
     names = ["peer_b__cub", "optimized_b__wide", "optimized_b", "baseline_b", "baseline_a", "helper", "__init__"]
     write(tmp_path, {f"ch10/{name}.py": SENTENCE for name in names})
@@ -98,23 +92,6 @@ def test_the_mechanism_is_the_first_line_of_the_docstring(tmp_path: Path) -> Non
 
 def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
     assert read(tmp_path, SENTENCE + "raise SystemExit").problem is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def f():\n    {}",
-        "class C:\n    def f(self):\n        {}",
-        "if x:\n    pass\nelse:\n    {}",
-        "try:\n    pass\nexcept E:\n    {}\nfinally:\n    pass",
-        "try:\n    pass\nfinally:\n    {}",
-        "for i in x:\n    with y:\n        {}",
-        "match x:\n    case 1:\n        {}",
-    ],
-)
-def test_an_import_counts_wherever_it_stands_but_in_a_string(text: str, tmp_path: Path) -> None:
-    assert read(tmp_path, f"{SENTENCE}\n{text.format('import triton')}").kinds == ("Triton",)
-    assert read(tmp_path, f"{SENTENCE}\n{text.format(repr('import triton'))}").kinds == ("PyTorch",)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +170,6 @@ def test_needs_that_cannot_be_read_are_a_problem_that_says_what_would_be_right(l
     assert problem.endswith("` must be `requires = needs(...)`, once, with literal keyword arguments")
 
 
-@pytest.mark.parametrize("line", ["def prepare():\n    requires = 1", "import other.requires", "print(requires)"])
-def test_what_gives_the_module_no_needs_is_no_problem(line: str, tmp_path: Path) -> None:
-    assert read(tmp_path, f"{SENTENCE}{line}").problem is None
-
-
 def test_a_syntax_error_is_a_problem_with_its_line(tmp_path: Path) -> None:
     variant = read(tmp_path, SENTENCE + "x = 1\ny = = 2\n", "ch07/optimized_x__wide.py")
     assert variant.problem == "ch07/optimized_x__wide.py:3: invalid syntax"
@@ -220,12 +192,6 @@ def test_a_file_that_is_no_text_is_a_problem_with_its_line(content: bytes, probl
     assert (pair.variants[0].problem or "").startswith(problem)
 
 
-@pytest.mark.parametrize("text", ["x = 1", '""', '"""  """'])
-def test_a_missing_docstring_is_a_problem_of_line_one(text: str, tmp_path: Path) -> None:
-    problem = read(tmp_path, text).problem
-    assert problem == "ch07/baseline_x.py:1: the first line must be a docstring that says the mechanism"
-
-
 @pytest.mark.parametrize(
     ("text", "literals"),
     [
@@ -241,11 +207,6 @@ def test_a_missing_docstring_is_a_problem_of_line_one(text: str, tmp_path: Path)
 )
 def test_literal_arguments_of_the_workload_are_read(text: str, literals: dict[str, Any]) -> None:
     assert workload_literals(ast.parse(text)) == literals
-
-
-def test_a_baseline_that_does_not_parse_has_no_literals(tmp_path: Path) -> None:
-    write(tmp_path, {"ch05/baseline_x.py": SENTENCE + "workload = Workload(gpus=2"})
-    assert find_pairs(tmp_path)[0].literals == {}
 
 
 def test_the_baseline_says_whether_its_pair_is_isolated(tmp_path: Path) -> None:
@@ -329,17 +290,8 @@ def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
     assert str(refused.value).endswith(hint)
 
 
-def test_beside_the_range_of_chapters_no_chapter_is_guessed(pairs: list[Pair], tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"chapters are ch01 to ch20$"):
-        choose(tmp_path, ["ch27"])
-
-
 def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:
     assert [pair.key for pair in choose(tmp_path, ["ch7:transpose", "ch2"])] == ["ch02:copy", "ch07:transpose"]
-
-
-def test_all_of_an_empty_tree_is_nothing(tmp_path: Path) -> None:
-    assert select(find_pairs(tmp_path), parse("all")) == []
 
 
 def test_a_chapter_of_an_empty_tree_is_refused(tmp_path: Path) -> None:

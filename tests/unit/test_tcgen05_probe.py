@@ -64,16 +64,6 @@ def test_the_probe_builds_into_one_tensor_core_instruction(target: str, tmp_path
         assert "LDTM" in code
 
 
-def test_the_virtual_code_goes_through_tensor_memory(tmp_path: Path) -> None:
-    command = [str(find_nvcc()), "-arch=compute_100a", "-ptx", "-o", str(tmp_path / "probe.ptx"), str(PROBE)]
-    subprocess.run(command, check=True)
-    code = (tmp_path / "probe.ptx").read_text()
-    steps = ["alloc", "mma", "commit", "wait::ld", "dealloc"]
-    found = re.findall(r"\btcgen05\.(alloc|mma|commit|wait::ld|dealloc)\b", code)
-    assert list(dict.fromkeys(found)) == steps
-    assert found.count("mma") == 1
-
-
 def test_ptxas_refuses_the_probe_for_sm_121a_and_says_why(tmp_path: Path) -> None:
     done = nvcc(PROBE, "121a", "-cubin", "-o", tmp_path / "probe.cubin")
     assert done.returncode != 0
@@ -128,39 +118,6 @@ def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     ]
     assert list(map(int, places)) == expected
     assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
-
-
-@pytest.mark.parametrize("target", ["90a", "100a", "103a"])
-def test_multicast_is_an_instruction_where_there_is_the_hardware(target: str, tmp_path: Path) -> None:
-    done = multicast(tmp_path, target)
-    assert done.returncode == 0, done.stderr
-    assert "multicast" not in done.stderr
-    code = machine_code(tmp_path / "load.cubin")
-    if code is not None:
-        assert re.search(r"\bUTMALDG\.1D\.MULTICAST\b", code)
-
-
-def test_ptxas_takes_multicast_for_sm_121a_but_warns_and_emulates_it(tmp_path: Path) -> None:
-    done = multicast(tmp_path, "121a")
-    assert done.returncode == 0, done.stderr
-    warning = next(line for line in done.stderr.splitlines() if "multicast::cluster" in line)
-    assert "Advisory" in warning
-    assert "instead of .target 'sm_121a'" in warning
-    assert "substantially reduced performance" in warning
-    code = machine_code(tmp_path / "load.cubin")
-    if code is not None:
-        assert "MULTICAST" not in code
-        assert re.search(r"\bCALL\.ABS\b", code)
-
-
-def test_ptxas_refuses_a_multicast_of_tcgen05_for_sm_121a(tmp_path: Path) -> None:
-    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
-    source = f'__global__ void signal() {{ asm volatile("{commit}" ::"r"(0), "h"((short)3) : "memory"); }}\n'
-    (tmp_path / "signal.cu").write_text(source)
-    done = nvcc(tmp_path / "signal.cu", "121a", "-cubin", "-o", tmp_path / "signal.cubin")
-    assert done.returncode != 0
-    assert "Instruction 'tcgen05.commit' not supported on .target 'sm_121a'" in done.stderr
-    assert nvcc(tmp_path / "signal.cu", "100a", "-cubin", "-o", tmp_path / "signal.cubin").returncode == 0
 
 
 def multicast(folder: Path, target: str) -> "subprocess.CompletedProcess[str]":

@@ -17,7 +17,7 @@ from common.python.base.results import Block, ClockName, PairResult, Spread, Why
 from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import external_profilers as tool_profiles
-from common.python.profile import memory_history, nsight
+from common.python.profile import memory_history
 from common.python.profile.external_profilers import NO_TIME, profile
 from common.python.profile.profiled_why import _read
 from common.python.report.artifacts import read_run
@@ -202,46 +202,11 @@ def test_what_ncu_did_not_capture_is_a_note_and_no_failure(place: Place, body: s
     assert place.result.status == "measured"
 
 
-def test_a_tool_that_cannot_be_started_is_a_note(place: Place) -> None:
-    (place.folder / "bin" / "ncu").write_bytes(b"\x7fELF of another machine")
-    (note,) = place.profile()
-    assert note.startswith("ncu on baseline, optimized: ")
-    assert "Exec format error" in note
-
-
 def test_a_report_left_by_an_earlier_run_is_none_of_this_one(place: Place) -> None:
     place.profile()
     place.result.notes = []
     place.tool("ncu", "true")
     assert sum("it wrote no" in note for note in place.profile()) == 2
-
-
-def test_a_report_without_the_pairs_kernels_gives_no_figures(place: Place) -> None:
-    (place.folder / "table.csv").write_text(table(SECOND))
-    (place.folder / "kernels.sqlite").unlink()
-    timeline(place.folder / "kernels.sqlite", "copy")
-    lacks = "its report lacks tile, among the step's longest kernels"
-    assert place.profile() == [
-        f"ncu on baseline, optimized: {lacks}; it gives no figures",
-        f"nsys on baseline, optimized: {lacks}",
-    ]
-    assert not any(row.speed_of_light for row in place.result.variants)
-
-
-def test_figures_of_a_part_of_the_step_say_so(place: Place) -> None:
-    place.result.variants.pop()
-    assert place.result.variants[0].why is not None
-    place.result.variants[0].why.kernels = 523
-    assert "ncu on baseline: its figures are of 2 of the step's 523 kernels" in place.profile()
-    (place.folder / "table.csv").write_text(table(*[FIRST] * nsight.LAUNCHES))
-    assert "ncu on baseline: its figures are of the first 100 of the step's 523 kernels" in place.profile()
-
-
-def test_a_step_without_kernels_has_nothing_for_ncu_but_a_timeline(place: Place) -> None:
-    place.result.variants.pop()
-    place.result.variants[0].why = Why(kernels=0, top=["Memcpy HtoD (Pinned -> Device)"])
-    assert place.profile() == ["ncu on baseline: the Chrome trace holds no kernel of its step"]
-    assert (place.settings.folder / "profiles" / "baseline_x.nsys-rep").exists()
 
 
 def traced(*work: dict[str, object]) -> Why:
@@ -276,18 +241,6 @@ def test_a_chrome_trace_without_the_work_that_was_timed_says_so_on_whatever_tool
     assert place.result.status == "measured"
 
 
-def test_of_several_gpus_the_trace_is_looked_at_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed(place, us=5.0)
-    monkeypatch.setattr(Pair, "gpus", 2)
-    assert place.profile()[0] == EMPTY
-
-
-def test_the_variants_whose_trace_is_empty_are_named(place: Place) -> None:
-    timed(place, us=500.0)
-    place.result.variants[0].why = traced({"name": "tile", "cat": "kernel"})
-    assert place.profile()[0] == EMPTY.replace("baseline, ", "")
-
-
 @pytest.mark.parametrize(
     "work",
     [
@@ -316,12 +269,6 @@ def test_a_step_that_may_well_leave_the_device_idle_is_not_accused(
     timed(place, us, late)
     place.result.clock = clock
     assert any("Chrome trace on" in note for note in place.profile()) == doubted
-
-
-def test_without_a_floor_no_trace_is_doubted(place: Place) -> None:
-    timed(place, us=500.0)
-    place.result.floor_us = None
-    assert not any("Chrome trace on" in note for note in place.profile())
 
 
 def test_counters_that_may_not_be_read_are_asked_for_once(place: Place) -> None:

@@ -156,12 +156,19 @@ def execute_pairs(pairs: Sequence[Pair], place: Place, listener: Listener) -> li
         found = (problem.message for check in checks for problem in check.problems)
         return place.device != CPU and any("out of memory" in message for message in found)
 
-    done = dict(at_once(execute, range(len(pairs)), place.jobs))
-    whole = [Check("imports"), Check("proofs")]
-    for number in range(len(pairs)):
-        checks = execute(number) if crowded(done[number]) else done[number]
+    whole, again = [Check("imports"), Check("proofs")], list[int]()
+
+    def add(checks: Sequence[Check]) -> None:
         for check, more in zip(whole, checks):
             check.add(listener.tell(more))
+
+    for number, checks in at_once(execute, range(len(pairs)), place.jobs):
+        if crowded(checks):
+            again.append(number)
+        else:
+            add(checks)
+    for number in again:
+        add(execute(number))
     return whole
 
 
