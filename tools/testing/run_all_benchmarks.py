@@ -1,4 +1,4 @@
-"""`benchmark_cli run` under its older name: `python tools/testing/run_all_benchmarks.py --targets ch10:softmax_dsmem`."""
+"""`benchmark_cli run` by its older name: `tools/testing/run_all_benchmarks.py --targets ch10:softmax_dsmem`."""
 
 import sys
 from pathlib import Path
