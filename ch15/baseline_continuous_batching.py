@@ -39,7 +39,7 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, sl
 
 
 def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Cost:
-    """As many steps as keep all slots busy or the longest answer needs; each reads all weights and the cache before it."""
+    """As many steps as busy slots or the longest answer need; each reads all weights, and the cache before it."""
     network, counts, element = Shape(**shape), length_mix(requests, **mix), getattr(torch, dtype).itemsize
     decoded, passed = sum(counts) - requests, sum(counts) + (prompt - 1) * requests
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
