@@ -11,7 +11,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, n: {"x": draw.normal(n)},
     reference=lambda x: (1.5 * x + 0.25).clamp(-1.0, 2.0).square() + x,
-    cost=lambda n: Cost(hbm_bytes=2 * 4 * n, flops=6 * n, dtype="fp32"),
+    cost=lambda n: Cost(read=4 * n, write=4 * n, flops=6 * n, dtype="fp32"),
     sizes={"bench": {"n": 1 << 26}, "test": {"n": 1027}},
     tolerance=1e-6,
 )

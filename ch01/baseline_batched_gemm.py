@@ -11,7 +11,9 @@ requires = needs(sm=80, headers=["cublas_v2.h"])
 workload = Workload(
     inputs=lambda draw, count, n: {"a": draw.normal(count, n, n), "b": draw.normal(count, n, n)},
     reference=lambda a, b: a @ b,
-    cost=lambda count, n: Cost(flops=2 * count * n**3, dtype="fp32", hbm_bytes=3 * 4 * count * n * n, launches=1),
+    cost=lambda count, n: Cost(
+        flops=2 * count * n**3, dtype="fp32", read=8 * count * n * n, write=4 * count * n * n, launches=1
+    ),
     sizes={"bench": {"count": 40, "n": 256}, "test": {"count": 3, "n": 37}},
     tolerance=2e-6,  # fp32 throughout: TF32 would be off by 3e-4
     clock="end_to_end",

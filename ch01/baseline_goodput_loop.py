@@ -56,7 +56,8 @@ def cost(batch: int, pixels: int, width: int, layers: int) -> Cost:
     return Cost(
         flops=STEPS * 2 * batch * (3 * weights - edges),  # forward, and two products backward; images need no gradient
         dtype="fp32",
-        hbm_bytes=4 * (2 * STEPS * batch * pixels + 2 * weights),
+        read=4 * (STEPS * batch * pixels + weights),
+        write=4 * (STEPS * batch * pixels + weights),
         pcie_bytes=4 * STEPS * batch * pixels,
         items=STEPS * batch,
         unit="images",

@@ -10,7 +10,7 @@ requires = needs(gpus=1)
 workload = Workload(
     inputs=lambda draw, n: {"host": draw.host.normal(n), "device": draw.normal(n)},
     reference=lambda host, device: host.to(device.device),
-    cost=lambda n: Cost(pcie_bytes=4 * n, hbm_bytes=4 * n, host_bytes=4 * n),
+    cost=lambda n: Cost(pcie_bytes=4 * n, write=4 * n, host_bytes=4 * n),
     sizes={"bench": {"n": 1 << 24}, "test": {"n": 1027}},
     tolerance=0.0,  # a copy is exact
     mutates=("device", "host"),  # host too: page-locking changes its memory, so each variant has its own

@@ -24,7 +24,8 @@ workload = Workload(
     cost=lambda rows, width, layers, dtype: Cost(
         flops=2 * rows * width**2 * layers,
         dtype="bf16",
-        hbm_bytes=2 * (2 * rows * width + layers * width**2),
+        read=2 * (rows * width + layers * width**2),
+        write=2 * rows * width,
         items=rows,
         unit="rows",
     ),

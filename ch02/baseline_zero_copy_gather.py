@@ -18,7 +18,7 @@ workload = Workload(
     inputs=inputs,
     reference=lambda table, ids: table[ids],
     cost=lambda rows, count, width: Cost(
-        pcie_bytes=4 * count * width, host_bytes=4 * count * width, hbm_bytes=4 * count * (width + 1)
+        pcie_bytes=4 * count * width, host_bytes=4 * count * width, read=4 * count, write=4 * count * width
     ),
     sizes={
         "bench": {"rows": 1 << 19, "count": 1 << 17, "width": 128},  # 512 bytes a row, 256 MiB, of which a quarter

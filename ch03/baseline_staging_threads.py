@@ -8,7 +8,7 @@ from common.python.workload import Cost, Step, Workload
 workload = Workload(
     inputs=lambda draw, n: {"host": draw.host.normal(n), "device": torch.zeros(n, device=draw.device)},
     reference=lambda host, device: host.to(device.device),
-    cost=lambda n: Cost(pcie_bytes=4 * n, hbm_bytes=4 * n, host_bytes=4 * n),
+    cost=lambda n: Cost(pcie_bytes=4 * n, write=4 * n, host_bytes=4 * n),
     sizes={"bench": {"n": 3 << 25}, "test": {"n": 5_000_011}},  # 384 MiB: more than the caches of a large host hold
     tolerance=0.0,  # a copy is exact
     mutates=("device",),

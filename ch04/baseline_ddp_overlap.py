@@ -36,7 +36,8 @@ def cost(rows: int, width: int, layers: int) -> Cost:
     return Cost(
         flops=(3 * layers - 1) * product,  # forward, and two products backward; the batch needs no gradient
         dtype="bf16",
-        hbm_bytes=2 * layers * width * width * 2,
+        read=2 * layers * width * width,
+        write=2 * layers * width * width,
         nvlink_bytes=2 * layers * width * width,  # 2(n - 1)/n of the gradients: all of them, for two ranks
         items=rows,
         unit="rows",

@@ -24,7 +24,11 @@ workload = Workload(
     reference=lambda rank, x, to, gain: x[rank] * torch.stack(gain)[to[rank]],
     # Of two ranks each sends half of its tokens, there and back; of more ranks, more.
     cost=lambda tokens, width: Cost(
-        nvlink_bytes=2 * tokens * width, hbm_bytes=2 * 2 * tokens * width, items=tokens, unit="tokens"
+        nvlink_bytes=2 * tokens * width,
+        read=2 * tokens * width,
+        write=2 * tokens * width,
+        items=tokens,
+        unit="tokens",
     ),
     sizes={"bench": {"tokens": 32768, "width": 4096}, "test": {"tokens": 211, "width": 37}},
     tolerance=0.005,  # one product, rounded to bfloat16

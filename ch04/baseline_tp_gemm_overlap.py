@@ -25,7 +25,8 @@ def cost(rows: int, inner: int, columns: int) -> Cost:
     return Cost(
         flops=2 * 2 * rows * inner * columns,
         dtype="bf16",
-        hbm_bytes=2 * (2 * rows * inner + inner * columns + rows * columns),
+        read=2 * (2 * rows * inner + inner * columns),
+        write=2 * rows * columns,
         nvlink_bytes=2 * rows * columns,
     )
 

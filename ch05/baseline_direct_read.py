@@ -18,7 +18,7 @@ def inputs(draw: Draw, n: int) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=lambda path, device: torch.from_numpy(numpy.fromfile(path, numpy.uint8)).to(device.device),
-    cost=lambda n: Cost(disk_bytes=n, pcie_bytes=n, hbm_bytes=n),
+    cost=lambda n: Cost(disk_bytes=n, pcie_bytes=n, write=n),
     # 64 MiB: every proof writes the file anew and reads it twice with each. At `test` size the end is no page's.
     sizes={"bench": {"n": 1 << 26}, "cpu": {"n": 1 << 23}, "test": {"n": (3 << 20) + 4099}},
     tolerance=0.0,  # reading is exact

@@ -11,7 +11,7 @@ workload = Workload(
     # around a mean that is never 0 and never the same: the sum neither cancels to nothing nor looks like the last one
     inputs=lambda draw, n: {"a": draw.normal(n).add_(draw.uniform(1, low=1.0, high=2.0))},
     reference=lambda a: a.sum(),
-    cost=lambda n: Cost(hbm_bytes=4 * n, flops=n),
+    cost=lambda n: Cost(read=4 * n, flops=n),
     sizes={"bench": {"n": 1 << 28}, "test": {"n": 65543}},
     tolerance=1e-5,  # fp32 sums in any order; 4,000 additions of blocks one after the other may be off by 1e-6
 )

@@ -10,7 +10,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
     reference=lambda a, b: a + b,
-    cost=lambda n: Cost(hbm_bytes=3 * 4 * n, flops=n),
+    cost=lambda n: Cost(read=8 * n, write=4 * n, flops=n),
     sizes={"bench": {"n": 1 << 26}, "test": {"n": 20011}},
     tolerance=1e-6,  # one rounding to fp32 is off by 3e-8
 )

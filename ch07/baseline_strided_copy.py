@@ -10,7 +10,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n)},
     reference=lambda a: a,
-    cost=lambda n: Cost(hbm_bytes=2 * 4 * n),
+    cost=lambda n: Cost(read=4 * n, write=4 * n),
     sizes={"bench": {"n": 1 << 28}, "test": {"n": 20011}},
     tolerance=0.0,  # a copy is exact
 )

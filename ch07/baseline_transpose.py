@@ -10,7 +10,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, rows, columns: {"a": draw.normal(rows, columns)},
     reference=lambda a: a.T,
-    cost=lambda rows, columns: Cost(hbm_bytes=2 * 4 * rows * columns),
+    cost=lambda rows, columns: Cost(read=4 * rows * columns, write=4 * rows * columns),
     sizes={"bench": {"rows": 16384, "columns": 16384}, "test": {"rows": 97, "columns": 131}},
     tolerance=0.0,  # a copy is exact
 )

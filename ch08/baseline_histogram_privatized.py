@@ -18,7 +18,7 @@ def quantised(draw: Draw, n: int) -> Tensor:
 workload = Workload(
     inputs=lambda draw, n: {"codes": quantised(draw, n)},
     reference=lambda codes: codes.bincount(minlength=256),
-    cost=lambda n: Cost(hbm_bytes=n + 256 * 4, items=n, unit="codes"),
+    cost=lambda n: Cost(read=n, write=256 * 4, items=n, unit="codes"),
     sizes={"bench": {"n": 1 << 28}, "test": {"n": 65543}},
     tolerance=0.0,  # counts are exact
 )

@@ -26,9 +26,10 @@ def reference(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, 
 
 
 def cost(tokens: int, width: int, vocabulary: int, dtype: str) -> Cost:
-    hbm_bytes = 2 * 2 * (tokens + vocabulary) * width + 8 * tokens  # both operands in, their gradients out
+    operands = 2 * (tokens + vocabulary) * width  # both in, and their gradients out
     flops = 3 * 2 * tokens * width * vocabulary  # one product forward, two backward
-    return Cost(flops=flops, dtype="bf16", hbm_bytes=hbm_bytes, items=tokens, unit="tokens")
+    read = operands + 8 * tokens
+    return Cost(flops=flops, dtype="bf16", read=read, write=operands, items=tokens, unit="tokens")
 
 
 workload = Workload(

@@ -81,8 +81,8 @@ def reference(prompts: Tensor, weights: Tensor, query: Tensor, keys: Tensor, val
 
 def cost(tokens: int, width: int, layers: int, links: int, heads: int, context: int, size: int) -> Cost:
     cached, weights = 2 * links * heads * context * size, layers * width**2
-    halves = 2 * tokens * width + weights + cached
-    return Cost(flops=2 * (tokens * weights + cached), dtype="fp16", hbm_bytes=2 * halves)
+    halves = tokens * width + weights + cached
+    return Cost(flops=2 * (tokens * weights + cached), dtype="fp16", read=2 * halves, write=2 * tokens * width)
 
 
 workload = Workload(

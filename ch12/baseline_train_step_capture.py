@@ -57,7 +57,8 @@ def cost(layers: int, width: int, batch: int, length: int) -> Cost:
     flops = 6 * tokens * (weights + layers * length * width)  # causal attention is half of 12 * length * width a token
     # The chain of products that wait for each other: five in a block's forward (attention counts as one), ten in its
     # backward, and the head's three.
-    return Cost(flops=flops, hbm_bytes=28 * weights, launches=15 * layers + 3, items=tokens, unit="tokens")
+    moved = {"read": 16 * weights, "write": 12 * weights}  # by the optimizer
+    return Cost(flops=flops, **moved, launches=15 * layers + 3, items=tokens, unit="tokens")
 
 
 workload = Workload(

@@ -55,8 +55,8 @@ def reference(x: Tensor, target: Tensor, **stacks: list[Tensor]) -> tuple[Tensor
 def cost(blocks: int, width: int, batch: int, length: int) -> Cost:
     weights, tokens = 12 * blocks * width**2, batch * length
     flops = 6 * tokens * (weights + blocks * length * width)  # causal attention: half of 12 * length * width a token
-    hbm_bytes = 2 * (2 * weights + 2 * tokens * width)  # weights and gradients, x and target, in bf16
-    return Cost(flops=flops, dtype="bf16", hbm_bytes=hbm_bytes, items=tokens, unit="tokens")
+    read = 2 * (weights + 2 * tokens * width)  # weights, x and target, in bf16; gradients are written
+    return Cost(flops=flops, dtype="bf16", read=read, write=2 * weights, items=tokens, unit="tokens")
 
 
 workload = Workload(

@@ -39,7 +39,9 @@ workload = Workload(
     inputs=inputs,
     reference=reference,
     # four fp32 tensors read, three written
-    cost=lambda layers, width: Cost(hbm_bytes=28 * layers * width * (12 * width + 13), launches=1),
+    cost=lambda layers, width: Cost(
+        read=16 * layers * width * (12 * width + 13), write=12 * layers * width * (12 * width + 13), launches=1
+    ),
     # 48 tensors of 79 M parameters; with gradients and moments 1.3 GB, so no cache holds them
     sizes={
         "bench": {"layers": 4, "width": 1280},

@@ -44,8 +44,8 @@ def reference(texts: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, ...]:
 def cost(first: int, last: int, batches: int, width: int, layers: int) -> Cost:
     """Products forward and back, but for the gradient of what comes in; weights in, gradients out, texts in."""
     tokens, weights = sum(lengths(first, last, batches)), 8 * layers * width**2
-    flops, hbm_bytes = tokens * (6 * weights - 8 * width**2), 2 * (2 * weights + tokens * width)
-    return Cost(flops=flops, dtype="bf16", hbm_bytes=hbm_bytes, items=tokens, unit="tokens")
+    flops, read = tokens * (6 * weights - 8 * width**2), 2 * (weights + tokens * width)
+    return Cost(flops=flops, dtype="bf16", read=read, write=2 * weights, items=tokens, unit="tokens")
 
 
 workload = Workload(

@@ -84,8 +84,8 @@ def cost(blocks: int, width: int, wide: int, batch: int, length: int) -> Cost:
     weights, tokens = blocks * width * (4 * width + 3 * wide), batch * length
     flops = 6 * tokens * (weights + blocks * length * width)  # causal attention: half of 12 * length * width a token
     # weights and their gradients, 2 gains a block among them; x and slope in, hidden states and the gradient of x out
-    hbm_bytes = 2 * (2 * (weights + 2 * blocks * width) + 4 * tokens * width)
-    return Cost(flops=flops, dtype="bf16", hbm_bytes=hbm_bytes, items=tokens, unit="tokens")
+    each_way = 2 * (weights + 2 * blocks * width + 2 * tokens * width)
+    return Cost(flops=flops, dtype="bf16", read=each_way, write=each_way, items=tokens, unit="tokens")
 
 
 workload = Workload(

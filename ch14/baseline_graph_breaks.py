@@ -81,7 +81,8 @@ def cost(layers: int, width: int, batch: int, length: int) -> Cost:
     return Cost(
         flops=2 * tokens * (weights + 2 * layers * length * width),  # attention: 4 * length * width a token and layer
         dtype="fp16",
-        hbm_bytes=2 * (weights + 2 * tokens * width),
+        read=2 * (weights + tokens * width),
+        write=2 * tokens * width,
         launches=1,
         items=tokens,
         unit="tokens",

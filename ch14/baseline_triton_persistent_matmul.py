@@ -18,7 +18,7 @@ def inputs(draw: Draw, m: int, n: int, k: int, dtype: str) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=lambda a, b: a @ b.T,
-    cost=lambda m, n, k, dtype: Cost(flops=2 * m * n * k, dtype="bf16", hbm_bytes=2 * (m * k + n * k + m * n)),
+    cost=lambda m, n, k, dtype: Cost(flops=2 * m * n * k, dtype="bf16", read=2 * (m * k + n * k), write=2 * m * n),
     sizes={
         "bench": {"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot; TMA copies rows that begin at multiples of 16 bytes

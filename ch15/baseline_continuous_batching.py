@@ -39,13 +39,14 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, sl
 
 
 def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Cost:
-    """With no slot ever idle: every step reads all weights, and of the cache what lies before each new token."""
+    """As many steps as busy slots or the longest answer need; each reads all weights, and the cache before it."""
     network, counts, element = Shape(**shape), length_mix(requests, **mix), getattr(torch, dtype).itemsize
     decoded, passed = sum(counts) - requests, sum(counts) + (prompt - 1) * requests
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
+    steps = 1 + max(-(-decoded // slots), max(counts) - 1)
     return Cost(
-        hbm_bytes=element * (network.read_weights * (1 + -(-decoded // slots)) + network.kv_numbers * earlier),
+        read=element * (network.read_weights * steps + network.kv_numbers * earlier),
         flops=2 * (blocks * passed + head * sum(counts)),
         dtype="bf16",
         items=sum(counts),

@@ -29,20 +29,21 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> tuple
     return torch.stack(tokens), torch.stack(states)
 
 
-def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -> Cost:
-    """Every step reads all weights, and of the cache what lies before it; each token passes through the blocks once."""
+def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -> list[Cost]:
+    """Prefill passes the prompts through the blocks; then each step reads all weights and the cache before it."""
     network, bytes_each = Shape(**shape), getattr(torch, dtype).itemsize
-    earlier = sum(
-        range(prompt, prompt + new - 1)
-    )  # tokens that the steps after the first find in the cache, a sequence
+    weights, head = bytes_each * network.read_weights, network.width * network.vocabulary
     blocks = network.layers * network.layer_weights
-    return Cost(
-        hbm_bytes=bytes_each * (new * network.read_weights + batch * network.kv_numbers * earlier),
-        flops=2 * batch * (blocks * (prompt + new - 1) + network.width * network.vocabulary * new),
+    earlier = sum(range(prompt, prompt + new - 1))  # tokens that the steps find in the cache, a sequence
+    prefill = Cost(read=weights, flops=2 * batch * (blocks * prompt + head), dtype="bf16", items=batch, unit="tokens")
+    decode = Cost(
+        read=(new - 1) * weights + bytes_each * batch * network.kv_numbers * earlier,
+        flops=2 * batch * (blocks + head) * (new - 1),
         dtype="bf16",
-        items=batch * new,
+        items=batch * (new - 1),
         unit="tokens",
     )
+    return [prefill, decode]
 
 
 workload = Workload(

@@ -39,7 +39,7 @@ def cost(shape: dict[str, int], prompts: int, requests: int, shared: int, own: i
     seen = prompts * shared * (shared + 1) // 2 + requests * (own * shared + own * (own + 1) // 2)
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
-        hbm_bytes=getattr(torch, dtype).itemsize * network.read_weights,
+        read=getattr(torch, dtype).itemsize * network.read_weights,
         flops=2 * (blocks * unique + head * requests) + 4 * network.layers * network.width * seen,
         dtype="bf16",
         items=requests * (shared + own),

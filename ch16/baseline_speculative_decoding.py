@@ -49,7 +49,7 @@ def cost(target: dict[str, int], draft: dict[str, int], prompt: int, new: int, d
     network, passes = Shape(**target), 1 + ceil((new - 1) * (1 - AGREED))
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
-        hbm_bytes=getattr(torch, dtype).itemsize * passes * network.read_weights,
+        read=getattr(torch, dtype).itemsize * passes * network.read_weights,
         flops=2 * (blocks * (prompt + new - 1) + head * new),
         dtype="bf16",
         items=new,

@@ -51,7 +51,9 @@ workload = Workload(
     inputs=inputs,
     reference=reference,
     # Logits are read once; of the noise only the few that are kept.
-    cost=lambda rows, vocabulary: Cost(hbm_bytes=rows * (4 * vocabulary + 8), items=rows, unit="tokens"),
+    cost=lambda rows, vocabulary: Cost(
+        read=4 * rows * vocabulary, write=8 * rows, launches=1, items=rows, unit="tokens"
+    ),
     sizes={
         "bench": {"rows": 64, "vocabulary": 128256},  # that of Llama 3
         "cpu": {"rows": 8, "vocabulary": 32000},

@@ -31,8 +31,9 @@ workload = Workload(
     reference=routing,
     cost=lambda tokens, experts: Cost(
         # logits in; shares of 4 bytes, ids and order of 8 out, and the ends
-        hbm_bytes=4 * tokens * experts + 20 * tokens * CHOSEN + 8 * experts,
-        launches=2,  # an expert's rows have a place when all tokens have chosen
+        read=4 * tokens * experts,
+        write=20 * tokens * CHOSEN + 8 * experts,
+        launches=1,
         items=tokens,
         unit="tokens",
     ),

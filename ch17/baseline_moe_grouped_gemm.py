@@ -42,7 +42,8 @@ def cost(tokens: int, experts: int, chosen: int, width: int, wide: int, dtype: s
         flops=2 * tokens * chosen * 3 * wide * width,
         dtype="bf16",
         # weights and tokens in, tokens out; an id of 8 bytes and a share of 2 for each choice
-        hbm_bytes=2 * (3 * experts * wide * width + 2 * tokens * width) + 10 * tokens * chosen,
+        read=2 * (3 * experts * wide * width + tokens * width) + 10 * tokens * chosen,
+        write=2 * tokens * width,
         items=tokens,
         unit="tokens",
     )

@@ -22,7 +22,8 @@ def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def cost(heads: int, tokens: int, width: int, dtype: str) -> Cost:
     numbers = heads * tokens * width
-    return Cost(flops=2 * 2 * numbers * tokens, dtype="bf16", hbm_bytes=2 * 4 * numbers, items=tokens, unit="tokens")
+    moved = {"read": 2 * 3 * numbers, "write": 2 * numbers}
+    return Cost(flops=2 * 2 * numbers * tokens, dtype="bf16", **moved, items=tokens, unit="tokens")
 
 
 workload = Workload(

@@ -39,8 +39,8 @@ def reference(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
 
 def cost(heads: int, tokens: int, width: int, documents: int) -> Cost:
     pairs = sum(n * (n + 1) // 2 for n in lengths(tokens, documents))  # a query and a key that it sees
-    hbm_bytes = 2 * 4 * heads * tokens * width + 8 * tokens
-    return Cost(flops=4 * heads * width * pairs, dtype="bf16", hbm_bytes=hbm_bytes, items=tokens, unit="tokens")
+    moved = {"read": 2 * 3 * heads * tokens * width + 8 * tokens, "write": 2 * heads * tokens * width}
+    return Cost(flops=4 * heads * width * pairs, dtype="bf16", **moved, items=tokens, unit="tokens")
 
 
 workload = Workload(

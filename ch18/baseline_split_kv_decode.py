@@ -24,7 +24,8 @@ def inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: 
 def cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Cost:
     cache, queries = 2 * requests * heads * keys * width, requests * heads * group * width
     flops = 2 * group * cache
-    return Cost(flops=flops, dtype="bf16", hbm_bytes=2 * (cache + 2 * queries), items=requests, unit="tokens")
+    moved = {"read": 2 * (cache + queries), "write": 2 * queries}
+    return Cost(flops=flops, dtype="bf16", **moved, items=requests, unit="tokens")
 
 
 workload = Workload(

@@ -29,7 +29,9 @@ workload = Workload(
     cost=lambda tokens, width, wide: Cost(
         flops=6 * tokens * width * wide,
         dtype="fp8",
-        hbm_bytes=4 * (tokens * width + wide * width + tokens * wide),  # three tensors in, three out, in bf16
+        # three tensors in, three out, in bf16
+        read=2 * (tokens * width + wide * width + tokens * wide),
+        write=2 * (tokens * width + wide * width + tokens * wide),
         items=tokens,
         unit="tokens",
     ),

@@ -41,7 +41,7 @@ def cost(model: str, new: int, dtype: str) -> Cost:
     weight_bytes = shape.read_weights // 2 + 2 * shape.read_weights // GROUP
     earlier = new * (new - 1) // 2  # tokens found in the cache, over all steps
     return Cost(
-        hbm_bytes=new * weight_bytes + element * shape.kv_numbers * earlier,
+        read=new * weight_bytes + element * shape.kv_numbers * earlier,
         flops=2 * new * shape.read_weights,
         dtype="bf16",
         items=new,

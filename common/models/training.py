@@ -39,13 +39,21 @@ def step_inputs(draw: Draw, shape: Shape, batch: int, length: int, dtype: torch.
     }
 
 
-def step_cost(shape: Shape, batch: int, length: int, element: int, dtype: str) -> Cost:
-    """Model FLOPs in `dtype`: 6 for each weight and token, and causal attention; what is computed again does not count.
-    Bytes: of weights and two moments, of `element` bytes a number, read and written."""
-    tokens = batch * length
-    flops = 6 * tokens * (shape.read_weights + shape.layers * length * shape.width)  # attention sees half of all keys
+def step_cost(shape: Shape, batch: int, length: int, element: int, dtype: str) -> list[Cost]:
+    """Two phases: the products forward and backward, then the optimizer, which needs all gradients.
+
+    Model FLOPs: 6 for each weight and token, the blocks' in `dtype`, the head's and those of causal attention in bf16;
+    what is computed again does not count. The optimizer reads and writes weights and two moments of `element` bytes.
+    """
+    tokens, blocks = batch * length, shape.layers * shape.layer_weights
+    attention = shape.layers * length * shape.width  # a token sees half of all keys
+    rest = 6 * tokens * (shape.read_weights - blocks + attention)
     numbers = shape.read_weights + shape.vocabulary * shape.width + (2 * shape.layers + 1) * shape.width
-    return Cost(flops=flops, dtype=dtype, hbm_bytes=6 * element * numbers, items=tokens, unit="tokens")
+    optimizer = Cost(read=3 * element * numbers, write=3 * element * numbers)
+    if dtype != "fp8":
+        return [Cost(flops=6 * tokens * blocks + rest, dtype=dtype, items=tokens, unit="tokens"), optimizer]
+    linear = Cost(flops=6 * tokens * blocks, dtype=dtype, items=tokens, unit="tokens")
+    return [linear, Cost(flops=rest, dtype="bf16"), optimizer]
 
 
 def loss_of(weights: Weights, shape: Shape, tokens: Tensor, run: Callable[..., Tensor]) -> Tensor:

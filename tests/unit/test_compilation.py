@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python import cuda, requirements
+from common.python import requirements
+from common.python.base import toolkit
 from common.python.base.builds import Compiled, KernelUse
 from common.python.build import compilation
 from common.python.build.compilation import Task, check_archs, compile_pairs
@@ -29,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(compilation, "compile_source", compile_source)
     monkeypatch.setattr(compilation, "find_nvcc", lambda: Path("/anywhere/nvcc"))
-    monkeypatch.setattr(cuda, "ROOT", tmp_path / "library")
+    monkeypatch.setattr(toolkit, "ROOT", tmp_path / "library")
     monkeypatch.delenv("NVCC", raising=False)
     return found
 

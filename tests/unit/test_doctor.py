@@ -15,6 +15,7 @@ import pynvml
 import pytest
 
 import common.python.doctor.diagnosis as doctor
+from common.python.base import toolkit
 from common.python.doctor.check_result import Finding, State, Unknown
 from common.python.doctor.diagnosis import (
     compiler,
@@ -38,8 +39,8 @@ def bin_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(doctor, "find_nvcc", lambda: next((Path(p) for p in [shutil.which("nvcc")] if p), None))
-    monkeypatch.setattr(doctor, "TOOLKIT", tmp_path / "toolkit")
-    monkeypatch.setattr(doctor, "_origin", lambda package: None)
+    monkeypatch.setattr(toolkit, "TOOLKIT", tmp_path / "toolkit")
+    monkeypatch.setattr(toolkit, "_origin", lambda package: None)
     (tmp_path / "bin").mkdir()
     return tmp_path / "bin"
 

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.python import cuda
+from common.python.base import toolkit
 from common.python.base.paths import DISTRIBUTION, build_folder, installed
 from common.python.build import compilation
 from common.python.corpus.discovery import find_pairs
@@ -54,7 +55,7 @@ def test_compilers_write_to_that_folder_and_to_no_other(
     (tmp_path / "tiny.cu").write_text(TINY)
     monkeypatch.setenv("NVCC", str(nvcc))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(cuda, "ROOT", packages)
+    monkeypatch.setattr(toolkit, "ROOT", packages)
     assert cuda.build(tmp_path / "tiny.cu", "sm_90a").parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
     variant = next(pair.baseline for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
     assert variant
@@ -65,7 +66,7 @@ def test_compilers_write_to_that_folder_and_to_no_other(
 
 
 def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages: Path) -> None:
-    commands = [["selftest", "--publish", str(packages)], ["new", "ch07:my_pair"]]
+    commands = [["new", "ch07:my_pair"]]
     for command, words in ((app, ["--update"]), *((benchmark_cli, words) for words in commands)):
         done = CliRunner().invoke(command, [*words, "--root", str(packages)])
         assert done.exit_code == 2

@@ -37,9 +37,9 @@ PARENTS = {"profile.nsight", "profile.external_profilers"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 10_780, "common/python": 17_450, "tools": 6_550, "tests": 38_800}
+LINES = {"core": 7_890, "common/python": 15_960, "tools": 4_240, "tests": 28_240}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 700  # of all of common/models together
+MODEL_LINES = 710  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
@@ -280,6 +280,7 @@ FORBIDDEN = {
     r"(time|timeit)(\.\w+)?|(\w+\.)*(perf_counter|perf_counter_ns|elapsed_time)": "timing belongs to the harness",
     r"torch\.device|(\w+\.)*set_device": "devices come from the inputs",
     r"main|teardown|__name__": "a pair has no main and no teardown",
+    r"hbm_bytes": "Cost(read=..., write=...) says which bytes are read and which are written",
 }
 
 
@@ -301,6 +302,8 @@ def spelled(node: ast.AST) -> str:
     """The name that a node reads, imports or defines, as it is spelled; empty for other nodes."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name
+    if isinstance(node, ast.keyword):
+        return node.arg or ""
     if isinstance(node, ast.alias):
         return node.name
     if isinstance(node, ast.ImportFrom):
@@ -409,7 +412,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (models_stand_on_the_contract, {"common/python/cuda.py": "def f():\n    import common.models.a"}, "cuda.py:2"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
-    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 234 for m in "abc"}, "702 lines together"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 240 for m in "abc"}, "720 lines together"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
@@ -433,6 +436,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (pair_files_stay_within_the_protocol, {BASELINE: "x.to('cuda:0')"}, "devices come from the inputs"),
     (pair_files_stay_within_the_protocol, {BASELINE: "torch.device(name)"}, "devices come from the inputs"),
     (pair_files_stay_within_the_protocol, {BASELINE: "def main(): ..."}, "no main"),
+    (pair_files_stay_within_the_protocol, {BASELINE: "Cost(hbm_bytes=3)"}, "Cost(read=..., write=...)"),
     (every_variant_has_its_baseline, {OPTIMIZED: SENTENCE}, "write baseline_x.py"),
     (every_variant_has_its_baseline, {"ch07/peer_x__lib.py": SENTENCE}, "write baseline_x.py"),
     (every_variant_has_its_baseline, {BASELINE: SENTENCE, "ch07/peer_x.py": SENTENCE}, "a peer names its library"),

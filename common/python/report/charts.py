@@ -24,7 +24,6 @@ from common.python.base.results import CONTROL, Interval, PairResult, VariantRes
 from common.python.base.text import clean
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report.markup import Markup, escaped
-from common.python.report.plot_labels import name_points
 from common.python.report.rows import headline_spread, rows, time_text, trusted
 from common.python.stats.verdict import headline_row, times
 
@@ -139,11 +138,26 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks) -> Markup | None
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         _name_roofs(axes, roofs)
         slope = max(ridges) / 5, max(ridges) / 5 * hbm
-        name_points(axes, [(f"HBM {peak_text('hbm', hbm)}", slope)])
+        _name_points(axes, [(f"HBM {peak_text('hbm', hbm)}", slope)])
         alike = Counter(result.name for result in shown)
         keys = [result.name if alike[result.name] == 1 else result.key for result in shown]
-        name_points(axes, [(name_text(key), _headline_point(one)) for key, one in zip(keys, shown)], fontsize=8)
+        _name_points(axes, [(name_text(key), _headline_point(one)) for key, one in zip(keys, shown)], fontsize=8)
         return as_svg(figure, "roofline", "Roofline: each variant under the peaks of this machine")
+
+
+def _name_points(axes: Any, names: Sequence[tuple[str, tuple[float, float]]], **look: Any) -> None:
+    """Write each name beside its point, in the first place where it covers no other name; else leave it out."""
+    taken: list[Any] = []
+    for name, point in names:
+        for x, y, align in ((6, 0, "left"), (-6, 0, "right"), (6, 9, "left"), (6, -9, "left"), (-6, 9, "right")):
+            text = axes.annotate(
+                name, point, (x, y), textcoords="offset pixels", ha=align, va="center", annotation_clip=False, **look
+            )
+            box = text.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            text.remove()
 
 
 def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:

@@ -8,7 +8,7 @@ from common.python.workload import Cost, Step, Workload
 workload = Workload(
     inputs=lambda draw, rows, columns: {"x": draw.normal(rows, columns)},
     reference=lambda x: x.logsumexp(1),
-    cost=lambda rows, columns: Cost(hbm_bytes=4 * rows * (columns + 1)),
+    cost=lambda rows, columns: Cost(read=4 * rows * (columns + 1)),
     sizes={
         "bench": {"rows": 1 << 16, "columns": 1024},
         "cpu": {"rows": 1024, "columns": 256},

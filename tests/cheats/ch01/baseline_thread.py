@@ -8,7 +8,7 @@ from common.python.workload import Cost, Step, Workload
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
     reference=lambda a, b: a.tanh() * b,
-    cost=lambda n: Cost(hbm_bytes=3 * 4 * n),
+    cost=lambda n: Cost(read=3 * 4 * n),
     sizes={"bench": {"n": 1 << 25}, "cpu": {"n": 1 << 18}, "test": {"n": 97}},
     tolerance=1e-5,
 )

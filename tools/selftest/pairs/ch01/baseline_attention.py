@@ -19,7 +19,7 @@ workload = Workload(
     inputs=inputs,
     reference=attention,
     cost=lambda heads, tokens, width: Cost(
-        flops=4 * heads * tokens**2 * width, dtype="bf16", hbm_bytes=4 * 2 * heads * tokens * width
+        flops=4 * heads * tokens**2 * width, dtype="bf16", read=4 * 2 * heads * tokens * width
     ),
     sizes={
         "bench": {"heads": 32, "tokens": 2048, "width": 128},

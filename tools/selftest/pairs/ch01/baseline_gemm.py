@@ -11,7 +11,7 @@ workload = Workload(
         "b": draw.normal(n, n, dtype=torch.bfloat16),
     },
     reference=lambda a, b: a @ b,
-    cost=lambda n: Cost(flops=2 * n**3, dtype="bf16", hbm_bytes=3 * 2 * n * n),
+    cost=lambda n: Cost(flops=2 * n**3, dtype="bf16", read=3 * 2 * n * n),
     sizes={"bench": {"n": 8192}, "cpu": {"n": 192}, "test": {"n": 37}},
     tolerance=4e-3,  # the answer is rounded to bf16, which is off by up to 2^-9 of each element
 )

@@ -22,7 +22,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n)},
     reference=lambda a: a * 2,
-    cost=lambda n: Cost(hbm_bytes=2 * 4 * n),
+    cost=lambda n: Cost(read=2 * 4 * n),
     sizes={"bench": {"n": 1 << 26}, "test": {"n": 1031}},
     tolerance=0.0,  # twice a float is exact
 )

@@ -17,7 +17,7 @@ requires = needs(sm=80)
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n)},
     reference=lambda a: a,
-    cost=lambda n: Cost(hbm_bytes=2 * 4 * n, launches=1),
+    cost=lambda n: Cost(read=2 * 4 * n, launches=1),
     sizes={"bench": {"n": 256}, "test": {"n": 67}},
     tolerance=0.0,  # a copy is exact
 )
