@@ -82,6 +82,14 @@ __device__ inline void load_box(void* tile, const CUtensorMap* map, int column, 
       : "memory");
 }
 
+// A box of a tensor of three dimensions: of matrices in a row.
+__device__ inline void load_box(void* tile, const CUtensorMap* map, int column, int row, int matrix, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      ::"r"(shared_address(tile)), "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // The same into every block of the cluster whose bit is set in `blocks`, at the same place and barrier of each.
 __device__ inline void load_box_to_many(void* tile, const CUtensorMap* map, int column, int row, Barrier* barrier,
                                         uint16_t blocks) {
@@ -95,6 +103,29 @@ __device__ inline void load_box_to_many(void* tile, const CUtensorMap* map, int 
 __device__ inline void store_box(const CUtensorMap* map, int column, int row, const void* tile) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
                "r"(row), "r"(shared_address(tile))
+               : "memory");
+}
+
+// Copies without a map: `bytes` in a row, a multiple of 16, between places at multiples of 16.
+__device__ inline void load_row(void* to, const void* from, uint32_t bytes, Barrier* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+// The way back; belongs to the thread's group of stores.
+__device__ inline void store_row(void* to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Adds a row of floats in shared memory to one in memory. Each number's addition is atomic, the row's is not. Belongs to
+// the thread's group of stores.
+__device__ inline void add_row(float* to, const float* from, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
 
@@ -132,6 +163,29 @@ __device__ inline void store_at(float2* place, Barrier* barrier, uint32_t rank, 
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [remote], {%3, %4}, [landed];\n}" ::"r"(
           shared_address(place)),
       "r"(shared_address(barrier)), "r"(rank), "f"(value.x), "f"(value.y)
+      : "memory");
+}
+
+// Reads from the same place of block `rank` of the cluster, which must not have ended.
+__device__ inline float4 load_at(const float4* place, uint32_t rank) {
+  float4 value;
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n}"
+      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+      : "r"(shared_address(place)), "r"(rank)
+      : "memory");
+  return value;
+}
+
+// Adds one to the same counter of block `rank` of the cluster, which must not have ended.
+__device__ inline void count_at(const uint32_t* counter, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "red.relaxed.cluster.shared::cluster.add.u32 [remote], 1;\n}" ::"r"(shared_address(counter)),
+      "r"(rank)
       : "memory");
 }
 
@@ -297,5 +351,30 @@ inline cudaError_t describe(CUtensorMap* map, const bf16* data, int64_t rows, in
       encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(data), sizes, strides, box, steps,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Describes a tensor of fp32 in row order, of one to three dimensions, to TMA. Sizes and box begin with the dimension
+// that runs along rows. The box lies in shared memory in row order too, unswizzled, at a multiple of 128 bytes; its
+// rows have whole pieces of 16 bytes. The data must begin at a multiple of 16 bytes, and so must each row.
+template <int dims>
+cudaError_t describe(CUtensorMap* map, const float* data, const int64_t (&sizes)[dims], const uint32_t (&box)[dims]) {
+  static_assert(dims >= 1 && dims <= 3);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &status);
+  if (error != cudaSuccess) return error;
+  if (status != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+  cuuint64_t lengths[dims], strides[3] = {};
+  cuuint32_t steps[dims];
+  for (int i = 0; i < dims; ++i) {
+    lengths[i] = sizes[i], steps[i] = 1;
+    strides[i] = lengths[i] * (i ? strides[i - 1] : sizeof(float));  // in bytes, of the next dimension
+  }
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
+      map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, dims, const_cast<float*>(data), lengths, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -1,0 +1,101 @@
+// Depthwise 5 x 5: one thread asks TMA for a tile and its border; what lies outside the image arrives as zeros.
+#include "hopper.cuh"
+
+constexpr int TILE_W = 128, TILE_H = 32;  // of the result, a block
+constexpr int HALO = 2, TAPS = 2 * HALO + 1;
+constexpr int BOX_W = TILE_W + 2 * HALO, BOX_H = TILE_H + 2 * HALO;
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
+constexpr int ROWS = TILE_H / WARPS;  // of a thread's results, four columns each
+
+// Adds up what the box holds for rows `first`, `first` + 1, ... of the tile and columns 4 lane to 4 lane + 3.
+__device__ void convolve(float (&sum)[ROWS][4], const float* box, const float (&weight)[TAPS * TAPS], int first,
+                         int lane) {
+#pragma unroll
+  for (int y = 0; y < ROWS + TAPS - 1; ++y) {
+    const auto* row = reinterpret_cast<const float4*>(box + (first + y) * BOX_W) + lane;
+    const float4 left = row[0], right = row[1];
+    const float in[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      if (y < r || y >= r + TAPS) continue;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+#pragma unroll
+        for (int x = 0; x < TAPS; ++x) sum[r][c] += weight[(y - r) * TAPS + x] * in[c + x];
+      }
+    }
+  }
+}
+
+// Stores the results within the image; its rows are whole pieces of four.
+__device__ void store(const float (&sum)[ROWS][4], float* out, int row, int column, int height, int width) {
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    if (row + r < height && column < width) {
+      *reinterpret_cast<float4*>(out + int64_t(row + r) * width + column) = {sum[r][0], sum[r][1], sum[r][2],
+                                                                             sum[r][3]};
+    }
+  }
+}
+
+constexpr int STAGES = 2;  // boxes: one is worked on, the next is on its way
+
+struct alignas(128) Box {
+  float value[BOX_H * BOX_W];
+};
+
+__global__ void __launch_bounds__(THREADS)
+    depthwise_tiles(const __grid_constant__ CUtensorMap x, const float* __restrict__ weights, float* __restrict__ out,
+                    int channels, int height, int width, int tiles) {
+  __shared__ Box box[STAGES];
+  __shared__ Barrier full[STAGES];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int across = ceil_div(width, TILE_W), down = ceil_div(height, TILE_H);
+  const auto load = [&](int tile, int stage) {
+    const int left = tile % across * TILE_W, top = tile / across % down * TILE_H;
+    arrive_and_expect(&full[stage], sizeof(box[0].value));  // zeros count as bytes, too
+    load_box(box[stage].value, &x, left - HALO, top - HALO, tile / across / down, &full[stage]);
+  };
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) init(&full[stage], 1);
+    publish_barriers();
+    for (int stage = 0; stage < STAGES; ++stage) {
+      const int tile = blockIdx.x + stage * gridDim.x;
+      if (tile < tiles) load(tile, stage);
+    }
+  }
+  __syncthreads();
+
+  for (int tile = blockIdx.x, i = 0; tile < tiles; tile += gridDim.x, ++i) {
+    const int left = tile % across * TILE_W, top = tile / across % down * TILE_H, plane = tile / across / down;
+    float weight[TAPS * TAPS], sum[ROWS][4] = {};
+#pragma unroll
+    for (int j = 0; j < TAPS * TAPS; ++j) weight[j] = weights[plane % channels * TAPS * TAPS + j];
+
+    wait(&full[i % STAGES], i / STAGES % 2);
+    convolve(sum, box[i % STAGES].value, weight, warp * ROWS, lane);
+    __syncthreads();  // all have read the box, so it may be filled again
+    const int next = tile + STAGES * gridDim.x;
+    if (threadIdx.x == 0 && next < tiles) load(next, i % STAGES);
+    store(sum, out + int64_t(plane) * height * width, top + warp * ROWS, left + 4 * lane, height, width);
+  }
+}
+
+extern "C" int depthwise(const float* x, const float* weight, float* out, int64_t batch, int64_t channels,
+                         int64_t height, int64_t width, cudaStream_t stream) {
+  const int64_t planes = batch * channels, tiles = planes * ceil_div(height, TILE_H) * ceil_div(width, TILE_W);
+  if (width % 4 || tiles > (1 << 30)) return cudaErrorInvalidValue;  // TMA wants rows of whole 16 bytes
+  CUtensorMap map;
+  if (const cudaError_t error = describe(&map, x, {width, height, planes}, {BOX_W, BOX_H, 1})) return error;
+  int device, multiprocessors, blocks;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
+    return error;
+  }
+  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, depthwise_tiles, THREADS, 0)) {
+    return error;
+  }
+  const int64_t most = int64_t(multiprocessors) * blocks, grid = tiles < most ? tiles : most;
+  depthwise_tiles<<<grid, THREADS, 0, stream>>>(map, weight, out, channels, height, width, tiles);
+  return cudaGetLastError();
+}
