@@ -82,7 +82,7 @@ def until(what: Callable[[], object], within_s: float = 120.0) -> None:
 
 
 def gone(mark: Path) -> None:
-    until(lambda: not family(mark), 5.0)
+    until(lambda: not family(mark), 30.0)
 
 
 def folders(tree: Tree) -> list[Path]:
