@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from common.python.proof import originals
 from common.python.timing import clock
 
 
 @pytest.fixture(autouse=True)
 def undisturbed() -> Iterator[None]:
     yield
-    clock.restore()
+    originals.restore()
 
 
 @pytest.mark.parametrize(
@@ -32,9 +33,9 @@ def undisturbed() -> Iterator[None]:
 def test_what_tells_the_time_is_watched(owner: object, name: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *arguments: 0)
-    assert clock.restore() == [label]
+    assert originals.restore() == [label]
     assert getattr(owner, name) is before
-    assert clock.restore() == []
+    assert originals.restore() == []
 
 
 def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:

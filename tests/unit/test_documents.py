@@ -177,7 +177,13 @@ def test_every_test_of_the_threat_model_exists() -> None:
 
 def test_every_symptom_is_in_the_tools_own_words() -> None:
     """Between dots, which stand for what varies, each is a piece of a string in the code or what `needs` says."""
-    said = [*strings(), (ROOT / "setup.sh").read_text(), *lacking(), complaint(FORBIDDEN, 1) or ""]
+    said = [
+        *strings(),
+        (ROOT / "setup.sh").read_text(),
+        (ROOT / "pyproject.toml").read_text(),
+        *lacking(),
+        complaint(FORBIDDEN, 1) or "",
+    ]
     symptoms = [piece for row in rows(section("When something is off")) for piece in re.findall(r"`([^`]+)`", row[0])]
     assert len(symptoms) > 15
     for symptom in symptoms:

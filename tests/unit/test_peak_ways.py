@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,8 @@ two = (c * c + c) ** 2 + c
 torch.testing.assert_close(few.double(), two, rtol=0, atol=1e-5)
 assert many.abs().max() <= 2 and len(set(many.tolist())) == 32, many  # bounded, and not settled
 """
+
+NO_WORKER: Any = None  # a plan asks the process that it is made in
 
 
 def test_the_triton_kernels_read_write_and_compute_all_that_is_counted() -> None:
@@ -129,7 +132,7 @@ def test_without_a_gpu_its_peaks_say_so(name: str, tmp_path: Path) -> None:
 
 
 def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
-    plan = peaks.plan()
+    plan = peaks.plan(NO_WORKER)
     assert set(RESOURCE_OF) <= set(plan["units"])
     assert {"l2_read", "shared_read", "pcie_both", "all_reduce", "compile_call", "bf16_sparse"} <= set(plan["units"])
     assert {plan["units"][name] for name in ("launch_eager", "graph_node", "compile_call")} == {"s"}
@@ -140,7 +143,7 @@ def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
 def test_links_are_measured_by_a_rank_for_each_gpu_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, wanted in ((0, ([], 0)), (1, ([], 0)), (2, (list(BETWEEN_GPUS), 2)), (8, (list(BETWEEN_GPUS), 8))):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        plan = peaks.plan()
+        plan = peaks.plan(NO_WORKER)
         assert (plan["links"], plan["ranks"]) == wanted
         assert set(plan["units"]) >= set(BETWEEN_GPUS)
 

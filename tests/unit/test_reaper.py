@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base import reaper
-
 ROOT = Path(__file__).resolve().parents[2]
 HIDE = """
 import os, signal, subprocess, sys, time
@@ -74,24 +72,6 @@ def test_a_worker_does_not_outlive_its_reaper() -> None:
         time.sleep(0.01)
     assert not alive(pids[-1])
     subprocess.run(["kill", *map(str, pids[:-1])], check=False)  # these nobody knows any more
-
-
-def test_a_process_is_stopped_when_it_stands_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = iter(["R", "R", "T"])
-    monkeypatch.setattr(reaper, "_stat", lambda pid: [next(states)])
-    monkeypatch.setattr(reaper, "_signal", lambda pid, number: None)
-    reaper.stop(1)
-    reaper.await_stop(1)
-    assert list(states) == []
-
-
-def test_a_process_that_still_stands_is_told_again_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    states, told = iter(["T", "T", "S"]), list[int]()
-    monkeypatch.setattr(reaper, "_stat", lambda pid: [next(states)])
-    monkeypatch.setattr(reaper, "_signal", lambda pid, number: told.append(number))
-    reaper.resume(1)
-    assert told == [signal.SIGCONT] * 3
-    assert list(states) == []
 
 
 def test_a_worker_whose_parent_died_before_it_could_be_heard_of_ends_itself() -> None:

@@ -29,18 +29,6 @@ def test_a_line_that_is_too_long_spoils_no_other(tmp_path: Path) -> None:
     assert ours.read(1).who == "baseline_x"
 
 
-def test_how_long_it_was_stopped_is_read_by_the_worker_whatever_it_says_of_itself(tmp_path: Path) -> None:
-    ours = board(tmp_path, 1)
-    theirs = Board(tmp_path / "state", tmp_path / "worker0.log")
-    assert theirs.stopped_s() == 0.0
-    ours.note_stops(12.25)
-    theirs.say(0, "x" * 600, "prepare")
-    theirs.say(1, "optimized_x", "prepare")
-    assert theirs.stopped_s() == 12.25
-    assert theirs.read(0).who == "x" * len(theirs.read(0).who)
-    assert "12.25" not in "".join(theirs.read(0))
-
-
 def test_a_worker_alone_is_told_of_with_its_place(tmp_path: Path) -> None:
     ours = board(tmp_path, 0)
     ours.say(0, "optimized_x", "prepare")

@@ -33,7 +33,7 @@ from common.python.workers.worker_status import Board, how_ended, speak_into
 
 LOOK_S = 0.005  # between two looks at whether all have answered and live; waiting in the store fills the log
 LONG = timedelta(days=1)  # the parent's limit ends what takes too long
-NOTICE_S = 3.0  # the launcher reports a crash 1.3 s after it; that a rank ended with code 0 it does not report
+NOTICE_S = 12.0  # the launcher reports a crash 1.3 s after it, on a busy host 10 s; an end with code 0 never
 REAP_S = 0.3  # the launcher looks for ranks that ended ten times a second
 LEAVE_S = 0.8  # of the second that an idle worker has to end in
 END, LOST = "end", "lost"
