@@ -1,0 +1,21 @@
+"""TMA brings 8 KiB of a row into shared memory and adds them to the token's row: no thread touches a number."""
+
+from torch import Tensor
+
+from ch10.baseline_tma_reduce_scatter_add import metered
+from ch10.baseline_tma_reduce_scatter_add import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Metered
+
+requires = needs(sm=90)
+
+
+def prepare(rows: Tensor, ids: Tensor, residual: Tensor) -> Metered:
+    add_rows = load_cuda(__file__, "add_rows")
+
+    def step() -> Tensor:
+        add_rows(rows, ids, residual, *rows.shape)
+        return residual
+
+    return metered(step, residual)

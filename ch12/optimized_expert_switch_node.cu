@@ -1,0 +1,158 @@
+// One token through layers of experts, as one graph: a SWITCH node has a body for each expert, and runs the chosen one.
+#include "kernel.cuh"
+
+using bf16 = __nv_bfloat16;
+
+constexpr int THREADS = 256;
+constexpr int WARPS = THREADS / 32;
+constexpr int EXPERTS = 32;            // at most
+constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of its warp's part of a row
+constexpr int PART = PIECES * 32 * 8;  // elements of that part
+constexpr int UP_WARPS = 2, DOWN_WARPS = 4;  // that share a row
+
+// A runtime call that fails ends the function that makes it.
+#define TRY(call) \
+  if (const cudaError_t error = (call)) return error
+
+__device__ float warp_sum(float value) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);
+  return value;
+}
+
+// One block: which expert has the largest logit. Leaves x in bf16 for it.
+__global__ void route(const float* x, const float* router, bf16* rounded, int experts, int width,
+                      cudaGraphConditionalHandle chosen) {
+  __shared__ float logits[EXPERTS];
+  for (int i = threadIdx.x; i < width; i += THREADS) rounded[i] = __float2bfloat16(x[i]);
+  for (int expert = threadIdx.x / 32; expert < experts; expert += WARPS) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = threadIdx.x % 32; i < width; i += 32) sum += router[expert * width + i] * x[i];
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) logits[expert] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  int best = 0;
+  for (int expert = 1; expert < experts; ++expert) {
+    if (logits[expert] > logits[best]) best = expert;
+  }
+  cudaGraphSetConditional(chosen, best);  // the number of the SWITCH node's body
+}
+
+__device__ float dot(uint4 a, uint4 b) {
+  const auto left = reinterpret_cast<const __nv_bfloat162*>(&a), right = reinterpret_cast<const __nv_bfloat162*>(&b);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = __bfloat1622float2(left[i]), y = __bfloat1622float2(right[i]);
+    sum += x.x * y.x + x.y * y.y;
+  }
+  return sum;
+}
+
+// SHARE warps a row of weights @ x, for rows of at most SHARE * PART elements; thread 0 of them gets the sum.
+template <int SHARE>
+__device__ float product(const bf16* weights, const bf16* x, int row, int rows, int n) {
+  __shared__ float sums[WARPS];
+  const int warp = threadIdx.x / 32, first = warp % SHARE * (PART / 8) + threadIdx.x % 32;
+  float sum = 0.0f;
+  if (row < rows) {
+    auto pieces = reinterpret_cast<const uint4*>(weights + int64_t(row) * n);
+    uint4 own[PIECES];
+#pragma unroll
+    for (int i = 0; i < PIECES; ++i) {
+      own[i] = make_uint4(0, 0, 0, 0);
+      if (first + i * 32 < n / 8) own[i] = __ldcs(pieces + first + i * 32);
+    }
+#pragma unroll
+    for (int i = 0; i < PIECES; ++i) {
+      if (first + i * 32 < n / 8) sum += dot(own[i], reinterpret_cast<const uint4*>(x)[first + i * 32]);
+    }
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) sums[warp] = sum;
+  __syncthreads();
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < SHARE; ++i) total += sums[warp / SHARE * SHARE + i];
+  return total;
+}
+
+__global__ void __launch_bounds__(THREADS) up_product(const bf16* weights, const bf16* x, bf16* out, int rows, int n) {
+  const int row = (blockIdx.x * WARPS + threadIdx.x / 32) / UP_WARPS;
+  const float sum = product<UP_WARPS>(weights, x, row, rows, n);
+  if (row < rows && threadIdx.x % (32 * UP_WARPS) == 0) out[row] = __float2bfloat16(fmaxf(sum, 0.0f));
+}
+
+__global__ void __launch_bounds__(THREADS) down_product(const bf16* weights, const bf16* x, const float* residual,
+                                                        float* out, int rows, int n) {
+  const int row = (blockIdx.x * WARPS + threadIdx.x / 32) / DOWN_WARPS;
+  const float sum = product<DOWN_WARPS>(weights, x, row, rows, n);
+  if (row < rows && threadIdx.x % (32 * DOWN_WARPS) == 0) out[row] = residual[row] + sum;
+}
+
+// Adds a kernel of one launch's shape to `graph`, behind `after` if that is a node, which it then replaces.
+template <typename... Parameters>
+cudaError_t add(cudaGraph_t graph, cudaGraphNode_t* after, void (*kernel)(Parameters...), int64_t blocks, int threads,
+                Parameters... given) {
+  void* pointers[] = {&given...};
+  cudaKernelNodeParams params = {};
+  params.func = reinterpret_cast<void*>(kernel);
+  params.gridDim = dim3(blocks);
+  params.blockDim = dim3(threads);
+  params.kernelParams = pointers;  // the values behind them are copied by the call
+  const cudaGraphNode_t before = *after;
+  return cudaGraphAddKernelNode(after, graph, before ? &before : nullptr, before ? 1 : 0, &params);
+}
+
+// Leaves a graph in page-locked memory, for `replay` to run and `discard` to free. It has the addresses of all tensors,
+// so they must outlive it.
+// router [layers, experts, width] in fp32, up [layers, experts, inner, width] and down [layers, experts, width, inner]
+// in bf16. Scratch: rounded has `width` numbers, hidden `inner`. Width and inner are multiples of 8.
+extern "C" int record(const float* x, const float* router, const __nv_bfloat16* up, const __nv_bfloat16* down,
+                      float* out, __nv_bfloat16* rounded, __nv_bfloat16* hidden, int layers, int experts, int width,
+                      int inner, int64_t* executable, cudaStream_t stream) {
+  if (width % 8 || inner % 8 || width > UP_WARPS * PART || inner > DOWN_WARPS * PART || experts > EXPERTS) {
+    return cudaErrorInvalidValue;
+  }
+  const bf16 *read = rounded, *active = hidden;  // as the products' kernels take them
+  cudaGraph_t graph;
+  TRY(cudaGraphCreate(&graph, 0));
+  cudaGraphNode_t last = nullptr;
+  for (int layer = 0; layer < layers; ++layer) {
+    const float* residual = layer == 0 ? x : out;
+    const float* own = router + layer * experts * width;
+    cudaGraphConditionalHandle chosen;
+    TRY(cudaGraphConditionalHandleCreate(&chosen, graph, 0, cudaGraphCondAssignDefault));
+    TRY(add(graph, &last, route, 1, THREADS, residual, own, rounded, experts, width, chosen));
+    cudaGraphNodeParams branches = {cudaGraphNodeTypeConditional};
+    branches.conditional.handle = chosen;
+    branches.conditional.type = cudaGraphCondTypeSwitch;
+    branches.conditional.size = experts;
+    const cudaGraphNode_t decision = last;
+    TRY(cudaGraphAddNode(&last, graph, &decision, nullptr, 1, &branches));
+    for (int expert = 0; expert < experts; ++expert) {
+      const int64_t weights = (int64_t(layer) * experts + expert) * width * inner;
+      const bf16 *first = up + weights, *second = down + weights;
+      cudaGraph_t body = branches.conditional.phGraph_out[expert];
+      cudaGraphNode_t node = nullptr;
+      TRY(add(body, &node, up_product, ceil_div(inner * UP_WARPS, WARPS), THREADS, first, read, hidden, inner, width));
+      TRY(add(body, &node, down_product, ceil_div(width * DOWN_WARPS, WARPS), THREADS, second, active, residual, out,
+              width, inner));
+    }
+  }
+  cudaGraphExec_t ready;
+  TRY(cudaGraphInstantiate(&ready, graph, 0));
+  *executable = reinterpret_cast<int64_t>(ready);
+  return cudaGraphDestroy(graph);
+}
+
+extern "C" int replay(int64_t executable, cudaStream_t stream) {
+  return cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(executable), stream);
+}
+
+extern "C" int discard(int64_t executable, cudaStream_t stream) {
+  return cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(executable));
+}

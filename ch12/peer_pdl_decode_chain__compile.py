@@ -1,0 +1,24 @@
+"""torch.compile fuses norm and activation with what stands beside them and tunes the products; captured as a graph."""
+
+import torch
+from torch import Tensor
+
+from ch12.baseline_pdl_decode_chain import workload as workload
+from ch12.peer_pdl_decode_chain__torch import chain
+from common.models.graphs import replayable
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(gpus=1)
+compiled = torch.compile(chain, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
+
+
+def prepare(x: Tensor, gains: Tensor, up: Tensor, down: Tensor) -> Step:
+    out = torch.empty_like(x)
+    replay = replayable(lambda: out.copy_(compiled(x[None], gains, up, down)[0]), x.device)
+
+    def step() -> Tensor:
+        replay()
+        return out
+
+    return step
