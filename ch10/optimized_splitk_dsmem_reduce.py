@@ -1,4 +1,4 @@
-"""The four blocks that share a sum are a cluster: they add their parts in distributed shared memory, in one kernel."""
+"""A cluster adds its four parts in distributed shared memory, in one kernel, which does not pay on an H200."""
 
 from torch import Tensor
 

@@ -82,10 +82,16 @@ __device__ inline void load_box(void* tile, const CUtensorMap* map, int column, 
       : "memory");
 }
 
-// A box of a tensor of three dimensions: of matrices in a row.
+// A box of a tensor of three dimensions: of matrices in a row. From sm_100 on the block's own shared memory has a name
+// of its own as a destination, which sm_121a needs and sm_90a does not execute.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define BULK_DESTINATION "shared::cta"
+#else
+#define BULK_DESTINATION "shared::cluster"
+#endif
 __device__ inline void load_box(void* tile, const CUtensorMap* map, int column, int row, int matrix, Barrier* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      "cp.async.bulk.tensor.3d." BULK_DESTINATION ".global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
       ::"r"(shared_address(tile)), "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(shared_address(barrier))
       : "memory");
 }

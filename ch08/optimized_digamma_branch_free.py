@@ -1,0 +1,20 @@
+"""Every number takes the same steps: six terms of the recurrence are one fraction, and selects drop what is void."""
+
+from torch import Tensor, empty_like
+
+from ch08.baseline_digamma_branch_free import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(sm=80)
+
+
+def prepare(x: Tensor) -> Step:
+    digamma, out = load_cuda(__file__, "digamma"), empty_like(x)
+
+    def step() -> Tensor:
+        digamma(x, out, len(x))
+        return out
+
+    return step

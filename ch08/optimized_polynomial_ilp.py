@@ -1,0 +1,20 @@
+"""Eight independent chains in each thread: four points by two ranges of coefficients, and each load serves four."""
+
+from torch import Tensor
+
+from ch08.baseline_polynomial_ilp import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(sm=80)
+
+
+def prepare(coefficients: Tensor, x: Tensor) -> Step:
+    evaluate, out = load_cuda(__file__, "evaluate"), x.new_empty(len(x))
+
+    def step() -> Tensor:
+        evaluate(coefficients, x, out, len(coefficients), len(x))
+        return out
+
+    return step
