@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from common.python.requirements import needs
-from common.python.workload import Cost, Draw, Inputs, Metered, Workload
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 requires = needs(gpus=1)
 CLASSES = 64
@@ -54,22 +54,19 @@ workload = Workload(
 )
 
 
-def served(capture: Callable[[], list[Captured]]) -> Metered:
+def served(capture: Callable[[], list[Captured]]) -> Step:
     """A server's start and first requests: capture a graph for each batch size, then replay each of them once."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def step() -> tuple[Tensor, ...]:
         captured = capture()
-        begin.record()
         answers = []
         for graph, answer in captured:
             graph.replay()
             answers.append(answer.clone())
-        end.record()
         torch.cuda.synchronize()  # the graphs end with this call, and must not run any more then
         return tuple(answers)
 
-    return Metered(step, lambda: {"replays ms": begin.elapsed_time(end)})
+    return step
 
 
 def warm_stream(batches: list[Tensor], weights: list[Tensor]) -> torch.cuda.Stream:
@@ -90,6 +87,6 @@ def captured_graph(x: Tensor, weights: list[Tensor], stream: torch.cuda.Stream, 
     return graph, answer
 
 
-def prepare(batches: list[Tensor], weights: list[Tensor]) -> Metered:
+def prepare(batches: list[Tensor], weights: list[Tensor]) -> Step:
     stream = warm_stream(batches, weights)
     return served(lambda: [captured_graph(x, weights, stream, torch.cuda.graph_pool_handle()) for x in batches])

@@ -20,15 +20,15 @@ def prepare(features: list[Tensor], weights: list[Tensor]) -> Step:
         torch.cat([tower(x, own) for x, own in zip(features, weights)], dim=1, out=out)
     sides = [torch.cuda.Stream() for _ in features]
     with torch.cuda.graph(graph):
-        main = torch.cuda.current_stream()
-        fork = main.record_event()
+        trunk = torch.cuda.current_stream()
+        fork = trunk.record_event()
         done = []
         for side, x, own in zip(sides, features, weights):
             side.wait_event(fork)  # an event, not wait_stream: torch may deal out the capture's own stream as a side
             with torch.cuda.stream(side):
                 done.append(tower(x, own))
         for side in sides:
-            main.wait_stream(side)
+            trunk.wait_stream(side)
         torch.cat(done, dim=1, out=out)
 
     def step() -> Tensor:

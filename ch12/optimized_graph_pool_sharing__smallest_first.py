@@ -6,12 +6,12 @@ from torch import Tensor
 from ch12.baseline_graph_pool_sharing import Captured, captured_graph, served, warm_stream
 from ch12.baseline_graph_pool_sharing import workload as workload
 from common.python.requirements import needs
-from common.python.workload import Metered
+from common.python.workload import Step
 
 requires = needs(gpus=1)
 
 
-def prepare(batches: list[Tensor], weights: list[Tensor]) -> Metered:
+def prepare(batches: list[Tensor], weights: list[Tensor]) -> Step:
     stream = warm_stream(batches, weights)
 
     def capture() -> list[Captured]:

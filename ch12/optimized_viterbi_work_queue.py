@@ -11,18 +11,13 @@ from common.python.workload import Step
 requires = needs(sm=80)
 
 
-def decoding(emissions: Tensor, transitions: Tensor, starts: Tensor, longest_first: bool) -> Step:
+def prepare(emissions: Tensor, transitions: Tensor, starts: Tensor) -> Step:
     viterbi, back = load_cuda(__file__, "viterbi"), torch.empty_like(emissions, dtype=torch.uint8)
     path, taken = (starts.new_empty(size, dtype=torch.int32) for size in (len(emissions), 1))
-    as_given = torch.arange(len(starts) - 1, device=starts.device)
 
     def step() -> Tensor:
-        order = starts.diff().argsort(descending=True) if longest_first else as_given
-        viterbi(emissions, transitions, starts, order, back, path, taken, len(order))
+        longest_first = starts.diff().argsort(descending=True)
+        viterbi(emissions, transitions, starts, longest_first, back, path, taken, len(longest_first))
         return path
 
     return step
-
-
-def prepare(emissions: Tensor, transitions: Tensor, starts: Tensor) -> Step:
-    return decoding(emissions, transitions, starts, longest_first=True)
