@@ -13,10 +13,11 @@ requires = needs(sm=80)
 
 
 def prepare(heat: Tensor) -> Step:
-    diffuse, spare, out = load_cuda(__file__, "diffuse_all"), torch.empty_like(heat), torch.empty_like(heat)
-    diffuse(heat, spare, out, len(heat), STEPS)  # the first launch loads the kernel, which a capture would refuse
+    diffuse = load_cuda(__file__, "diffuse_all")
+    diffuse(heat, torch.empty_like(heat), torch.empty_like(heat), len(heat), STEPS)  # a capture may not load the kernel
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
+        spare, out = torch.empty_like(heat), torch.empty_like(heat)  # memory that lives as long as the graph
         diffuse(heat, spare, out, len(heat), STEPS)
 
     def step() -> Tensor:

@@ -1,5 +1,5 @@
 // Feed-forward blocks of one token: each kernel starts early, and loads its weights before it waits for the last one.
-// targets: sm_90a, sm_100a, sm_103a, sm_120a, sm_121a (griddepcontrol)
+// targets: sm_90a, sm_100a, sm_103a, sm_121a (griddepcontrol)
 #include "kernel.cuh"
 
 using bf16 = __nv_bfloat16;

@@ -82,20 +82,6 @@ __device__ inline void load_box(void* tile, const CUtensorMap* map, int column, 
       : "memory");
 }
 
-// A box of a tensor of three dimensions: of matrices in a row. From sm_100 on the block's own shared memory has a name
-// of its own as a destination, which sm_121a needs and sm_90a does not execute.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-#define BULK_DESTINATION "shared::cta"
-#else
-#define BULK_DESTINATION "shared::cluster"
-#endif
-__device__ inline void load_box(void* tile, const CUtensorMap* map, int column, int row, int matrix, Barrier* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d." BULK_DESTINATION ".global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-      ::"r"(shared_address(tile)), "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(shared_address(barrier))
-      : "memory");
-}
-
 // The same into every block of the cluster whose bit is set in `blocks`, at the same place and barrier of each.
 __device__ inline void load_box_to_many(void* tile, const CUtensorMap* map, int column, int row, Barrier* barrier,
                                         uint16_t blocks) {
@@ -357,30 +343,5 @@ inline cudaError_t describe(CUtensorMap* map, const bf16* data, int64_t rows, in
       encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(data), sizes, strides, box, steps,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-// Describes a tensor of fp32 in row order, of one to three dimensions, to TMA. Sizes and box begin with the dimension
-// that runs along rows. The box lies in shared memory in row order too, unswizzled, at a multiple of 128 bytes; its
-// rows have whole pieces of 16 bytes. The data must begin at a multiple of 16 bytes, and so must each row.
-template <int dims>
-cudaError_t describe(CUtensorMap* map, const float* data, const int64_t (&sizes)[dims], const uint32_t (&box)[dims]) {
-  static_assert(dims >= 1 && dims <= 3);
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult status;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &status);
-  if (error != cudaSuccess) return error;
-  if (status != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  cuuint64_t lengths[dims], strides[3] = {};
-  cuuint32_t steps[dims];
-  for (int i = 0; i < dims; ++i) {
-    lengths[i] = sizes[i], steps[i] = 1;
-    strides[i] = lengths[i] * (i ? strides[i - 1] : sizeof(float));  // in bytes, of the next dimension
-  }
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
-      map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, dims, const_cast<float*>(data), lengths, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

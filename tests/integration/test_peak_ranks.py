@@ -148,7 +148,7 @@ def test_a_survey_keeps_the_curves_of_the_links_that_there_are_and_says_why_othe
     ask = _Surveyor.ask
 
     def plan(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
-        if command == "peak_plan":
+        if command == "plan":
             units = {"nvlink_copy": "B/s", "all_reduce": "B/s", "bf16": "FLOP/s"}
             return {"units": units, "l2_bytes": 0, "llc_bytes": 0, "links": list(BETWEEN_GPUS), "ranks": 2}
         if arguments["name"] == "nvlink_copy":

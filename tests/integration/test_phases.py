@@ -202,7 +202,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_proven_again_alone(tree:
     assert [pair.status for pair in summary.pairs] == ["measured", "measured"]
     result = tree.result("ch01:a")
     assert APART not in result.notes
-    assert row(result, "optimized_a").reason is None or "control" in (row(result, "optimized_a").reason or "")
+    assert not any(proof.reason for proof in row(result, "optimized_a").proofs)  # a busy machine may cost the verdict
     assert heard.place("ch01:b", "proven") < heard.place("ch01:a", "proven")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from small_tree import Tree
-from tools.selftest.drift import Heater, heater
 from typer.testing import CliRunner
 
 from common.python.base.results import PairResult
@@ -20,13 +19,13 @@ from tools.selftest import sessions
 from tools.selftest import tree as trees
 from tools.selftest.experiments import REPORT
 from tools.selftest.forms import FORMS, QUICK
-from tools.selftest.models import NAMES, Cheats, Drift, Others, Report, Sessions, Suites, Truth
+from tools.selftest.models import NAMES, Cheats, Others, Report, Sessions, Truth
 from tools.selftest.sessions import Bench
 
 CHEATS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
 SHORT = replace(
     QUICK, session_s=0.05, planted_sessions=1, planted_copies=1, others_samples=1, repeats=1, others_pairs=1,
-    suite_pairs=1, seconds=dict.fromkeys(NAMES, 1.0) | {"cheats": 20.0, "cost": 20.0, "repeat": 20.0},
+    seconds=dict.fromkeys(NAMES, 1.0) | {"cheats": 20.0},
 )  # fmt: skip
 
 
@@ -40,11 +39,7 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
         shutil.copy(path, folder)
     subjects = tuple(subject for subject in trees.SUBJECTS if subject.key == "ch01:short")
     monkeypatch.setattr("tools.selftest.aa.SUBJECTS", subjects)
-    monkeypatch.setattr("tools.selftest.aa.PAUSED", subjects[0])
     monkeypatch.setitem(FORMS, "quick", SHORT)
-    monkeypatch.setattr("tools.selftest.suites.DEFAULT_S", 0.1)
-    monkeypatch.setattr("tools.selftest.suites.QUICK_S", 0.05)
-    monkeypatch.setattr("common.python.timing.telemetry.MOST_PACE", float("inf"))  # hosts have neighbours
     return tree
 
 
@@ -84,12 +79,12 @@ def test_a_session_leaves_no_files_of_its_workers_behind(small: Tree, monkeypatc
 
 
 def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
-    code, output, folder = selftest(small, "aa,truth,others,cheats,cost,repeat")
+    code, output, folder = selftest(small, "aa,truth,others,cheats")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {}, output
     assert "MEASURED ON THE CPU, NOT ON A GPU" in output
     assert code == (1 if any(promise.standing == "refuted" for promise in report.promises) else 0)
-    assert {promise.experiment for promise in report.promises} == set(NAMES) - {"drift"}
+    assert {promise.experiment for promise in report.promises} == set(NAMES)
 
     [about, second] = read(folder, "aa", Sessions).sessions
     assert second.failed is None
@@ -121,44 +116,11 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     cheats = read(folder, "cheats", Cheats)
     assert [row.pair for row in cheats.rows[-2:]] == ["ch01:doubles"] * 2
     assert (cheats.honest_pairs, cheats.not_run, cheats.honest_not_run) == (1, [], [])
-    costs, runs = read(folder, "cost", Suites).passes, read(folder, "repeat", Suites).passes
-    assert [one.pairs for one in costs] == [one.pairs for one in runs] == [["ch01:doubles"]] * 2
-    assert costs[0] == runs[0], "the run by default serves both"
-    assert {"start", "prepare", "proof", "warm-up", "samples", "why", "writing"} <= set(costs[0].phases)
-    assert all((folder / name / "plot.svg").read_text().startswith("<?xml") for name in report.seconds)
     assert {(row.variant, row.honest, row.refused) for row in cheats.rows if row.pair == "ch01:constant_output"} == {
         ("baseline_constant_output", True, False),
         ("optimized_constant_output", False, True),
         ("optimized_constant_output__honest", True, False),
     }
-
-
-def test_a_card_that_is_heated_between_blocks(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.selftest.drift.HEATED", ("ch01:short",))
-    monkeypatch.setattr("tools.selftest.drift.TURN_S", 0.001)
-    taken, turn = [], Heater.turn
-
-    def noted(self: Heater, hot: bool) -> None:
-        turn(self, hot)
-        taken.append(hot)
-
-    monkeypatch.setattr(Heater, "turn", noted)
-    _, output, folder = selftest(small, "drift")
-    report = Report.model_validate_json((folder / REPORT).read_text())
-    assert report.failed == {}, output
-    found = read(folder, "drift", Drift)
-    assert found.heated[0] == [True] * 8 + [False] * 8
-    assert taken == [hot for turns in found.heated for hot in turns]
-    assert len(found.apart) == 2 * len(found.sessions)
-    assert all(outcome.rounds and len(outcome.rounds) <= 4 for outcome in found.apart)
-
-
-def test_a_heater_that_has_died_is_noticed() -> None:
-    with heater() as load:
-        load._process.kill()
-        load._process.wait()
-        with pytest.raises(RuntimeError, match="the heater's process has died"):
-            load.turn(True)
 
 
 def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others_go_on(
@@ -168,10 +130,10 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
         raise RuntimeError("the heater's process has died\nand more")
 
     monkeypatch.setattr("tools.selftest.aa.experiment", broken)
-    code, output, folder = selftest(small, "aa,repeat")
+    code, output, folder = selftest(small, "aa,truth")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {"aa": "the heater's process has died"}
-    assert {promise.experiment for promise in report.promises} == {"repeat"}
+    assert {promise.experiment for promise in report.promises} == {"truth"}
     assert (code, "aa failed: the heater's process has died" in output) == (1, True)
 
 
@@ -191,7 +153,7 @@ def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypa
     monkeypatch.setattr("tools.selftest.experiments.Selftest.run", lambda self: self.report)
     done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])
     assert done.exit_code == 4  # for nothing ran
-    for name in ("drift", "others", "cost", "repeat"):
+    for name in ("others",):
         assert f"{name} not run: it is about a GPU" in done.output
 
 

@@ -2,30 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tools.selftest.plots import plot
 
-from common.python.base.results import Block, Interval, Model, PairResult, Sample, Status, VariantResult, Verdict
-from tools.selftest import aa, cheats, drift, rivals, suites, truth
+from common.python.base.results import Block, PairResult, Sample, Status, VariantResult, Verdict
+from tools.selftest import aa, cheats, rivals, truth
 from tools.selftest.models import (
     Caught,
     Cheats,
-    Drift,
     Others,
-    Outcome,
-    Pass,
     Promise,
     Reading,
     Session,
     Sessions,
-    Suites,
     Timing,
     Truth,
 )
-from tools.selftest.sessions import contains, outcomes
+from tools.selftest.sessions import outcomes
 from tools.selftest.tree import Lane
 
 ROUNDS, BLOCKS = 8, 2
@@ -175,40 +169,6 @@ def test_too_few_sessions_leave_the_power_undecided() -> None:
 # 3. Drift
 
 
-def heated(count: int, heat: float) -> Drift:
-    found = Drift(sessions=[], apart=[], heated=[])
-    rng = np.random.default_rng(3)
-    for number in range(count):
-        hot = [heat * (1 if number % 2 else -1)] * (ROUNDS // 2) + [0.0] * (ROUNDS // 2)
-        about, result = session(rng, number, TWINS, heat=hot)
-        found.sessions.append(about)
-        found.apart += [drift.apart(result.blocks, lane, "device", "ch01:x", number) for lane in TWINS]
-    return found
-
-
-def test_interleaved_sessions_stand_drift_that_a_then_b_does_not() -> None:
-    found = heated(60, 0.05)
-    assert standings(drift.promises(found)) == ["kept", "kept", "kept"]
-    assert not any(contains(outcome) for outcome in found.apart)
-    assert found.apart[0].interval is not None
-    assert found.apart[0].interval.ratio == pytest.approx(math.exp(-0.05), abs=0.005)
-
-
-def test_a_session_with_too_few_rounds_is_no_evidence_against_a_then_b() -> None:
-    found = heated(60, 0.0)
-    for outcome in found.apart[:40]:
-        outcome.rounds, outcome.interval = [], None
-    *_, shown = drift.promises(found)
-    assert shown.n == len(found.apart) - 40
-    assert shown.standing == "undecided"
-
-
-def test_without_drift_the_experiment_shows_nothing() -> None:
-    *_, shown = drift.promises(heated(60, 0.0))
-    assert shown.standing == "undecided"
-    assert "too little drifted" in (shown.note or "")
-
-
 # 4. Against others
 
 
@@ -322,99 +282,7 @@ def test_honest_pairs_for_which_there_was_no_time_might_be_refused_as_well() -> 
 # 6 and 7. Suites
 
 
-def one_pass(speedup: float, overhead: float = 0.5, pairs: int = 20, half: float = 0.002) -> Pass:
-    found = Interval(ratio=speedup, low=speedup * (1 - half), high=speedup * (1 + half), rounds=8)
-    keys = [f"ch01:x{index}" for index in range(pairs)]
-    phases = {"start": overhead * pairs, "proof": 1.0 * pairs, "samples": 3.0 * pairs, suites.OPENING: 99.0}
-    return Pass(budget_s=3, seconds=100, pairs=keys, phases=phases, speedups=dict.fromkeys(keys, found))
-
-
-@pytest.mark.parametrize(
-    ("overhead", "pairs", "expected"),
-    [
-        (0.5, 20, ["kept", "kept", "refuted"]),  # a quick run that takes as long as a default one
-        (1.5, 20, ["refuted", "kept", "refuted"]),
-        (2.5, 20, ["refuted", "refuted", "refuted"]),
-        (0.5, 2, ["undecided"] * 3),
-        (2.5, 9, ["undecided"] * 3),  # dear ones may be drawn
-    ],
-)
-def test_what_is_neither_proof_nor_samples_costs_at_most_a_second(
-    overhead: float, pairs: int, expected: list[str]
-) -> None:
-    found = Suites(passes=[one_pass(2, overhead, pairs)] * 2)
-    assert standings(suites.cost_promises(found)) == expected
-
-
-def test_how_long_a_suite_took_to_open_is_not_said_of_one_that_was_cut_off() -> None:
-    whole = one_pass(2, 0.5, 10)
-    cut_off = whole.model_copy(update={"phases": {"start": 5.0}})
-    told = [said.note or "" for said in suites.cost_promises(Suites(passes=[whole, cut_off]))]
-    assert ["opening the suite took 99.0 s" in note for note in told] == [True, True, False]
-    assert told[2] == "10 pairs; seconds a pair: start 0.50"
-
-
-def test_a_cost_that_was_not_measured_is_not_kept() -> None:
-    assert standings(suites.cost_promises(Suites(passes=[]))) == ["not run"]
-
-
-def test_runs_agree_within_their_intervals_widened_by_a_percent() -> None:
-    good = Suites(passes=[one_pass(speedup) for speedup in (2.0, 2.01, 1.99, 2.005, 2.0)])
-    assert standings(suites.repeat_promises(good)) == ["kept"]
-    bad = Suites(passes=[*good.passes[:4], one_pass(2.1)])
-    [said] = suites.repeat_promises(bad)
-    assert said.standing == "refuted"
-    assert "ch01:x0: 2.000 [1.996, 2.004] in run 1, 2.100 [2.096, 2.104] in run 5" in (said.note or "")
-    assert standings(suites.repeat_promises(Suites(passes=good.passes[:4]))) == ["undecided"]
-    late = one_pass(2.0).model_copy(update={"pairs": [], "speedups": {}})  # no time was left for a pair
-    [said] = suites.repeat_promises(Suites(passes=[*good.passes[:4], late]))
-    assert said.standing == "undecided"
-    assert (said.note or "").startswith("4 runs of ")
-    mixed = Suites(passes=[*good.passes[:4], good.passes[4].model_copy(update={"budget_s": 0.2})])
-    assert ", which sample for 0.2 s and 3 s at most" in (suites.repeat_promises(mixed)[0].note or "")
-
-
 ENDS = ((1, 0.9, 1.1), (1.05, 1.05, 1.05))
 
 
-def test_agreement_must_be_mutual() -> None:
-    wide, narrow = (
-        Interval(ratio=r, low=low, high=high, rounds=8) for r, low, high in ((1, 0.9, 1.1), (1.05, 1.05, 1.05))
-    )
-    assert not suites.agree(wide, narrow)
-    assert not suites.agree(narrow, wide)
-
-
 # Plots
-
-RESULTS: list[Model] = [
-    Sessions(sessions=many(3, TWINS)),
-    known(0.001, 0.002, 0.003, planted=many(3, PLANTED, times=SLOWED, lever=LEVER)),
-    heated(2, 0.01),
-    Others(timings=[*timings("ch01:x", rivals.OURS, 0.01), *timings("ch01:x", "event loop", 0.05)]),
-    Cheats(rows=[caught(False, True), caught(True, False)], unsupported=[], not_run=[]),
-    Suites(passes=[one_pass(2.0), one_pass(2.1)]),
-]
-EMPTY: list[Model] = [
-    Sessions(sessions=[]),
-    Truth(readings=[], floor_us=None, empty_us=[], planted=[]),
-    Drift(sessions=[], apart=[], heated=[]),
-    Others(timings=[]),
-    Cheats(rows=[], unsupported=[], not_run=[]),
-    Suites(passes=[]),
-]
-
-
-@pytest.mark.parametrize("found", [*RESULTS, *EMPTY], ids=lambda found: type(found).__name__)
-def test_every_result_has_a_plot_even_an_empty_one(found: Model) -> None:
-    assert ElementTree.fromstring(plot(found)).tag.endswith("svg")
-
-
-def test_an_interval_that_misses_is_drawn_in_red() -> None:
-    missed = Outcome(
-        pair="x", session=1, above="a", below="b", rounds=[], verdict="faster",
-        interval=Interval(ratio=1.1, low=1.05, high=1.15, rounds=8),
-    )  # fmt: skip
-    about = Session(pair="x", number=1, seconds=1, phases={}, outcomes=[missed])
-    assert "#c53030" in plot(Sessions(sessions=[about]))
-    assert "#c53030" not in plot(Sessions(sessions=[]))
