@@ -39,6 +39,7 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
         shutil.copy(path, folder)
     subjects = tuple(subject for subject in trees.SUBJECTS if subject.key == "ch01:short")
     monkeypatch.setattr("tools.selftest.aa.SUBJECTS", subjects)
+    monkeypatch.setattr("tools.selftest.aa.PAUSED", subjects[0])
     monkeypatch.setitem(FORMS, "quick", SHORT)
     return tree
 
@@ -157,9 +158,7 @@ def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypa
         assert f"{name} not run: it is about a GPU" in done.output
 
 
-@pytest.mark.parametrize(
-    "words", [["--only", "nonsense"], ["--publish", "nowhere"], ["--artifacts-dir", "/dev/null/x"]]
-)
+@pytest.mark.parametrize("words", [["--only", "nonsense"], ["--artifacts-dir", "/dev/null/x"]])
 def test_what_cannot_be_is_one_line_and_exit_code_2(words: list[str]) -> None:
     done = CliRunner().invoke(app, ["selftest", *words])
     assert done.exit_code == 2
