@@ -72,6 +72,10 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         {"rows": rows, "columns": columns}
         for rows, columns in ((1, 1), (1, 9), (9, 1), (3, 5), (33, 31), (8, 256), (257, 7), (65, 129), (129, 255))
     ],
+    "ch12:pdl_decode_chain": [  # width and inner are multiples of 8; less than a warp's part of a row, and more
+        {"layers": layers, "width": width, "inner": inner}
+        for layers, width, inner in ((1, 8, 8), (3, 40, 136), (2, 1032, 264))
+    ],
     "ch19:int4_prepacked_gemm": [  # rows of each kernel; one group and one tile, tiles that blocks share, whole tiles
         {"rows": rows, "features": features, "outputs": outputs}
         for rows, features, outputs in (
