@@ -1,4 +1,4 @@
-"""The product reads the raw tokens, adds up their squares on the way, and scales its own rows before the only store."""
+"""Does not pay on an H200: the product reads raw tokens, sums their squares and scales its rows before it stores."""
 
 import triton
 import triton.language as tl
