@@ -9,7 +9,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(targets=["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+requires = needs(targets=["sm_90a", "sm_100a", "sm_103a", "sm_121a"])
 
 
 def prepare(x: Tensor, gains: Tensor, up: Tensor, down: Tensor) -> Step:
