@@ -18,79 +18,99 @@ from common.python.workload import Draw, Metered
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
+
+
+def shapes(names: str, *extents: tuple[int, ...]) -> list[dict[str, Any]]:
+    """A size for each tuple of extents."""
+    return [dict(zip(names.split(), one)) for one in extents]
+
+
 SIZES: dict[str, list[dict[str, Any]]] = {
     "ch01:arithmetic_intensity": LENGTHS,
+    "ch06:constant_fir": LENGTHS,
+    "ch06:debug_sync_chain": LENGTHS,
+    "ch06:float_literal_gelu": LENGTHS,
+    "ch06:mapped_result": LENGTHS,
+    "ch06:occupancy_block_size": LENGTHS,
     "ch06:vector_add_grid": LENGTHS,
+    "ch07:vectorized_bf16": LENGTHS,
+    "ch08:digamma_branch_free": LENGTHS,
+    "ch08:unpack_3bit": LENGTHS,
+    "ch01:coalescing": shapes("rows columns", (1, 1), (1, 4), (33, 31), (31, 132), (257, 255), (129, 1024)),
+    "ch06:fast_divmod_broadcast": shapes("batch channels area", (1, 1, 1), (1, 3, 7), (2, 64, 49), (3, 257, 1)),
+    "ch06:grid_sync_normalize": shapes("vectors n", (1, 1), (1, 4), (2, 1023), (3, 65536), (2, 1 << 20)),
+    "ch06:managed_read_mostly": shapes("n count host_count", (1, 1, 1), (1024, 257, 3), (65537, 4097, 255)),
+    "ch06:pool_alloc": shapes("count n", (1, 1), (2, 257), (3, 65536)),
+    "ch06:qk_norm_warp": shapes("tokens heads", (1, 1), (3, 8), (33, 31)),
+    "ch06:stencil_block_shape": shapes("rows columns", (1, 1), (1, 9), (9, 1), (32, 64), (33, 65), (257, 255)),
+    "ch07:bank_conflict_router": shapes("rows experts", (1, 64), (33, 32), (257, 64)),
+    "ch07:bulk_block_gather": shapes("pages page", (1, 8), (7, 16), (133, 264), (300, 8192)),
+    "ch07:cp_async_bag": shapes("bags most width", (1, 1, 1), (3, 7, 4), (33, 65, 128), (5, 300, 129)),
+    "ch07:embedding_gather": shapes("rows columns count", (1, 1, 1), (9, 8, 8), (100, 64, 257), (70, 65, 129)),
+    "ch07:embedding_grad_sorted": shapes("tokens vocab width", (1, 1, 1), (257, 3, 64), (100, 513, 129)),
+    "ch07:hadamard_shuffle": shapes("rows", (1,), (8,), (257,)),
+    "ch07:hwc_to_chw": shapes("count height width", (1, 1, 1), (1, 32, 64), (3, 65, 63), (2, 1, 1028)),
+    "ch07:l2_persisting_table": shapes("n rows width", (1, 1, 1), (257, 64, 32), (65, 9, 33)),
+    "ch07:prefix_scan": [*LENGTHS, {"n": (1 << 24) + 1}],
+    "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
+    "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
+    "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
+    "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
+    "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
+    "ch10:splitk_dsmem_reduce": shapes("m n k", (1, 8, 8), (64, 128, 256), (33, 264, 72)),
+    "ch10:tma_reduce_scatter_add": shapes("batches tokens experts width", (1, 1, 1, 4), (2, 17, 3, 132)),
+    "ch10:tma_store_epilogue": shapes("m n k", (1, 8, 8), (128, 256, 64), (129, 264, 72)),
+    "ch10:vocab_count_dsmem": shapes("n vocabulary", (1, 1), (255, 3), (65537, 128256)),
+    "ch12:amp_skip_if_node": shapes("count overflows n", (1, 0, 1), (2, 1, 257), (3, 3, 1024)),
+    "ch12:expert_switch_node": shapes("layers experts width inner", (1, 1, 8, 8), (2, 3, 72, 136)),
+    "ch12:graph_exec_update": shapes("kernels slots n", (1, 1, 1), (3, 2, 257), (5, 4, 1024)),
+    "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
+    "ch12:viterbi_work_queue": shapes("count mean longest", (1, 1, 1), (3, 7, 9), (133, 20, 65)),
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
     "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
-    "ch07:transpose": [  # of one element, of whole tiles, of whole pieces of 16 bytes, and of neither
-        {"rows": rows, "columns": columns}
-        for rows, columns in (
-            (1, 1),
-            (1, 7),
-            (7, 1),
-            (4, 8),
-            (32, 64),
-            (64, 128),
-            (68, 132),
-            (65, 63),
-            (129, 4),
-            (4, 257),
-        )
-    ],
-    "ch07:sgemm_tiling": [  # sizes of one, of whole tiles, of whole pieces of 16 bytes, and of neither
-        {"m": m, "n": n, "k": k}
-        for m, n, k in ((1, 1, 1), (128, 128, 16), (256, 384, 48), (129, 132, 20), (128, 128, 8), (65, 63, 257))
-    ],
-    "ch10:gemm_wgmma": [  # of one box, of one stage more than the ring has, and of more tiles than multiprocessors
-        {"m": m, "n": n, "k": k}
-        for m, n, k in ((1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264))
-    ],
+    # Of one element, of whole tiles, of whole pieces of 16 bytes, and of neither.
+    "ch07:transpose": shapes(
+        "rows columns", (1, 1), (1, 7), (7, 1), (4, 8), (32, 64), (64, 128), (68, 132), (65, 63), (129, 4), (4, 257)
+    ),
+    # Sizes of one, of whole tiles, of whole pieces of 16 bytes, and of neither.
+    "ch07:sgemm_tiling": shapes(
+        "m n k", (1, 1, 1), (128, 128, 16), (256, 384, 48), (129, 132, 20), (128, 128, 8), (65, 63, 257)
+    ),
+    # Of one box, of one stage more than the ring has, and of more tiles than multiprocessors.
+    "ch10:gemm_wgmma": shapes(
+        "m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264)
+    ),
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
-    "ch02:tensor_core_gemm": [  # k is a multiple of 8
-        {"m": m, "n": n, "k": k}
-        for m, n, k in ((1, 1, 8), (128, 256, 64), (256, 384, 192), (129, 257, 40), (127, 255, 8), (300, 8, 1000))
-    ],
-    "ch02:zero_copy_gather": [
-        {"rows": rows, "count": count, "width": width}
-        for rows, count, width in ((1, 1, 1), (9, 8, 4), (9, 9, 3), (1000, 257, 128), (70, 65, 129))
-    ],
-    "ch10:cp_async_stages": [  # n and k are multiples of 8
-        {"m": m, "n": n, "k": k}
-        for m, n, k in ((1, 8, 8), (256, 128, 32), (257, 136, 40), (2304, 1032, 96), (300, 8, 200))
-    ],
-    "ch10:softmax_dsmem": [
-        {"rows": rows, "columns": columns}
-        for rows, columns in ((1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384))
-    ],
-    "ch12:cg_solver_graph": [  # a grid that closes on itself in one point of a side, whole blocks of 256, and neither
-        {"rows": rows, "columns": columns}
-        for rows, columns in ((1, 7), (7, 1), (5, 3), (16, 16), (17, 15), (129, 33), (255, 257))
-    ],
-    "ch12:sinkhorn_while_node": [  # one iteration and many, fewer than a warp and more than a block
-        {"rows": rows, "columns": columns}
-        for rows, columns in ((1, 1), (1, 9), (9, 1), (3, 5), (33, 31), (8, 256), (257, 7), (65, 129), (129, 255))
-    ],
-    "ch12:pdl_decode_chain": [  # width and inner are multiples of 8; less than a warp's part of a row, and more
-        {"layers": layers, "width": width, "inner": inner}
-        for layers, width, inner in ((1, 8, 8), (3, 40, 136), (2, 1032, 264))
-    ],
-    "ch19:int4_prepacked_gemm": [  # rows of each kernel; one group and one tile, tiles that blocks share, whole tiles
-        {"rows": rows, "features": features, "outputs": outputs}
-        for rows, features, outputs in (
-            *((1, 128, 8), (7, 256, 264), (8, 14336, 4096), (9, 4096, 1032), (15, 640, 256), (16, 384, 248)),
-            *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
-            (16, 128, 135176),
-        )
-    ],
-    "ch08:bytes_in_flight": [
-        {"rows": rows, "columns": columns}
-        for rows, columns in (
-            *((1, 2), (3, 4), (2, 8), (5, 1023), (5, 1028), (3, 2048), (3, 2052), (7, 8188), (7, 8192)),
-            *((7, 8196), (1057, 8200), (2000, 257)),
-        )
-    ],
+    # K is a multiple of 8.
+    "ch02:tensor_core_gemm": shapes(
+        "m n k", (1, 1, 8), (128, 256, 64), (256, 384, 192), (129, 257, 40), (127, 255, 8), (300, 8, 1000)
+    ),
+    "ch02:zero_copy_gather": shapes(
+        "rows count width", (1, 1, 1), (9, 8, 4), (9, 9, 3), (1000, 257, 128), (70, 65, 129)
+    ),
+    # N and k are multiples of 8.
+    "ch10:cp_async_stages": shapes("m n k", (1, 8, 8), (256, 128, 32), (257, 136, 40), (2304, 1032, 96), (300, 8, 200)),
+    "ch10:softmax_dsmem": shapes("rows columns", (1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384)),
+    # A grid that closes on itself in one point of a side, whole blocks of 256, and neither.
+    "ch12:cg_solver_graph": shapes("rows columns", (1, 7), (7, 1), (5, 3), (16, 16), (17, 15), (129, 33), (255, 257)),
+    # One iteration and many, fewer than a warp and more than a block.
+    "ch12:sinkhorn_while_node": shapes(
+        "rows columns", (1, 1), (1, 9), (9, 1), (3, 5), (33, 31), (8, 256), (257, 7), (65, 129), (129, 255)
+    ),
+    "ch12:pdl_decode_chain": shapes("layers width inner", (1, 8, 8), (3, 40, 136), (2, 1032, 264)),
+    # Rows of each kernel; one group and one tile, tiles that blocks share, whole tiles.
+    "ch19:int4_prepacked_gemm": shapes(
+        "rows features outputs",
+        *((1, 128, 8), (7, 256, 264), (8, 14336, 4096), (9, 4096, 1032), (15, 640, 256), (16, 384, 248)),
+        *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
+        (16, 128, 135176),
+    ),
+    "ch08:bytes_in_flight": shapes(
+        "rows columns",
+        *((1, 2), (3, 4), (2, 8), (5, 1023), (5, 1028), (3, 2048), (3, 2052), (7, 8188), (7, 8192)),
+        *((7, 8196), (1057, 8200), (2000, 257)),
+    ),
 }
 # Rounding grows with the condition number, 801, and few unknowns do not average it out: 1.2e-5 in float32 on a CPU.
 TOLERANCE = {"ch12:cg_solver_graph": 5e-5}
@@ -116,6 +136,8 @@ def wrong(
     inputs = workload.inputs(Draw(device, 1, scratch), **size)
     doubled = {
         name: value.to(device, torch.float64 if value.dtype.is_floating_point else value.dtype, copy=True)
+        if isinstance(value, torch.Tensor)
+        else value
         for name, value in inputs.items()
     }
     expected = leaves(workload.reference(**doubled))

@@ -18,9 +18,10 @@ from common.python.base.machine import Machine
 from common.python.base.reaper import children, parent_of
 from common.python.peaks import ranks as peaks_ranks
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.ranks import Message
+from common.python.peaks.ranks import LINKS, Message
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
 from common.python.peaks.survey import _Surveyor, survey
+from common.python.proof.ranks import ALONE, Ranks
 from common.python.timing.clock import GpuClock, Reading
 from common.python.workers.process import WorkerError
 from common.python.workload import Step
@@ -113,6 +114,25 @@ def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
     monkeypatch.undo()
     peak, curve = surveyor.link("all_reduce", "B/s", 2, SIZES[:1])  # by other ranks
     assert curve is not None, peak.reason
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_what_never_arrived_is_not_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where memory happens to hold what should arrive."""
+    monkeypatch.setattr(torch, "empty_like", torch.clone)
+    for rank in (0, 1):
+        link = LINKS[name](Ranks(rank, 2), 4096, CPU)
+        message = link.message(1024)
+        message.renew()
+        assert message.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at
+
+
+def test_a_message_that_arrives_wrong_is_no_peak() -> None:
+    sent: list[str] = []
+    wrong = Message(lambda: sent.append("sent"), lambda: sent.append("renewed"), lambda: False)
+    with pytest.raises(RuntimeError, match="all_reduce of 1024 bytes arrived wrong"):
+        peaks_ranks._prove(wrong, "all_reduce of 1024 bytes", ALONE, CPU)
+    assert sent == ["renewed", "sent"]
 
 
 class Clock(GpuClock):

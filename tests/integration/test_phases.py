@@ -202,7 +202,9 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_proven_again_alone(tree:
     assert [pair.status for pair in summary.pairs] == ["measured", "measured"]
     result = tree.result("ch01:a")
     assert APART not in result.notes
-    assert not any(proof.reason for proof in row(result, "optimized_a").proofs)  # a busy machine may cost the verdict
+    proofs = row(result, "optimized_a").proofs
+    assert {proof.when for proof in proofs} >= {"before timing", "after timing"}
+    assert [proof.reason for proof in proofs if proof.reason] == []  # a busy machine may cost the verdict, no proof
     assert heard.place("ch01:b", "proven") < heard.place("ch01:a", "proven")
 
 

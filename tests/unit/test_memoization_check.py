@@ -52,7 +52,7 @@ def test_a_discarded_block_makes_nobody_a_suspect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trios", "told"),
+    ("trios", "remembered"),
     [
         ([FOR] * 3, False),
         ([FOR] * 2, None),
@@ -64,8 +64,8 @@ def test_a_discarded_block_makes_nobody_a_suspect() -> None:
         ([], None),
     ],
 )
-def test_the_sequential_test_convicts_acquits_or_leaves_it_open(trios: list[Trio], told: bool | None) -> None:
-    assert remembers(trios) is told
+def test_the_sequential_test_convicts_acquits_or_leaves_it_open(trios: list[Trio], remembered: bool | None) -> None:
+    assert remembers(trios) is remembered
 
 
 def test_a_fair_coin_is_convicted_less_often_than_once_in_a_thousand() -> None:

@@ -36,17 +36,16 @@ def session(
     lanes: Sequence[Lane],
     times: Mapping[str, float] = TRUE_TIMES,
     noise: float = 0.003,
-    heat: Sequence[float] = (0.0,) * ROUNDS,
     lever: Lane | None = None,
     allocation: float = 0.001,
 ) -> tuple[Session, PairResult]:
-    """A session of a harness whose clock reads `times` with this noise, on a card that is hotter in some rounds."""
+    """A session of a harness whose clock reads `times` with this noise."""
     blocks = []
     for index in range(ROUNDS):
         place = {name: rng.normal(0, allocation) for name in times}  # where this round's buffers landed
         for _ in range(BLOCKS):
             order = [*times, *reversed(times)]
-            read = [times[name] * 100 * math.exp(rng.normal(0, noise) + place[name] + heat[index]) for name in order]
+            read = [times[name] * 100 * math.exp(rng.normal(0, noise) + place[name]) for name in order]
             samples = [Sample(variant=name, device_us=us, wall_us=None, host_us=1.0) for name, us in zip(order, read)]
             blocks.append(Block(round=index, steps=1, samples=samples))
     result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)

@@ -35,10 +35,6 @@ def reason(output: Tensor, reference: Tensor, tolerance: float = TOLERANCE) -> s
     return compare([output], [reference], [output.dtype], tolerance).reason
 
 
-def verdict_on(output: list[Tensor], reference: list[Tensor]) -> str | None:
-    return compare(output, reference, [leaf.dtype for leaf in reference], TOLERANCE).reason
-
-
 def test_a_right_answer_is_accepted_with_its_rounding_error() -> None:
     answer = noise(100, 7)
     comparison = compare([answer.float()], [answer], [torch.float32], 1e-6)

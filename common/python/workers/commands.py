@@ -135,7 +135,7 @@ class Commands:
         }
 
     def _note_compiled(self, key: tuple[Prepare, str], compiled: dict[str, float]) -> None:
-        """A variant that compiles again after the first time is told of: no later round should have to."""
+        """Count what a variant compiles in a later round, which needs nothing compiled that the first has not."""
         if first := self.compiled.get(key):
             first["recompilations"] = first.get("recompilations", 0) + compiled.get("graphs", 0)
         elif compiled:

@@ -133,11 +133,11 @@ class Worker:
             self.give_up()
 
     def give_up(self) -> None:
-        """Have its reaper end it. A thread that waits for its answer is told that it died. Any thread may call this."""
+        """Have its reaper end it. A thread that waits for its answer gets a WorkerError. Any thread may call this."""
         self._process.terminate()
 
     def await_end(self, deadline: float) -> None:
-        """Wait until `deadline`, a monotonic time, for a worker that was told to end; then have it killed."""
+        """Wait until `deadline`, a monotonic time, for a worker that is to end; then have it killed."""
         self._process.join(max(0.0, deadline - time.monotonic()))
         self._process.terminate()
 
