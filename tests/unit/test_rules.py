@@ -39,7 +39,7 @@ PARENTS = {"profile.nsight", "profile.external_profilers"} | {
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
 LINES = {"core": 8_095, "common/python": 16_005, "tools": 4_245, "tests": 28_333}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 710  # of all of common/models together
+MODEL_LINES = 708  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
