@@ -66,7 +66,7 @@ def refused(*words: str | Path) -> str:
 def test_a_run_leaves_its_report_with_the_sources_that_it_measured(measured: Measured) -> None:
     assert (measured.done.returncode, measured.done.stderr) == (1, "")
     text = (measured.folder / "report.html").read_text()
-    for part in ("ch01:doubles", "MEASURED ON THE CPU, NOT ON A GPU", "return a * 2.01", "wrong at test size", "<svg "):
+    for part in ("ch01:doubles", "MEASURED ON THE CPU, NOT ON A GPU", "return a * 2.01", "wrong at test size"):
         assert part in text
 
 
