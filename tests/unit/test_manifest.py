@@ -204,6 +204,28 @@ def test_git_tells_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -
     assert git_state(tmp_path) == (head, True)
 
 
+def test_a_hook_of_another_repository_does_not_change_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        git(tmp_path / name, "init")
+        git(tmp_path / name, "commit", "--allow-empty", "-m", name)
+    head = git(tmp_path / "ours", "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "theirs" / ".git"))
+    assert git_state(tmp_path / "ours") == (head, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a checkout away")
+def test_the_commit_of_a_checkout_that_belongs_to_another_user(tmp_path: Path) -> None:
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "first")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    for path in (tmp_path, tmp_path / ".git"):
+        os.chown(path, 1234, 1234)
+    assert git_state(tmp_path) == (head, False)
+
+
 def test_there_is_no_commit_outside_a_repository_or_without_git(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

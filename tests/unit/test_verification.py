@@ -198,6 +198,7 @@ def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
         assert compare([wrong], [right], [torch.complex64], tolerance).reason
     assert "complex" in (compare([narrow.real], [right], [torch.float32], tolerance).reason or "")
     assert compare([narrow.real + 0j], [right.real], [torch.complex64], tolerance).reason is None
+    assert teeth([right], [right + 1], [torch.complex64], 1e-5) == []
 
 
 def test_a_refused_output_has_an_infinite_error_where_none_can_be_measured() -> None:

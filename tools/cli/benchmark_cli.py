@@ -1,5 +1,7 @@
 """benchmark_cli: run, list and show pairs. Exit codes: 0 done, 1 failed or invalid, 2 usage, 4 nothing could run."""
 
+import locale
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -281,6 +283,9 @@ def main(words: list[str] | None = None) -> None:
     """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
     from tools.cli.measuring import written
 
+    if words is None and locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):
+        os.environ["PYTHONUTF8"] = "1"  # all files are UTF-8, whatever the locale, for the worker processes too
+        os.execv(sys.executable, sys.orig_argv)
     step_over_colon()
     try:
         code = written(lambda: app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli"))

@@ -1,6 +1,7 @@
 """What `run` and `report` do: a suite before the user's eyes, then its report. Imports are inside: --help is quick."""
 
 import errno
+import io
 import math
 import os
 import sys
@@ -49,6 +50,9 @@ def written(command: Callable[[], int]) -> int:
     Raises what is another error.
     """
     _open_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal cannot show
     try:
         code = command()
         sys.stdout.flush()

@@ -89,9 +89,10 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
 def _git(root: Path, *arguments: str) -> str | None:
     if shutil.which("git") is None:
         return None
-    done = subprocess.run(
-        ["git", "--no-optional-locks", "-C", str(root), *arguments], capture_output=True, text=True, check=False
-    )
+    # A hook's environment names the repository that runs it; a checkout that another user owns is run here anyhow.
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "CONFIG" in name}
+    command = ["git", "--no-optional-locks", "-c", f"safe.directory={root.resolve()}", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ours)
     return None if done.returncode else done.stdout.strip()
 
 

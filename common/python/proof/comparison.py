@@ -200,12 +200,20 @@ def teeth(reference: list[Tensor], stale: list[Tensor], dtypes: list[torch.dtype
         accepted.append("stale output")
     for index, (leaf, ref, dtype) in enumerate(zip(right, reference, dtypes)):
         for name, corrupt in CORRUPTIONS.items() if leaf.numel() else ():
-            bad = corrupt(leaf.clone())
+            bad = _corrupted(leaf.clone(), corrupt)
             if bad is None or torch.equal(bad, leaf):
                 continue
             if compare([bad], [ref], [dtype], tolerance).reason is None:  # the others are right, as was just seen
                 accepted.append(f"{name} (output {index})" if len(right) > 1 else name)
     return accepted
+
+
+def _corrupted(leaf: Tensor, corrupt: Callable[[Tensor], Tensor | None]) -> Tensor | None:
+    """What `corrupt` makes of it; complex numbers are corrupted as pairs of real ones."""
+    if not leaf.is_complex():
+        return corrupt(leaf)
+    bad = corrupt(torch.view_as_real(leaf))
+    return None if bad is None else torch.view_as_complex(bad)
 
 
 def _one_element(leaf: Tensor) -> Tensor:
