@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from common.python.base import toolkit
 from common.python.base.paths import build_folder
-from common.python.base.toolkit import HEADERS, find_nvcc, include_dirs, version_text
+from common.python.base.toolkit import find_nvcc, include_dirs, version_text
 from common.python.requirements import arch_of, cuda_targets
 
 if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
     from common.python.base.builds import KernelUse
 
 RELOCATABLE = "-rdc=true"
+OBEYED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH")  # by nvcc
+PLAIN_PATH = re.compile(r"[\w./ +@~-]+")  # nvcc splits other paths, or has a shell expand them
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
 
 POINTERS = {
@@ -122,7 +125,7 @@ class Library:
 
 
 def compile_source(source: Path, arch: str, cache: Path | None = None) -> Library:
-    """Compile a .cu file for one architecture; cached by source, headers, flags and compiler.
+    """Compile a .cu file for one architecture; cached by all files that it reads, flags, compiler and environment.
 
     Raises CudaError with the compiler's first error when it does not compile, when the file is for other architectures
     only, or when there is no nvcc.
@@ -137,11 +140,10 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     targets, why = cuda_targets(source)
     if targets and arch not in targets:
         raise CudaError(f"{source.name} is for {', '.join(targets)} only{f': {why}' * bool(why)}; this is {arch}")
-    headers = sorted([*HEADERS.glob("*.cuh"), *source.parent.glob("*.cuh")])
     extra = _flags_from(source)
-    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{version_text(nvcc)}".encode())
-    for file in (source, *headers):
-        digest.update(file.read_bytes())
+    environment = [os.environ.get(name) for name in OBEYED]
+    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{environment}{version_text(nvcc)}".encode())
+    digest.update(source.read_bytes())
     folder = cache or build_folder(toolkit.ROOT) / "cuda"
     library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,25 +151,55 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
         fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may want the same file; one builds it
         known = kept(library)
         if known is None:
-            keep(library, kernels := _compile(nvcc, source, arch, extra, library))
+            kernels, read = _compile(nvcc, source, arch, extra, library)
+            keep(library, kernels, read)
     return Library(library, kernels if known is None else known, known is not None)
 
 
-def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> "list[KernelUse]":
+def _compile(
+    nvcc: Path, source: Path, arch: str, extra: list[str], library: Path
+) -> "tuple[list[KernelUse], list[Path]]":
+    """Its kernels, and the files that were read, but for those of the toolkit."""
     from common.python.base.builds import kernel_uses
 
     code = arch.removeprefix("sm_")
-    includes = [f"-I{folder}" for folder in include_dirs()]
     partial = library.with_suffix(".partial")
-    command = [str(nvcc), *FLAGS, f"-gencode=arch=compute_{code},code=sm_{code}", *includes, str(source), *extra]
-    with tempfile.TemporaryDirectory(prefix="benchmark-nvcc-") as folder:  # the PTX is made in any case, so keep it
-        command += ["--keep", "--keep-dir", folder, "-o", str(partial)]
+    with tempfile.TemporaryDirectory(prefix="benchmark-nvcc-") as name:
+        folder = Path(name)
+        ours, *theirs = [_plain(place, folder / f"include{i}") for i, place in enumerate(include_dirs())]
+        made, dependencies = folder / "made.so", folder / "read.d"
+        command = [str(nvcc), *FLAGS, f"-gencode=arch=compute_{code},code=sm_{code}"]
+        command += [f"-I{place}" for place in (ours, *theirs)]
+        command += [str(_plain(source.parent, folder / "source") / source.name), *extra]
+        command += [
+            "--keep",
+            "--keep-dir",
+            name,
+            "-MD",
+            "-MF",
+            str(dependencies),
+            "-o",
+            str(made),
+        ]  # PTX is made anyway
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CudaError(f"{source.name} does not compile for {arch}: {first_error(done.stderr + done.stdout)}")
-        ptx = "".join(file.read_text() for file in Path(folder).glob("*.ptx"))
+        ptx = "".join(file.read_text() for file in folder.glob("*.ptx"))
+        named = re.findall(r"(?:\\.|\S)+", dependencies.read_text().replace("\\\n", " ").partition(":")[2])
+        read = [Path(re.sub(r"\\(.)", r"\1", file)) for file in named]
+        system = ("/usr/include", "/usr/lib", *map(str, theirs), *(str(place.resolve()) for place in theirs))
+        own = {file.resolve() for file in read if not str(file).startswith(system)}
+        shutil.move(made, partial)
     partial.rename(library)
-    return kernel_uses(done.stderr + done.stdout, ptx)
+    return kernel_uses(done.stderr + done.stdout, ptx), sorted(own)
+
+
+def _plain(folder: Path, link: Path) -> Path:
+    """The folder, or a link to it where nvcc cannot read its path."""
+    if PLAIN_PATH.fullmatch(str(folder)):
+        return folder
+    link.symlink_to(folder, target_is_directory=True)
+    return link
 
 
 def first_error(said: str) -> str:

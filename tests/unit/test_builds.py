@@ -90,7 +90,7 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
 def library(tmp_path: Path) -> Path:
     path = tmp_path / "x.so"
     path.write_bytes(b"machine code")
-    keep(path, [KernelUse(name="f", registers=8)])
+    keep(path, [KernelUse(name="f", registers=8)], [])
     return path
 
 

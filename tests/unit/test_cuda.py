@@ -36,6 +36,7 @@ __global__ void product(float* out) {
 }
 extern "C" int f(float* out, cudaStream_t stream) { product<<<1, 32, 0, stream>>>(out); return cudaGetLastError(); }
 """
+Made = tuple[list[KernelUse], list[Path]]
 
 
 def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
@@ -48,10 +49,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What nvcc was run for; it is replaced by one that copies the source, for what is tested is when it runs."""
     ran: list[Path] = []
 
-    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> list[KernelUse]:
+    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> Made:
         ran.append(library)
         library.write_text(f"{arch} {extra}")
-        return [KernelUse(name="f", registers=8)]
+        return [KernelUse(name="f", registers=8)], [source]
 
     monkeypatch.setattr(cuda, "find_nvcc", lambda: Path("/anywhere/nvcc"))
     monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.0")
@@ -163,17 +164,13 @@ def test_the_first_error_is_told_among_what_compilers_say(said: str, first: str)
     assert first_error(said) == first
 
 
-def test_a_change_of_source_header_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
+def test_a_change_of_source_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
     source, cache = tmp_path / "x.cu", tmp_path / "cache"
     source.write_text(RETURNS)
     built = [build(source, "sm_80", cache), build(source, "sm_90a", cache)]
-    (tmp_path / "tile.cuh").write_text("constexpr int TILE = 32;\n")
-    built.append(build(source, "sm_80", cache))
-    (tmp_path / "tile.cuh").write_text("constexpr int TILE = 64;\n")
-    built.append(build(source, "sm_80", cache))
     source.write_text("// link: cublas, curand\n" + RETURNS)
     built.append(build(source, "sm_80", cache))
-    assert len(set(built)) == 5
+    assert len(set(built)) == 3
     assert compiled == built
     assert built[-1].read_text() == "sm_80 ['-lcublas', '-lcurand']"
 
@@ -188,21 +185,9 @@ def test_another_compiler_or_other_flags_build_anew(
     built.append(build(source, ARCH, tmp_path))
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
     built.append(build(source, ARCH, tmp_path))
-    assert len(set(built)) == 3
-
-
-def test_a_change_of_the_common_header_builds_anew(
-    tmp_path: Path, compiled: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    headers, source = tmp_path / "headers", tmp_path / "ch07" / "x.cu"
-    for folder in (headers, source.parent):
-        folder.mkdir()
-    source.write_text(RETURNS)
-    monkeypatch.setattr(cuda, "HEADERS", headers)
-    (headers / "kernel.cuh").write_text("#pragma once\n")
-    before = build(source, ARCH, tmp_path)
-    (headers / "kernel.cuh").write_text("#pragma once\n#include <stdint.h>\n")
-    assert build(source, ARCH, tmp_path) != before
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+    built.append(build(source, ARCH, tmp_path))
+    assert len(set(built)) == 4
 
 
 def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +235,19 @@ def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp
     assert (product.stack_bytes, local.stack_bytes) == (0, 256)
     assert (product.spill_bytes, local.spill_bytes) == (0, 0)
     assert min(product.registers or 0, local.registers or 0) >= 8
+
+
+@needs_nvcc
+def test_any_folder_is_compiled_in_and_a_change_of_any_header_builds_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "Pat O'Brien, $HOME"
+    (folder / "inner").mkdir(parents=True)
+    header, source = folder / "inner" / "tile.cuh", folder / "x.cu"
+    source.write_text('#include "inner/tile.cuh"\n' + RETURNS)
+    header.write_text("constexpr int TILE = 32;\n")
+    found = [compile_source(source, ARCH, folder).cached for _ in range(2)]
+    header.write_text("constexpr int TILE = 64;\n")
+    found.append(compile_source(source, ARCH, folder).cached)
+    assert found == [False, True, False]
 
 
 @needs_nvcc

@@ -144,17 +144,19 @@ def demangled(names: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def keep(library: Path, kernels: list[KernelUse]) -> None:
-    """Write beside a library what it holds; only with that is the library whole."""
-    told = {"sha256": _sha256(library), "kernels": [kernel.model_dump() for kernel in kernels]}
+def keep(library: Path, kernels: list[KernelUse], read: list[Path]) -> None:
+    """Write beside a library what it holds and which files it was made of; only with that is the library whole."""
+    sources = {str(file): _sha256(file) for file in read}
+    told = {"sha256": _sha256(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
     library.with_suffix(".json").write_text(json.dumps(told))
 
 
 def kept(library: Path) -> list[KernelUse] | None:
-    """The kernels of a cached library; None if it or the record beside it is missing or not whole."""
+    """The kernels of a cached library; None if it or its record is not whole, or a file it was made of has changed."""
     try:
         told = json.loads(library.with_suffix(".json").read_text())
-        whole = told["sha256"] == _sha256(library)
+        files = {library: told["sha256"], **{Path(name): digest for name, digest in told["read"].items()}}
+        whole = all(_sha256(file) == digest for file, digest in files.items())
         return [KernelUse(**kernel) for kernel in told["kernels"]] if whole else None
     except (OSError, ValueError, KeyError, TypeError):  # pydantic's ValidationError is a ValueError
         return None
