@@ -1,7 +1,7 @@
-"""The least time that physics allows for a cost, the rates that were achieved, and the rates that nothing can achieve.
+"""The least time that physics allows for a cost, the rates that were achieved, and the rates that are impossible.
 
-Peaks come from this machine's measurement where there is one, else from the datasheet; `Peaks.source` says which. All
-of it is arithmetic over a cost, a time and the peaks that a run keeps in `peaks.json`: no GPU is needed to redo it.
+Peaks are measured on this machine, else from the datasheet; `Peaks.source` says which. All of it is arithmetic on a
+cost, a time and the peaks that a run keeps in `peaks.json`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,22 +13,17 @@ from common.python.base.hardware import datasheet
 from common.python.base.results import Cost, Limit, Model
 
 DATASHEET = "datasheet"
+MARGIN = 0.05  # by which a measured peak may be beaten
 # Vendors quote rates at the boost clock, and GeForce cards run beyond it: an RTX 4090 quoted at 2.52 GHz runs at 2.7
 # and can be set to 3.1. A rate is impossible by its datasheet only where no clock explains it.
 CLOCK_HEADROOM = 0.3
-# A disk that others share has no peak that lasts: one gave 1.3 to 1.8 GB/s while it was surveyed, and 1.95 soon after.
-# Memory that answers in its place is several times as fast.
+# A shared disk has no lasting peak: one gave 1.3 to 1.8 GB/s while it was surveyed, and 1.95 soon after. Memory that
+# answers in its place is several times as fast.
 DISK_HEADROOM = 1.0
 # The share of the bytes that is written, in each mix that the survey measures.
 MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
-_BYTES = {
-    "hbm": "GB/s",
-    "pcie": "PCIe GB/s",
-    "nvlink": "NVLink GB/s",
-    "disk": "disk GB/s",
-    "host": "host GB/s",
-}
+_BYTES = {"hbm": "GB/s", "pcie": "PCIe GB/s", "nvlink": "NVLink GB/s", "disk": "disk GB/s", "host": "host GB/s"}
 _DECLARED = {resource: f"{resource}_bytes" for resource in _BYTES} | {"launch": "launches"}  # the others are `flops`
 
 
@@ -83,15 +78,12 @@ def limit(phases: Sequence[Cost], peaks: Peaks | None, floor_us: float | None = 
     """
     if peaks is None:
         return None
-    bound = [_longest(times) for cost in phases if (times := _times(cost, peaks))]
-    if not bound:
+    us, binding = _bound(phases, peaks)
+    if binding is None:
         return None
-    us = 1e6 * sum(seconds for _, seconds in bound)
     if floor_us and us < floor_us:
-        return Limit(
-            us=floor_us, resource="empty step", peak=floor_us * 1e-6, unit="s", source="measured in the session"
-        )
-    binding, _ = max(bound, key=lambda one: one[1])
+        peak_s, source = floor_us * 1e-6, "measured in the session"
+        return Limit(us=floor_us, resource="empty step", peak=peak_s, unit="s", source=source)
     peak = hbm_peak(total(phases), peaks) if binding == "hbm" else peaks.values[binding]
     return Limit(us=us, resource=binding, peak=peak, unit=_unit(binding), source=peaks.source)
 
@@ -132,51 +124,47 @@ def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]
     return achieved
 
 
-def impossible(phases: Sequence[Cost], us: float, peaks: Peaks | None, margin: float = 0.05) -> str | None:
-    """A sentence that names the resource whose rate beats its peak by more than the margin, and what to doubt.
+def impossible(phases: Sequence[Cost], us: float, peaks: Peaks | None) -> str | None:
+    """The resource whose rate beats its peak by more than 5%, and what to doubt; None when physics allows `us`.
 
-    None when physics allows `us`. A rate is held against the fastest sample of its peak, where that is known. Memory
-    traffic is counted less what the cache can hold: short steps repeated back to back find that much in there. A disk
-    may be twice as fast as surveyed.
+    A rate is held against the fastest sample of its peak, where that is known. Memory traffic that the cache can hold
+    does not count, since steps repeated back to back find it there.
     """
     if peaks is None:
         return None
     ceilings = peaks.model_copy(update={"values": peaks.values | peaks.fastest})
-    bound = [_longest(times) for cost in phases if (times := _times(cost, ceilings, uncached=True))]
-    if not bound:
-        return None
-    resource, _ = max(bound, key=lambda one: one[1])
-    excess = 1e6 * sum(seconds for _, seconds in bound) / us
-    if excess <= 1 + _margin(resource, peaks, margin):
+    least_us, resource = _bound(phases, ceilings, uncached=True)
+    if resource is None or least_us <= us * (1 + _margin(resource, peaks)):
         return None
     amount, peak = dict(_work(total(phases)))[resource], peak_text(resource, ceilings.values[resource])
     return (
-        f"{resource}: {us:.4g} us would be {excess:.2f} times the peak of {peak} ({peaks.source}): doubt the "
+        f"{resource}: {us:.4g} us would be {least_us / us:.2f} times the peak of {peak} ({peaks.source}): doubt the "
         f"declared {_DECLARED.get(resource, 'flops')} of {amount:.4g}, the time, or the peak of {resource}"
     )
 
 
-def _times(cost: Cost, peaks: Peaks, uncached: bool = False) -> dict[str, float]:
+def _bound(phases: Sequence[Cost], peaks: Peaks, uncached: bool = False) -> tuple[float, str | None]:
+    """The least microseconds of all phases, and the resource that binds the longest one; none without any peak."""
+    longest = [max(times) for cost in phases if (times := _times(cost, peaks, uncached))]
+    return 1e6 * sum(seconds for seconds, _ in longest), max(longest)[1] if longest else None
+
+
+def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
     """Seconds that each resource with a known peak needs; `uncached`: less what may stay in a cache."""
     cached = {"hbm": peaks.l2_bytes, "host": peaks.llc_bytes} if uncached else {}
-    times = {}
+    times = []
     for resource, amount in _work(cost):
         if resource in peaks.values:
             peak = hbm_peak(cost, peaks) if resource == "hbm" else peaks.values[resource]
             work = max(amount - cached.get(resource, 0.0), 0.0)
-            times[resource] = work * peak if resource == "launch" else work / peak
+            times.append((work * peak if resource == "launch" else work / peak, resource))
     return times
 
 
-def _longest(times: dict[str, float]) -> tuple[str, float]:
-    return max(times.items(), key=lambda one: one[1])
-
-
-def _margin(resource: str, peaks: Peaks, margin: float) -> float:
+def _margin(resource: str, peaks: Peaks) -> float:
     if resource == "disk":
-        return max(margin, DISK_HEADROOM)
-    clocked = resource not in _BYTES and peaks.source.startswith(DATASHEET)
-    return max(margin, CLOCK_HEADROOM) if clocked else margin
+        return DISK_HEADROOM
+    return CLOCK_HEADROOM if resource not in _BYTES and peaks.source.startswith(DATASHEET) else MARGIN
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:

@@ -7,86 +7,59 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from common.python.base.machine import Machine, filesystem
+from common.python.base.text import counted
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """The needs that a pair declares with `requires = needs(...)`; read from the source, so they must be literals."""
+    """What a variant declares: `requires = needs(sm=90, memory_gib=40, modules=["liger_kernel"])`.
+
+    It is read from the source and not run, so the arguments must be literals. Raises TypeError for one of another type,
+    ValueError for a target that is no architecture.
+    """
 
     sm: int | None = None  # least compute capability, as in sm_80: 80
-    targets: tuple[str, ...] = ()  # the only architectures it is for, such as sm_90a
+    targets: Sequence[str] = ()  # the only architectures it is for, such as sm_90a
     gpus: int = 0
     memory_gib: float = 0.0  # of one GPU, at bench size; without a GPU the smaller sizes run
     host_memory_gib: float = 0.0
     cores: int = 1  # that this process may use
-    modules: tuple[str, ...] = ()  # Python modules to import
-    tools: tuple[str, ...] = ()  # programs on the PATH
-    headers: tuple[str, ...] = ()  # C headers that nvcc must find
+    modules: Sequence[str] = ()  # Python modules to import
+    tools: Sequence[str] = ()  # programs on the PATH
+    headers: Sequence[str] = ()  # C headers that nvcc must find
     numa_nodes: int = 1
     direct_io: bool = False  # files of the scratch folder can be read past the page cache
     huge_pages: bool = False  # of 2 MiB, for memory that asks for them
 
     def __post_init__(self) -> None:
-        for name in ("gpus", "cores", "numa_nodes", "sm"):
-            value = getattr(self, name)
-            if type(value) is not int and not (name == "sm" and value is None):
-                raise TypeError(f"needs({name}={value!r}) must be a whole number")
-        for name in ("direct_io", "huge_pages"):
-            if type(value := getattr(self, name)) is not bool:
-                raise TypeError(f"needs({name}={value!r}) must be True or False")
-        for name in ("memory_gib", "host_memory_gib"):
-            value = getattr(self, name)
-            if type(value) not in (int, float):
-                raise TypeError(f"needs({name}={value!r}) must be a number of GiB")
-        for name in ("targets", "modules", "tools", "headers"):
-            value = getattr(self, name)
-            if not all(isinstance(word, str) for word in value):
-                raise TypeError(f"needs({name}={list(value)!r}) must be a list of words")
+        for field in fields(self):
+            name, value, default = field.name, getattr(self, field.name), field.default
+            if isinstance(default, tuple):
+                if isinstance(value, str):  # a sequence of strings too: its letters
+                    raise TypeError(f"needs({name}={value!r}) must be a list: {name}=[{value!r}]")
+                object.__setattr__(self, name, tuple(value))
+                fits, wanted = all(isinstance(word, str) for word in value), "a list of words"
+            elif isinstance(default, bool):
+                fits, wanted = isinstance(value, bool), "True or False"
+            elif isinstance(default, float):
+                fits, wanted = type(value) in (int, float), "a number of GiB"
+            else:
+                fits, wanted = type(value) is int or value is default, "a whole number"
+            if not fits:
+                raise TypeError(f"needs({name}={value!r}) must be {wanted}")
         for target in self.targets:
             _sm(target)
 
 
-def needs(
-    *,
-    sm: int | None = None,
-    targets: Sequence[str] = (),
-    gpus: int = 0,
-    memory_gib: float = 0.0,
-    host_memory_gib: float = 0.0,
-    cores: int = 1,
-    modules: Sequence[str] = (),
-    tools: Sequence[str] = (),
-    headers: Sequence[str] = (),
-    numa_nodes: int = 1,
-    direct_io: bool = False,
-    huge_pages: bool = False,
-) -> Requirements:
-    """Declare what a variant needs: `requires = needs(sm=90, memory_gib=40, modules=["liger_kernel"])`."""
-    for name, value in {"targets": targets, "modules": modules, "tools": tools, "headers": headers}.items():
-        if isinstance(value, str):  # which is a sequence of strings too: its letters
-            raise TypeError(f"needs({name}={value!r}) must be a list: {name}=[{value!r}]")
-    return Requirements(
-        sm=sm,
-        targets=tuple(targets),
-        gpus=gpus,
-        memory_gib=memory_gib,
-        host_memory_gib=host_memory_gib,
-        cores=cores,
-        modules=tuple(modules),
-        tools=tuple(tools),
-        headers=tuple(headers),
-        numa_nodes=numa_nodes,
-        direct_io=direct_io,
-        huge_pages=huge_pages,
-    )
+needs = Requirements
 
 
 def arch_of(sm: int) -> str:
@@ -113,7 +86,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     gpus = machine.gpus
     wants_gpu = required.gpus or required.sm or required.targets
     if wants_gpu and len(gpus) < max(required.gpus, 1):
-        reasons.append(f"needs {_count(max(required.gpus, 1), 'GPU')}, found {len(gpus)}")
+        reasons.append(f"needs {counted(max(required.gpus, 1), 'GPU')}, found {len(gpus)}")
     elif wants_gpu:
         gpu = gpus[0]
         if required.sm and gpu.sm < required.sm:
@@ -125,9 +98,9 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
     if machine.memory_gib < required.host_memory_gib:
         reasons.append(f"needs {required.host_memory_gib:g} GiB of host memory, found {machine.memory_gib:.0f}")
     if machine.cores < required.cores:
-        reasons.append(f"needs {_count(required.cores, 'core')}, found {machine.cores}")
+        reasons.append(f"needs {counted(required.cores, 'core')}, found {machine.cores}")
     if machine.numa_nodes < required.numa_nodes:
-        reasons.append(f"needs {_count(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
+        reasons.append(f"needs {counted(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
     if required.direct_io and not reads_directly(folder := Path(tempfile.gettempdir())):
         reasons.append(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} is none: set TMPDIR")
     if required.huge_pages and not gives_huge_pages():
@@ -175,10 +148,6 @@ def reads_directly(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
 def gives_huge_pages(mode: Path = HUGE_PAGES) -> bool:
     """Whether the kernel, by what it says of itself, makes pages of 2 MiB for memory that madvise asks them for."""
     return mode.is_file() and "[never]" not in mode.read_text()
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n > 1)}"
 
 
 def _sm(target: str) -> int:

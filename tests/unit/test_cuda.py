@@ -1,5 +1,6 @@
 """From a .cu file to a call: its declaration is read, it is built once, its calls are checked."""
 
+import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -286,17 +287,6 @@ def test_a_built_function_is_called_and_its_error_code_raises(built_here: Path) 
     assert len(list((built_here.parent / "build").glob("*-sm_80-*.so"))) == 1
 
 
-@needs_nvcc
-def test_an_integer_too_large_for_its_parameter_is_refused(built_here: Path) -> None:
-    (built_here.parent / "x.cu").write_text(
-        '#include "kernel.cuh"\nextern "C" int f(int n, cudaStream_t stream) { return n == 1 ? 0 : 700; }\n'
-    )
-    call = load_cuda(str(built_here), "f")
-    call(1)
-    with pytest.raises(OverflowError, match="f: n must be from -2147483648 to 2147483647, got 4294967297"):
-        call((1 << 32) + 1)
-
-
 class OnGpu(SimpleNamespace):
     """As much of a CUDA tensor as a call looks at."""
 
@@ -305,11 +295,6 @@ class OnGpu(SimpleNamespace):
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__(dtype=tensor.dtype, is_contiguous=tensor.is_contiguous, stride=tensor.stride)
         self.data_ptr = tensor.data_ptr
-
-
-def test_a_tensor_that_fits_its_parameter_is_passed_by_address() -> None:
-    tensor = torch.zeros(4, 3)
-    assert cuda._pointer(OnGpu(tensor), Parameter("a", "float32"), "f") == tensor.data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -332,3 +317,10 @@ def test_a_file_may_ask_for_relocatable_device_code_and_for_no_other_flag(tmp_pa
     source.write_text("// flags: -o /tmp/elsewhere\n")
     with pytest.raises(CudaError, match=r"// flags: names -o; -rdc=true is all it may"):
         cuda._flags_from(source)
+
+
+def test_an_integer_too_large_for_its_parameter_is_refused() -> None:
+    n = Parameter("n", ctype=ctypes.c_int)
+    assert cuda._number(7, n, "f") == 7
+    with pytest.raises(OverflowError, match="f: n must be from -2147483648 to 2147483647, got 4294967297"):
+        cuda._number((1 << 32) + 1, n, "f")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import stdev
 from typing import Any
 
@@ -20,9 +21,19 @@ from common.python.base.results import (
     VariantResult,
     Why,
 )
-from common.python.performance_targets import Peaks
+from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
-from common.python.stats.verdict import CHANNEL_US, PACE_PART, enough, failed, headline_row, judge, lacked_memory, times
+from common.python.stats.verdict import (
+    CHANNEL_US,
+    PACE_PART,
+    enough,
+    failed,
+    headline_row,
+    hint,
+    judge,
+    lacked_memory,
+    times,
+)
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
@@ -121,13 +132,20 @@ def test_the_speedup_is_the_mean_over_rounds_with_its_interval() -> None:
     assert judged.control.ratio == pytest.approx(1.0, abs=1e-5)
 
 
-def test_fewer_than_three_rounds_conclude_nothing() -> None:
-    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=2), PEAKS).verdict == "inconclusive"
-    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=3), PEAKS).verdict == "faster"
+@pytest.mark.parametrize(("rounds", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "faster")])
+def test_fewer_than_three_rounds_conclude_nothing(rounds: int, verdict: str) -> None:
+    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=rounds), PEAKS).verdict == verdict
 
 
-def test_one_round_is_inconclusive_too() -> None:
-    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=1), PEAKS).verdict == "inconclusive"
+SESSIONS = (Path(__file__).parent / "judged_sessions.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize("line", SESSIONS, ids=lambda line: PairResult.model_validate_json(line).key)
+def test_a_stored_session_is_judged_as_it_was(line: str) -> None:
+    """Sessions of an H200 and a CPU: medians, intervals, limits, verdicts and reasons come from the samples again."""
+    stored = PairResult.model_validate_json(line)
+    judged = judge(stored, datasheet_peaks(stored.device or ""))
+    assert judged.model_copy(update={"notes": [], "hint": None}) == stored
 
 
 def test_the_headline_clock_decides() -> None:
@@ -158,7 +176,7 @@ def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
     ("slowest", "wall_us", "invalid"),
     [(60.0, 100.0, False), (60.0, 120.0, True), (500.0, 102.0, False), (500.0, 115.0, True), (50.0, 95.0, True)],
 )
-def test_a_card_that_lowered_its_clocks_lets_no_work_escape(slowest: float, wall_us: float, invalid: bool) -> None:
+def test_clock_drop_allowance_is_capped_at_25_percent(slowest: float, wall_us: float, invalid: bool) -> None:
     """As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time."""
     judged = judge(walled(pair({BASE: 100.0, OPT: 50.0}), slowest, [(45.0, wall_us, 5.0)]), PEAKS)
     assert ("escaped" in (row(judged).reason or "")) is invalid
@@ -175,37 +193,11 @@ def walled(result: PairResult, slowest: float, walls: list[tuple[float, float, f
 @pytest.mark.parametrize(
     ("span", "invalid"), [(0.99, False), (0.9, False), (0.5, True)], ids=["all of it", "most of it", "half of it"]
 )
-def test_nor_does_one_that_lowered_them_where_the_host_waited_as_the_span_of_the_steps_own_stream_shows(
-    span: float, invalid: bool
-) -> None:
+def test_work_on_the_own_stream_does_not_escape(span: float, invalid: bool) -> None:
     """As ch10:gemm_wgmma's baseline on an H200 at fbc47af, where no device sample was as slow."""
     walls = [(span * wall, wall, host) for wall, host in ((4721.0, 29.0), (4545.0, 25.0), (5054.0, 39.0))]
     judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, walls), None)
     assert ("escaped" in (row(judged).reason or "")) is invalid
-
-
-def test_but_by_a_quarter_at_most_since_a_step_can_see_that_it_is_not_timed_on_the_devices_clock() -> None:
-    judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, [(6000.0, 6010.0, 5.0)]), None)
-    assert "escaped" in (row(judged).reason or "")
-
-
-@pytest.mark.parametrize(
-    ("reason", "short"),
-    [
-        ("OutOfMemoryError at optimized_x.py:7: CUDA out of memory. Tried to allocate 2 GiB", True),
-        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", True),
-        ("MemoryError: no message", True),
-        ("the worker was killed by SIGKILL during prepare", True),
-        ("wrong at test size: relative error 0.1", False),
-        ("the worker was killed by SIGSEGV during prepare", False),
-    ],
-)
-def test_what_may_be_for_lack_of_memory_is_known(reason: str, short: bool) -> None:
-    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, status="failed", reason=reason)
-    assert lacked_memory(result) is short
-    assert not lacked_memory(with_row(result, OPT, status="unsupported"))
-    blamed = pair({BASE: 100.0, OPT: 50.0}).model_copy(update={"status": "failed", "reason": f"workload: {reason}"})
-    assert lacked_memory(blamed) is short, "nobody was at work when inputs were drawn again"
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
@@ -242,10 +234,11 @@ def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
         (invalid_by_proof, "wrong at bench size"),
     ],
 )
-def test_what_cannot_be_the_time_of_the_work_is_invalid_with_its_reason(made: Any, reason: str) -> None:
+def test_impossible_times_are_invalid_and_show_no_ratio(made: Any, reason: str) -> None:
     judged = judge(*made())
     assert judged.verdict == row(judged).verdict == "invalid"
     assert reason in (judged.reason or "")
+    assert (row(judged).speedup, row(judged).memory_ratio) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +251,7 @@ def test_what_cannot_be_the_time_of_the_work_is_invalid_with_its_reason(made: An
         (invalid_by_proof, False),
     ],
 )
-def test_where_another_process_had_work_on_the_gpu_no_variant_is_blamed_for_time_that_it_may_have_taken(
-    made: Any, others: bool
-) -> None:
+def test_work_of_another_process_is_not_blamed_on_a_variant(made: Any, others: bool) -> None:
     """A kernel of another pair that never ended took turns with these: times are longer then, and never shorter."""
     result, peaks = made()
     blamed = judge(result, peaks)
@@ -270,7 +261,7 @@ def test_where_another_process_had_work_on_the_gpu_no_variant_is_blamed_for_time
     assert blamed.reason != NOT_ALONE
 
 
-def test_where_the_control_is_off_the_pair_is_too_noisy_and_has_not_failed() -> None:
+def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
     result, peaks = disturbed()
     result.load = 9.25
     result.blocks[0].telemetry = Telemetry(other_processes=2)
@@ -292,26 +283,10 @@ def test_an_interval_that_spans_more_than_a_factor_of_three_shows_no_ratio(most:
     assert (row(judged).speedup is None) == ("its speedup is anywhere from" in (judged.reason or "")) == (most > 3)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [disturbed, invalid_by_rate, invalid_by_escape, invalid_by_busy_time, invalid_by_proof],
-)
-def test_an_invalid_pair_shows_no_ratio(made: Any) -> None:
-    judged = judge(*made())
-    assert row(judged).speedup is None
-    assert row(judged).memory_ratio is None
-
-
 def test_an_invalid_rung_leaves_the_others_as_they_are() -> None:
     judged = judge(pair({BASE: 100.0, OPT: 50.0, f"{OPT}__wild": 5.0}), PEAKS)
     assert row(judged, f"{OPT}__wild").verdict == "invalid"
     assert (judged.verdict, judged.reason) == ("faster", None)
-
-
-def test_an_impossible_baseline_makes_the_pair_invalid() -> None:
-    judged = judge(pair({BASE: 10.0, OPT: 50.0}), PEAKS)
-    assert judged.verdict == "invalid"
-    assert "hbm: 10 us" in (judged.reason or "")
 
 
 def test_a_failed_baseline_speaks_for_the_pair() -> None:
@@ -320,7 +295,7 @@ def test_a_failed_baseline_speaks_for_the_pair() -> None:
     assert (judged.status, judged.verdict, judged.reason) == ("failed", "invalid", "it is wrong")
 
 
-def test_who_is_to_blame_for_the_end_of_a_session_stays_the_reason() -> None:
+def test_the_reason_that_ended_a_session_stays() -> None:
     ended = pair({BASE: 100.0, OPT: 50.0}, status="failed", reason="optimized_x: the worker was killed")
     judged = judge(ended, PEAKS)
     assert (judged.status, judged.reason) == ("failed", "optimized_x: the worker was killed")
@@ -355,9 +330,7 @@ def test_a_device_may_be_busy_for_half_as_long_again_and_30_us(busy_us: float | 
 @pytest.mark.parametrize(
     ("busy_us", "gpus", "verdict"), [(174.0, 2, "faster"), (176.0, 2, "invalid"), (174.0, 0, "invalid")]
 )
-def test_ranks_that_wait_for_each_others_hosts_in_a_profile_let_nothing_escape(
-    busy_us: float, gpus: int, verdict: str
-) -> None:
+def test_ranks_may_wait_for_each_other_in_a_profile(busy_us: float, gpus: int, verdict: str) -> None:
     """Seen on two H200s: 174 us in a profile for an all-reduce that reads 89 us."""
     result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us))
     for block in result.blocks:
@@ -391,7 +364,7 @@ def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
     assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
 
 
-def test_what_counts_tokens_has_its_utilisation_of_the_datasheets_rate() -> None:
+def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
     peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})  # what was measured makes the limit alone
     cost = Cost(flops=989.4e12 * 20e-6, dtype="bf16", items=100, unit="tokens")  # 20 us by the datasheet of an H200
     judged = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA H200"), peaks)
@@ -435,46 +408,75 @@ def test_the_fastest_peer_is_the_one_compared_with() -> None:
     assert row(judged, "peer_x__quick").verdict == "faster"
 
 
-@pytest.mark.parametrize("facts", [{"status": "failed"}, {"status": "unsupported"}])
-def test_a_peer_that_failed_is_no_yardstick(facts: dict[str, Any]) -> None:
-    result = with_row(pair({BASE: 100.0, OPT: 50.0, "peer_x__quick": 45.0}), "peer_x__quick", **facts)
-    judged = judge(result, PEAKS)
-    assert (judged.best_peer, judged.peer_ratio) == (None, None)
+@pytest.mark.parametrize(
+    ("optimized", "quick", "status", "best"),
+    [
+        (50.0, 45.0, "failed", "slow"),
+        (50.0, 45.0, "unsupported", "slow"),
+        (50.0, 5.0, "proven", "slow"),  # impossibly fast
+        (5.0, 45.0, "proven", None),  # the headline itself is
+    ],
+)
+def test_only_a_sound_peer_is_compared_with_a_sound_headline(
+    optimized: float, quick: float, status: str, best: str | None
+) -> None:
+    us = {BASE: 100.0, OPT: optimized, "peer_x__quick": quick, "peer_x__slow": 80.0}
+    judged = judge(with_row(pair(us), "peer_x__quick", status=status), PEAKS)
+    assert (judged.best_peer, judged.peer_ratio is None) == (best, best is None)
 
 
-def test_a_peer_that_is_impossibly_fast_is_no_yardstick() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0, "peer_x__honest": 45.0, "peer_x__wild": 5.0}), PEAKS)
-    assert row(judged, "peer_x__wild").verdict == "invalid"
-    assert judged.best_peer == "honest"
+@pytest.mark.parametrize(
+    ("optimized", "speaks"),
+    [
+        ({OPT: "proven", f"{OPT}__wide": "proven"}, OPT),
+        ({f"{OPT}__a": "proven", f"{OPT}__b": "proven"}, f"{OPT}__b"),
+        ({OPT: "unsupported", f"{OPT}__a": "proven", f"{OPT}__b": "built"}, f"{OPT}__a"),
+        ({OPT: "unsupported", f"{OPT}__b": "built"}, OPT),
+        ({OPT: "failed", f"{OPT}__a": "proven"}, OPT),
+        ({}, BASE),
+    ],
+)
+def test_the_headline_or_the_last_rung_that_can_run_speaks_for_the_pair(optimized: dict[str, str], speaks: str) -> None:
+    variants = [variant(BASE), *(variant(name, status=status) for name, status in optimized.items())]
+    own = headline_row(
+        PairResult(chapter="ch07", name="x", status="proven", variants=[*variants, variant("peer_x__l")])
+    )
+    assert own is not None
+    assert own.name == speaks
+    assert headline_row(PairResult(chapter="ch07", name="x", status="proven")) is None
 
 
-def test_an_invalid_pair_is_not_compared_with_its_peer() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 5.0, "peer_x__quick": 45.0}), PEAKS)
-    assert judged.verdict == "invalid"
-    assert judged.peer_ratio is None
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [
+        ("OutOfMemoryError at optimized_x.py:7: CUDA out of memory. Tried to allocate 2 GiB", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", True),
+        ("the worker was killed by SIGKILL during prepare", True),
+        ("the worker was killed by SIGSEGV during prepare", False),
+    ],
+)
+def test_a_lack_of_memory_is_recognised(reason: str, short: bool) -> None:
+    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, status="failed", reason=reason)
+    assert lacked_memory(result) is short
+    assert not lacked_memory(with_row(result, OPT, status="unsupported"))
 
 
-def test_the_rung_named_as_the_pair_speaks_for_it_else_the_last() -> None:
-    def speaks(*names: str) -> str | None:
-        own = headline_row(PairResult(chapter="ch07", name="x", status="proven", variants=[variant(n) for n in names]))
-        return own and own.name
-
-    assert speaks(BASE, OPT, f"{OPT}__wide", "peer_x__lib") == OPT
-    assert speaks(BASE, f"{OPT}__a", f"{OPT}__b", "peer_x__lib") == f"{OPT}__b"
-    assert speaks(BASE) == BASE
-    assert speaks() is None
-
-
-def test_a_rung_that_cannot_run_here_leaves_the_word_to_the_last_that_can() -> None:
-    rungs = [variant(OPT, status="unsupported"), variant(f"{OPT}__a"), variant(f"{OPT}__b", status="built")]
-
-    def speaks(*variants: VariantResult) -> str | None:
-        own = headline_row(PairResult(chapter="ch07", name="x", status="proven", variants=[variant(BASE), *variants]))
-        return own and own.name
-
-    assert speaks(*rungs) == f"{OPT}__a"
-    assert speaks(*rungs[::2]) == OPT
-    assert speaks(variant(OPT, status="failed"), *rungs[1:]) == OPT
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("no answer within 3 s during prepare", "--timeout-multiplier"),
+        ("no answer within 3 s during prepare: rank 0 is at x.py:3, rank 1 has done its part", "same collectives"),
+        ("AcceleratorError: CUDA error: misaligned address", "sanitize.sh"),
+        ("OutOfMemoryError at x.py:3: CUDA out of memory. Tried to allocate 2 GiB", "memory_gib"),
+        ("the worker was killed by SIGKILL during prepare", "dmesg"),
+        ("the worker was killed by SIGSEGV during prepare", "stack"),
+        ("it takes 6.0 times as long on inputs that it has not seen: it remembers answers", "Workload.frozen"),
+        ("relative error 1.00e-03, the tolerance is 1.0e-06", None),
+        (None, None),
+    ],
+)
+def test_a_known_reason_has_its_hint(reason: str | None, says: str | None) -> None:
+    assert (says or "None") in str(hint(reason))
 
 
 def test_a_variant_alone_is_measured_without_a_verdict() -> None:
@@ -489,42 +491,36 @@ def test_a_pair_that_was_only_proven_has_no_numbers() -> None:
     assert row(judged).device is None
 
 
-@pytest.mark.parametrize(("floor_us", "noted"), [(4.9, False), (5.1, True), (None, False)])
-def test_times_within_ten_times_the_floor_say_so(floor_us: float | None, noted: bool) -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0}, floor_us=floor_us), PEAKS)
-    assert judged.notes == (["within 10x of the floor: an empty step reads 5.1 us"] if noted else [])
-
-
-@pytest.mark.parametrize(("late", "noted"), [(2, False), (3, True)])
-def test_more_than_a_twentieth_of_late_samples_is_noted(late: int, noted: bool) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})  # 8 blocks of 6 samples
-    result.blocks[3].late = late
-    text = "in 3 of 48 device samples the host was late: its time is in them"
-    assert judge(result, PEAKS).notes == ([text] if noted else [])
-
-
-@pytest.mark.parametrize(("retaken", "noted"), [(2, False), (3, True)])
-def test_more_than_a_twentieth_of_samples_taken_again_is_noted(retaken: int, noted: bool) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks[5].retaken = retaken
-    text = "3 device samples for which the host was late were taken again or left out, beside 48 kept"
-    assert judge(result, PEAKS).notes == ([text] if noted else [])
-
-
 @pytest.mark.parametrize(("peak", "noted"), [(0.97e12, False), (0.93e12, True)])
-def test_what_beats_the_median_of_its_peak_but_not_its_best_sample_is_noted(peak: float, noted: bool) -> None:
+def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
     peaks = PEAKS.model_copy(update={"values": {"hbm": peak}, "fastest": {"hbm": 2e12}})
     result = judge(pair({BASE: 100.0, OPT: 20.4}), peaks)  # 20 MB
     told = f"beyond the limit: {OPT} 105%: doubt the peak of hbm, or the cache held the data"
     assert (result.verdict, result.notes) == ("faster", [told] if noted else [])
 
 
-def test_what_beats_a_shared_disks_survey_is_noted_until_it_is_invalid() -> None:
-    for us, verdict in ((70.0, "faster"), (45.0, "invalid")):  # where its 20 MB would take 100 us as surveyed
-        result = pair({BASE: 200.0, OPT: us}, cost=Cost(disk_bytes=2e7))
-        judged = judge(result, Peaks(values={"disk": 2e11}, source="measured"))
-        told = f"beyond the limit: {OPT} 143%: doubt the peak of disk, or the cache held the data"
-        assert (judged.verdict, judged.notes) == (verdict, [told] if verdict == "faster" else [])
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"floor_us": 4.9}, None),
+        ({"floor_us": 5.1}, "within 10x of the floor: an empty step reads 5.1 us"),
+        ({"late": 2}, None),
+        ({"late": 3}, "3 of 48 device samples include CPU launch latency"),
+        ({"retaken": 2}, None),
+        ({"retaken": 3}, "3 device samples that include CPU launch latency were left out, 48 kept"),
+        (
+            {"telemetry": Telemetry(throttle=["sw_power_cap"])},
+            "the power cap held the clocks down during some blocks",
+        ),
+    ],
+)
+def test_what_a_reader_should_know_is_noted(change: dict[str, Any], note: str | None) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})  # 8 blocks of 6 samples
+    of_block = {key: value for key, value in change.items() if key != "floor_us"}
+    result.floor_us = change.get("floor_us")
+    result.blocks[3] = result.blocks[3].model_copy(update=of_block)
+    judged = judge(result, PEAKS)
+    assert (judged.notes, judged.discarded_blocks) == ([note] if note else [], 0)
 
 
 def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
@@ -549,7 +545,7 @@ def contended(fast_rounds: int, clock: str) -> PairResult:
     return result
 
 
-def test_blocks_of_a_slow_host_are_left_out_where_the_host_has_a_part_in_the_time() -> None:
+def test_end_to_end_blocks_of_a_slow_host_are_discarded() -> None:
     judged = judge(contended(3, "end_to_end"), PEAKS)
     speedup = row(judged).speedup
     assert speedup is not None
@@ -558,7 +554,7 @@ def test_blocks_of_a_slow_host_are_left_out_where_the_host_has_a_part_in_the_tim
     assert judge(judged, PEAKS) == judged  # marks are made anew from the paces, not piled up
 
 
-def test_the_control_has_the_blocks_of_a_slow_host_too_which_is_slow_for_both() -> None:
+def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
     """Of eight rounds of `kv_cache` on an H200's host three counted, at [0.970, 0.989]; all read [0.981, 0.999]."""
     off = contended(3, "end_to_end")
     for block in off.blocks:
@@ -597,7 +593,7 @@ def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
     return result
 
 
-def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
+def test_the_control_leaves_out_samples_on_new_inputs() -> None:
     """Where sizes follow from the data, whoever that is may take longer: ms of `moe_grouped_gemm`, on an H200."""
     result = asks_for_memory(
         [
@@ -613,18 +609,10 @@ def test_the_control_says_nothing_of_who_came_first_on_new_inputs() -> None:
     assert (judged.reason or "").startswith("its speedup is anywhere from"), "the time that it took counts all the same"
 
 
-@pytest.mark.parametrize("again", [[], [(CONTROL, 90.0)]])
-def test_where_a_block_has_nothing_else_the_control_is_on_new_inputs_too(again: list[tuple[str, float]]) -> None:
-    once = [[(BASE, 100.0), (CONTROL, 90.0 + index / 10), (OPT, 50.0), *again] for index in range(3)]
-    judged = judge(asks_for_memory(once), PEAKS)
-    assert judged.control is not None
-    assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
-
-
-def test_slow_blocks_count_where_too_few_rounds_would_remain_and_it_is_said() -> None:
+def test_slow_blocks_count_where_too_few_rounds_would_remain() -> None:
     judged = judge(contended(2, "end_to_end"), PEAKS)
     assert judged.discarded_blocks == 0
-    assert judged.notes == ["the host took 2.0 times as long as at its best: its share of these times is too large"]
+    assert judged.notes == ["CPU overhead inflates these times: the host took 2.0 times as long as at its best"]
 
 
 @pytest.mark.parametrize("clock", ["device", "end_to_end"])
@@ -633,11 +621,6 @@ def test_what_has_no_times_compares_with_nothing(clock: str) -> None:
     made.variants.append(variant(f"{OPT}__fails", status="failed", reason="it raised"))
     judged = judge(made, PEAKS)
     assert (judged.verdict, row(judged, f"{OPT}__fails").speedup) == ("faster", None)
-
-
-def test_the_pace_of_the_host_does_not_matter_to_the_device_s_own_clock() -> None:
-    judged = judge(contended(4, "device"), PEAKS)
-    assert (judged.discarded_blocks, judged.notes) == (0, [])
 
 
 def hosted(host_us: Mapping[str, float], paces: Sequence[float], clock: str = "end_to_end", **facts: Any) -> PairResult:
@@ -680,66 +663,14 @@ def half(result: PairResult) -> float:
         ({BASE: 300.0, OPT: 5.0}, 0.9, 1.0),  # no more than all of it
     ],
 )
-def test_an_end_to_end_speedup_is_no_better_known_than_the_hosts_pace_that_one_side_goes_with(
-    host_us: dict[str, float], part: float, most: float
-) -> None:
+def test_the_host_pace_widens_an_end_to_end_interval(host_us: dict[str, float], part: float, most: float) -> None:
     plain = half(judge(hosted(host_us, ()), PEAKS))
     assert half(judge(hosted(host_us, PACES), PEAKS)) == pytest.approx(
         math.hypot(plain, REACH * part, by_pace(most)), rel=0.02
     )
 
 
-def test_end_to_end_another_run_errs_also_where_the_host_has_no_part() -> None:
-    assert half(judge(hosted({BASE: 0.0, OPT: 0.0}, PACES), PEAKS)) == half(judge(hosted({}, ()), PEAKS))
-
-
-def test_the_pace_deviates_as_it_did_over_the_whole_suite_where_that_is_known() -> None:
-    both = hosted({BASE: 90.0, OPT: 45.0}, PACES)
-    alone = half(judge(both, PEAKS))
-    assert alone == pytest.approx(by_pace(0.9), rel=0.02)
-    both.pace_deviation = 3 * DEVIATION
-    assert half(judge(both, PEAKS)) == pytest.approx(3 * alone, rel=0.02)
-    both.pace_deviation = 0.0
-    assert half(judge(both, PEAKS)) == pytest.approx(half(judge(hosted({BASE: 90.0, OPT: 45.0}, ()), PEAKS)))
-
-
-def test_another_run_errs_by_its_rounds_and_by_itself_where_no_margin_covers_that() -> None:
-    """The rounds' own interval is of this run's error alone, which is small beside the margin on the device's clock."""
-    of_rounds = half(judge(hosted({}, (), "device"), PEAKS)) / t_quantile(0.95, 3) * math.sqrt(4)
-    moderated = of_rounds * math.sqrt(3 / (3 + HOST_ROUNDS))
-    expected = t_quantile(0.95, 3 + HOST_ROUNDS) * moderated * math.sqrt(1 / 4 + OWN)
-    assert half(judge(hosted({}, ()), PEAKS)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_run_whose_other_pairs_were_slower_claims_less_for_a_side_that_goes_with_the_pace() -> None:
-    quick = hosted({BASE: 100.0, OPT: 5.0}, (20.0,) * 4)
-    plain = half(judge(quick, PEAKS))
-    for usual_us, slower in ((None, 0.0), (19.0, 0.0), (20.0, 0.0), (30.0, math.log(1.5))):
-        quick.usual_pace_us = usual_us
-        assert half(judge(quick, PEAKS)) == pytest.approx(math.hypot(plain, slower * 0.9), rel=0.01)
-
-
-def test_the_control_is_as_well_known_as_another_run_would_know_it() -> None:
-    """Eight rounds read 0.847 to 1.036 of it on an H100's host, whose mean the rounds' own interval had below 1."""
-    off = hosted({BASE: 100.0, CONTROL: 100.0, OPT: 50.0}, PACES)
-    for block in off.blocks:
-        for sample in (s for s in block.samples if s.variant == CONTROL):
-            sample.wall_us = (sample.wall_us or 0.0) * (1.1 + 0.01 * block.round)
-    assert judge(off, PEAKS).verdict == "too noisy"
-    off.pace_deviation = 0.2
-    judged = judge(off, PEAKS)
-    assert (judged.verdict, judged.control and judged.control.high > 1) == ("faster", True)
-
-
-def test_what_is_no_matter_of_the_pace_keeps_its_interval() -> None:
-    host_us = {BASE: 100.0, OPT: 5.0}
-    on_device = hosted(host_us, PACES, "device")
-    for block in on_device.blocks:
-        block.samples = [s.model_copy(update={"wall_us": s.device_us}) for s in block.samples]
-    assert half(judge(on_device, PEAKS)) == half(judge(hosted(host_us, (), "device"), PEAKS))
-
-
-def test_on_the_devices_clock_processes_differ_by_what_is_between_their_kernels() -> None:
+def test_gaps_between_kernels_widen_a_device_interval() -> None:
     """Ten runs of 384 kernels on two H200s read 2.13 or 2.18 ms, each run one of these in all of its rounds."""
     result = hosted({}, (), "device")
     plain, known = half(judge(result, PEAKS)), with_row(result, OPT, why=Why(kernels=10))
@@ -755,7 +686,7 @@ def test_on_the_devices_clock_processes_differ_by_what_is_between_their_kernels(
     assert half(judge(waits, PEAKS)) == half(judge(on_wall, PEAKS)), "end to end the host's part says more"
 
 
-def test_where_the_host_was_late_its_pace_counts_on_the_devices_clock_too() -> None:
+def test_the_host_pace_widens_a_device_interval_with_launch_latency() -> None:
     """Five runs of a router whose baseline waits for sizes read 40.2x [36.1, 44.7] to 52.8 [51.0, 54.6]."""
     waits = hosted({BASE: 300.0, OPT: 5.0}, PACES, "device")
     in_time = half(judge(hosted({}, (), "device"), PEAKS))
@@ -775,7 +706,7 @@ def test_where_the_host_was_late_its_pace_counts_on_the_devices_clock_too() -> N
     assert math.log(found.high / found.ratio) > by_pace(1.0), "both its sides go with the pace"
 
 
-def test_the_host_has_no_part_in_waiting_for_a_device_that_is_busy() -> None:
+def test_waiting_for_a_busy_device_is_not_host_time() -> None:
     waits = hosted({BASE: 100.0, OPT: 50.0}, PACES)
     plain = half(judge(hosted({}, ()), PEAKS))
     busy = with_row(waits, OPT, why=Why(operators=1, syncs=2, busy_us=45.0))
@@ -785,56 +716,7 @@ def test_the_host_has_no_part_in_waiting_for_a_device_that_is_busy() -> None:
     assert half(judge(unasked, PEAKS)) == half(judge(waits, PEAKS)), "launches may take as long as what they launch"
 
 
-def test_a_copy_that_the_host_stages_goes_with_its_pace_though_the_device_is_busy_with_it() -> None:
-    staged = with_row(hosted({BASE: 100.0, OPT: 2.5}, PACES), BASE, why=Why(syncs=1, busy_us=95.0, staged_us=90.0))
-    plain = half(judge(hosted({}, ()), PEAKS))
-    assert half(judge(staged, PEAKS)) == pytest.approx(math.hypot(plain, REACH * 0.9, by_pace(0.95)), rel=0.02)
-    pinned = with_row(staged, BASE, why=Why(syncs=1, busy_us=95.0))
-    assert half(judge(pinned, PEAKS)) == pytest.approx(math.hypot(plain, by_pace(0.05)), rel=0.02)
-
-
-def test_a_session_whose_host_was_slow_throughout_claims_little_for_a_side_that_goes_with_it() -> None:
-    slow = hosted({BASE: 100.0, OPT: 5.0}, (30.0,) * 4)
-    assert half(judge(slow, PEAKS)) == pytest.approx(half(judge(hosted({}, ()), PEAKS)), rel=0.01)
-    slow.best_pace_us = 20.0  # by an earlier pair, or before the first
-    assert half(judge(slow, PEAKS)) == pytest.approx(math.log(1.5) * 0.9, rel=0.01)
-    both = hosted({BASE: 100.0, OPT: 50.0}, (40.0,) * 4)
-    both.best_pace_us = 20.0
-    assert half(judge(both, PEAKS)) < 0.1, "slow for both sides alike"
-
-
-def test_the_ratio_to_a_peer_is_no_better_known() -> None:
-    peer = "peer_x__lib"
-    slow = pair({BASE: 100.0, OPT: 50.0, peer: 80.0}, "end_to_end", best_pace_us=20.0)
-    for block in slow.blocks:
-        block.samples = [s.model_copy(update={"host_us": 80.0 if s.variant == peer else 1.0}) for s in block.samples]
-    told = judge(slow, PEAKS).peer_ratio
-    for block in slow.blocks:
-        block.paces = [PACES[block.round]]
-    wider = judge(slow, PEAKS).peer_ratio
-    assert told is not None
-    assert wider is not None
-    assert (wider.ratio, wider.rounds) == (told.ratio, told.rounds)
-    assert wider.high / wider.low > 1.1 * told.high / told.low
-
-
-def test_a_block_that_failed_for_another_reason_stays_out() -> None:
-    result = contended(4, "end_to_end")
-    result.blocks[-1].discarded = "thermal slowdown"
-    judged = judge(result, PEAKS)
-    assert judged.blocks[-1].discarded == "thermal slowdown"
-    assert judged.notes == ["9 of 16 blocks discarded: the host ran slow, thermal slowdown"]
-
-
-def test_a_power_cap_is_noted_and_discards_nothing() -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks[0].telemetry = Telemetry(throttle=["sw_power_cap"])
-    judged = judge(result, PEAKS)
-    assert judged.notes == ["the power cap held the clocks down during some blocks"]
-    assert judged.discarded_blocks == 0
-
-
-def test_times_come_in_the_order_taken_with_the_companions_on_the_wall_alone() -> None:
+def test_times_come_in_the_order_taken() -> None:
     taken = [sample(BASE, us) for us in (3.0, 1.0)]
     walls = [Sample(variant=BASE, device_us=2.0, wall_us=40.0, host_us=5.0)]
     made = [Block(round=0, steps=1, samples=taken, walls=walls), Block(round=0, steps=1, samples=[sample(BASE, 2.0)])]
@@ -887,24 +769,6 @@ def test_every_number_can_be_computed_again_from_the_samples_in_a_file() -> None
     assert judge(read, PEAKS) == judged
 
 
-def test_a_number_that_was_tampered_with_is_put_right_from_the_samples() -> None:
-    judged = judge(everything(), PEAKS)
-    device, speedup = row(judged).device, row(judged).speedup
-    assert device is not None
-    assert speedup is not None
-    tampered = with_row(
-        judged,
-        OPT,
-        device=device.model_copy(update={"median": 1.0}),
-        speedup=speedup.model_copy(update={"ratio": 99.0}),
-        percent_of_limit=100.0,
-        rates={"GB/s": 1e6},
-        memory_ratio=99.0,
-        verdict="slower",
-    )
-    assert judge(tampered.model_copy(update={"verdict": "slower", "best_peer": "nobody"}), PEAKS) == judged
-
-
 NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200
 
 
@@ -923,9 +787,7 @@ NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance
         ([1.0] * 2, True, False),
     ],
 )
-def test_a_session_in_which_the_control_is_off_takes_more_rounds_before_it_is_called_too_noisy(
-    control: list[float], late: bool, wanted: bool
-) -> None:
+def test_a_session_takes_more_rounds_while_the_control_is_off(control: list[float], late: bool, wanted: bool) -> None:
     rounds = len(control)
     us = {BASE: [100.0] * rounds, OPT: [50.0] * rounds, CONTROL: [100.0 / ratio for ratio in control]}
     assert enough(pair({BASE: 100.0, OPT: 50.0}, blocks=still(us)), [OPT], rounds, late) is wanted
@@ -936,7 +798,3 @@ def test_a_wide_interval_takes_more_rounds_while_there_is_time() -> None:
     result = pair({BASE: 100.0, OPT: 50.0}, blocks=still(us))
     assert (enough(result, [OPT], 8, late=False), enough(result, [OPT], 8, late=True)) == (False, True)
     assert enough(result, [], 8, late=False), "of what prepares slowly nobody waits for the precision"
-
-
-def test_a_run_of_one_file_has_nothing_to_wait_for() -> None:
-    assert enough(pair({OPT: 50.0}, blocks=still({OPT: [50.0] * 8})), [], 8, late=False)

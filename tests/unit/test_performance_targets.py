@@ -180,11 +180,6 @@ def test_the_worst_resource_is_named() -> None:
     assert "5 us a launch" in (impossible([Cost(launches=10)], 10.0, PEAKS) or "")
 
 
-def test_the_margin_is_the_callers() -> None:
-    assert impossible([Cost(hbm_bytes=4e9)], 980.0, PEAKS, margin=0.01) is not None
-    assert impossible([Cost(hbm_bytes=4e9)], 900.0, PEAKS, margin=0.2) is None
-
-
 def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
     cached = PEAKS.model_copy(update={"l2_bytes": 40e6})
     assert impossible([Cost(hbm_bytes=40e6)], 5.0, PEAKS) is not None
@@ -224,13 +219,6 @@ def test_a_datasheet_rate_may_be_beaten_by_the_clock_but_its_bandwidth_may_not()
     assert impossible([Cost(hbm_bytes=1.2 * 1.008e12)], second, peaks) is not None
     measured = Peaks(values={"bf16": 165.2e12}, source="measured on 2026-01-31")
     assert impossible([Cost(flops=1.06 * 165.2e12, dtype="bf16")], second, measured) is not None
-
-
-def test_peaks_are_frozen_and_refuse_unknown_fields() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        PEAKS.source = "elsewhere"
-    with pytest.raises(ValueError, match="watts"):
-        Peaks.model_validate({"values": {}, "source": "x", "watts": 1})
 
 
 MIXED = PEAKS.model_copy(

@@ -1,7 +1,7 @@
-"""The intervals must cover what they claim to on noise like a GPU's, and less careful designs must be seen not to."""
+"""Intervals cover the truth as often as they claim on noise like a GPU's, and careless designs do not."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +15,13 @@ from common.python.stats.intervals import (
     another_run,
     compare,
     control_ok,
-    escaped_us,
     half_width,
-    headline,
     interval,
     memory_verdict,
     round_log_ratios,
     round_log_times,
     spread,
     t_quantile,
-    trend,
     verdict,
     welch,
     widened,
@@ -36,7 +33,7 @@ Sessions = Iterator[list[Block]]
 
 @dataclass(frozen=True)
 class Machine:
-    """Noise of simulated sessions of 8 rounds by 8 mirrored blocks. Standard deviations are relative."""
+    """Noise of simulated sessions of 8 rounds by 4 mirrored blocks. Standard deviations are relative."""
 
     noise: float = 0.002  # of a sample
     placement: float = 0.004  # of a round and variant: where its buffers landed
@@ -45,7 +42,7 @@ class Machine:
     spikes: float = 0.0  # share of samples that take 2 to 10 times as long
 
     def sessions(
-        self, log_ratio: float = 0.0, *, seed: int, rounds: int = 8, blocks: int = 8, in_turn: bool = True
+        self, log_ratio: float = 0.0, *, seed: int, rounds: int = 8, blocks: int = 4, in_turn: bool = True
     ) -> Sessions:
         """Sessions as lists of blocks; not `in_turn`, all samples of one variant are taken before the other's."""
         random = np.random.default_rng(seed)
@@ -77,8 +74,8 @@ def _as_blocks(times: np.ndarray, which: np.ndarray) -> Sessions:
 
 
 def _block(*samples: tuple[str, float | None], round: int = 0, discarded: str | None = None) -> Block:
-    taken = [Sample(variant=name, device_us=time, wall_us=None, host_us=1.0) for name, time in samples]
-    return Block(round=round, steps=1, samples=taken, discarded=discarded)
+    taken = [Sample.model_construct(variant=name, device_us=time, wall_us=None, host_us=1.0) for name, time in samples]
+    return Block.model_construct(round=round, steps=1, samples=taken, discarded=discarded)
 
 
 def _coverage(intervals: list[Interval | None], truth: float = 1.0) -> float:
@@ -90,22 +87,14 @@ def _compared(sessions: Sessions) -> list[Interval | None]:
     return [compare(blocks, "b", "a", "device") for blocks in sessions]
 
 
-NOISES = {
-    "placement": Machine(),
-    "drift": Machine(drift=0.05),
-    "wander": Machine(wander=0.002),
-    "drift and wander": Machine(drift=0.05, wander=0.002),
-}
-
-
-@pytest.mark.parametrize("name", NOISES)
-def test_the_interval_covers_the_truth_as_often_as_it_says(name: str) -> None:
+@pytest.mark.parametrize("noise", [Machine(), Machine(drift=0.05, wander=0.002)], ids=["placement", "drift"])
+def test_the_interval_covers_the_truth_as_often_as_it_says(noise: Machine) -> None:
     truth = 1.3
-    intervals = _compared(NOISES[name].sessions(math.log(truth), seed=1))
+    intervals = _compared(noise.sessions(math.log(truth), seed=1))
     assert 0.92 <= _coverage(intervals, truth) <= 0.98
 
 
-def test_spikes_in_a_few_samples_neither_spoil_coverage_nor_widen_the_interval_much() -> None:
+def test_spikes_in_a_few_samples_do_not_spoil_the_interval() -> None:
     clean = _compared(Machine(drift=0.05).sessions(seed=2))
     spiky = _compared(Machine(drift=0.05, spikes=0.05).sessions(seed=2))
     assert _coverage(spiky) >= 0.92
@@ -119,7 +108,7 @@ def test_one_variant_after_the_other_does_not_cover_under_drift() -> None:
 
 
 def test_blocks_of_one_allocation_as_the_unit_do_not_cover() -> None:
-    sessions = list(Machine().sessions(seed=4, rounds=1, blocks=64))
+    sessions = list(Machine().sessions(seed=4, rounds=1, blocks=16))
     by_block = [[round_log_ratios([block], "b", "a", "device")[0] for block in blocks] for blocks in sessions]
     assert _coverage([interval(ratios) for ratios in by_block]) < 0.5
     assert _compared(iter(sessions)) == [None] * SESSIONS  # one round is no evidence at all
@@ -133,10 +122,6 @@ def test_a_planted_two_percent_slowdown_is_found_and_nothing_is_found_where_noth
     assert planted.count("faster") == 0
     assert nothing.count("same") / SESSIONS > 0.85
     assert nothing.count("faster") + nothing.count("slower") == 0
-
-
-def test_the_control_is_not_refused_where_nothing_is_wrong() -> None:
-    assert all(control_ok(i) for i in _compared(Machine(drift=0.05, wander=0.002).sessions(seed=7)) if i)
 
 
 @given(
@@ -170,43 +155,6 @@ def test_a_block_without_a_variant_or_without_its_time_on_the_clock_does_not_cou
         round_log_ratios([_block(("a", 0.0), ("b", 1.0))], "a", "b", "device")
 
 
-@pytest.mark.parametrize(("drift", "wider"), [(0.0, (0.80, 0.95)), (0.3, (0.90, 1.0))])
-def test_a_round_is_known_better_by_all_its_samples_than_by_each_block_alone(
-    drift: float, wider: tuple[float, float]
-) -> None:
-    machine = Machine(drift=drift, placement=0.0)
-    sessions = list(machine.sessions(seed=9, rounds=1, blocks=8))
-    ours = [round_log_ratios(blocks, "b", "a", "device")[0] for blocks in sessions]
-    alone = [np.median([_ratios(block) for block in blocks]) for blocks in sessions]
-    assert wider[0] < np.std(ours) / np.std(alone) < wider[1]
-
-
-def _ratios(block: Block) -> list[float]:
-    """Log ratios of each sample of b in the block to each of a."""
-    a, b = ([math.log(s.device_us or 0) for s in block.samples if s.variant == name] for name in "ab")
-    return [above - below for above in b for below in a]
-
-
-def test_one_slow_sample_moves_no_round_of_two_blocks() -> None:
-    calm, slow = _block(*zip("abba", (2, 1, 1, 2))), _block(*zip("abba", (2, 1, 1, 200)))
-    assert round_log_ratios([calm, slow], "a", "b", "device") == pytest.approx([math.log(2)])
-
-
-def test_with_few_blocks_in_a_round_spikes_widen_the_interval_less_than_by_means_of_blocks() -> None:
-    """As in a quick run: three rounds of two blocks."""
-    sessions = list(Machine(drift=0.05, spikes=0.05).sessions(seed=8, rounds=3, blocks=2))
-    ours = [found for found in _compared(iter(sessions)) if found]
-    means = [interval([_by_means(blocks, index) for index in range(3)]) for blocks in sessions]
-    assert _coverage(_compared(iter(sessions))) >= 0.92
-    assert np.mean([half_width(i) for i in ours]) < 0.8 * np.mean([half_width(i) for i in means if i])
-
-
-def _by_means(blocks: Sequence[Block], index: int) -> float:
-    """A round's median over blocks of the difference of their mean logs, by which a slow sample counts a quarter."""
-    mine = [block for block in blocks if block.round == index]
-    return float(np.median([np.mean(_ratios(block)) for block in mine]))
-
-
 def test_a_round_is_the_median_of_its_blocks_that_count() -> None:
     e = math.e
     blocks = [
@@ -228,14 +176,9 @@ def test_an_interval_is_the_t_interval_of_the_logs() -> None:
     assert found.ratio == pytest.approx(math.exp(logs.mean()))
     assert math.log(found.high) - logs.mean() == pytest.approx(half)
     assert logs.mean() - math.log(found.low) == pytest.approx(half)
-    wider = interval(list(logs), confidence=0.99)
-    assert wider is not None
-    assert wider.low < found.low < found.high < wider.high
 
 
-def test_end_to_end_a_round_that_stands_out_moves_the_ratio_no_further_than_the_next_one_and_widens_all_the_same() -> (
-    None
-):
+def test_end_to_end_an_outlying_round_widens_the_interval_and_does_not_move_the_ratio() -> None:
     def taken(variant: str, log: float) -> Sample:
         time = 100 * math.exp(log)
         return Sample(variant=variant, device_us=time, wall_us=time, host_us=1.0)
@@ -256,20 +199,7 @@ def test_end_to_end_a_round_that_stands_out_moves_the_ratio_no_further_than_the_
     assert further.ratio == pytest.approx(host.ratio), "as another run would know it, too"
 
 
-def test_where_some_rounds_are_slow_the_median_spreads_half_as_much_as_the_mean_and_covers_as_often() -> None:
-    """Noise with a tail, as rounds on the host's clock have one: 4% of them deviate ten times as much."""
-    rng, spread_of = np.random.default_rng(11), {}
-    for name, middle in MIDDLE.items():
-        logs = (
-            rng.standard_normal((20 * SESSIONS, 4)) * np.where(rng.random((20 * SESSIONS, 4)) < 0.04, 10.0, 1.0) / 100
-        )
-        found = [interval(values.tolist(), middle=middle) for values in logs]
-        spread_of[name] = np.std([math.log(i.ratio) for i in found if i])
-        assert _coverage(found) >= 0.94
-    assert spread_of["end_to_end"] < 0.6 * spread_of["device"]
-
-
-def test_rounds_that_agree_by_chance_do_not_make_a_run_agree_with_another() -> None:
+def test_two_runs_fall_into_each_others_intervals() -> None:
     """Runs err by themselves too, by 0.4 of the variance of their rounds, as eleven pairs did in the mean (121a6dd)."""
     rng, usual, runs = np.random.default_rng(12), 0.05, SESSIONS * 5
     own = rng.normal(0.0, usual * math.sqrt(0.4), (runs, 2))
@@ -324,12 +254,6 @@ def test_t_quantiles_are_those_of_the_tables(df: int) -> None:
     assert (t_quantile(0.95, df), t_quantile(0.99, df)) == pytest.approx(PUBLISHED[df], abs=1e-6, rel=0)
 
 
-@given(st.floats(0.01, 0.999))
-def test_t_quantiles_agree_with_the_closed_forms_of_one_and_two_degrees(confidence: float) -> None:
-    assert t_quantile(confidence, 1) == pytest.approx(math.tan(math.pi * confidence / 2))
-    assert t_quantile(confidence, 2) == pytest.approx(confidence * math.sqrt(2 / (1 - confidence**2)))
-
-
 @pytest.mark.parametrize(("confidence", "df"), [(0.0, 3), (1.0, 3), (0.95, 0)])
 def test_t_quantiles_that_do_not_exist_are_refused(confidence: float, df: int) -> None:
     with pytest.raises(ValueError, match="confidence"):
@@ -354,15 +278,6 @@ def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: floa
     assert verdict(found) == VERDICTS[low, high]
 
 
-def test_a_wider_margin_makes_the_verdict_more_cautious() -> None:
-    found = Interval(ratio=1.03, low=1.02, high=1.04, rounds=8)
-    assert (verdict(found), verdict(found, margin=0.03), verdict(found, margin=0.05)) == (
-        "faster",
-        "inconclusive",
-        "same",
-    )
-
-
 @given(st.floats(0.5, 2.0), st.floats(1.0, 1.5))
 def test_the_control_is_bad_exactly_when_the_interval_would_have_been_a_finding(low: float, width: float) -> None:
     control = Interval(ratio=low * math.sqrt(width), low=low, high=low * width, rounds=8)
@@ -375,15 +290,6 @@ def test_the_control_is_bad_exactly_when_the_interval_would_have_been_a_finding(
 )
 def test_memory_is_judged_by_the_same_margin(ratio: float, expected: str) -> None:
     assert memory_verdict(ratio) == expected
-
-
-def test_half_width_is_relative() -> None:
-    assert half_width(Interval(ratio=4.0, low=3.9, high=4.1, rounds=8)) == pytest.approx(0.025)
-
-
-def test_the_headline_is_the_time_on_the_clock() -> None:
-    sample = Sample(variant="a", device_us=1.0, wall_us=2.0, host_us=3.0)
-    assert (headline(sample, "device"), headline(sample, "end_to_end")) == (1.0, 2.0)
 
 
 def test_a_spread_counts_far_outliers_and_keeps_them() -> None:
@@ -402,16 +308,6 @@ def test_a_spread_has_the_usual_moments_and_percentiles() -> None:
     assert spread([7.0]).std == 0.0
     with pytest.raises(ValueError, match="at least one"):
         spread([])
-
-
-@pytest.mark.parametrize(
-    ("device", "wall", "host", "escaped"),
-    [(10.0, 110.0, 5.0, 95.0), (100.0, 108.0, 8.0, 0.0), (100.0, 101.0, 50.0, 0.0)],
-)
-def test_wall_time_is_explained_by_host_and_device_or_it_escaped(
-    device: float, wall: float, host: float, escaped: float
-) -> None:
-    assert escaped_us(device_us=device, wall_us=wall, host_us=host) == pytest.approx(escaped)
 
 
 def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
@@ -451,12 +347,3 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []
-
-
-def test_a_trend_counts_pairs_in_order_and_is_normal_where_there_is_none() -> None:
-    assert trend([3.0, 2.0, 1.0]) == pytest.approx(-3 / math.sqrt(3 * 2 * 11 / 18))
-    assert trend([1.0, 3.0, 2.0, 2.0]) == pytest.approx((3 - 2) / math.sqrt(4 * 3 * 13 / 18))
-    random = np.random.default_rng(5)
-    found = [trend(random.normal(size=10).tolist()) for _ in range(2000)]
-    assert abs(float(np.mean(found))) < 0.1
-    assert float(np.std(found)) == pytest.approx(1.0, abs=0.05)

@@ -77,15 +77,6 @@ def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
     assert monitor.shared()
 
 
-def test_free_memory_is_told_in_bytes_and_none_where_nvml_refuses(nvml: FakeNvml) -> None:
-    nvml.nvmlDeviceGetMemoryInfo = lambda gpu: SimpleNamespace(total=141 << 30, free=7 << 30, used=134 << 30)
-    monitor = Monitor.open("12ab")
-    assert monitor is not None
-    assert monitor.free_bytes() == 7 << 30
-    nvml.refuse("nvmlDeviceGetMemoryInfo")
-    assert monitor.free_bytes() is None
-
-
 def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> None:
     assert Monitor.open("ffff") is None
     nvml.refuse("nvmlInit")

@@ -1,6 +1,5 @@
 """What is wrong is refused with its reason, what is right is accepted, and a tolerance without teeth is named."""
 
-import warnings
 from typing import Any
 
 import pytest
@@ -65,15 +64,6 @@ def test_one_wrong_element_cannot_hide_in_the_norm() -> None:
     assert reason(wrong, answer) is None
 
 
-def test_the_bound_of_an_element_scales_with_the_rms_of_the_reference() -> None:
-    answer = torch.full((10_000,), 100.0, dtype=torch.float64)
-    wrong = answer.clone()
-    wrong[0] += 0.9
-    assert reason(wrong, answer) is None
-    wrong[0] += 0.2
-    assert reason(wrong, answer) == "one element is off by 1.10e+00, at most 1.00e+00 is allowed"
-
-
 @pytest.mark.parametrize(
     ("output", "reference", "message"),
     [
@@ -125,23 +115,6 @@ def test_infinities_nan_and_zeros_are_held_against_the_reference(
     assert (comparison.error == 0.0) == (message is None)
 
 
-@pytest.mark.parametrize("count", [1, 100])
-def test_many_outputs_are_read_from_the_device_as_often_as_one(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On `meta`, as on a GPU, values are not at hand: whatever else would ask for one raises."""
-    read: list[tuple[int, ...]] = []
-
-    def told(values: Tensor) -> list[Any]:
-        read.append(tuple(values.shape))
-        return [[0.0, 1.0, 0.0] if values.dim() == 2 else True] * len(values)
-
-    monkeypatch.setattr(Tensor, "tolist", told)
-    monkeypatch.setitem(verification.CHUNK, "meta", 3)
-    out = [torch.empty(7, device="meta") for _ in range(count)]
-    assert compare(out, [leaf.double() for leaf in out], [torch.float32] * count, 1e-6).reason is None
-    assert same(zip(out, out)) == [True] * count
-    assert read == [(count, 3), (count,)]
-
-
 class Made(TorchDispatchMode):
     """The most bytes that what the operators made held at a time."""
 
@@ -174,13 +147,6 @@ def test_many_outputs_take_no_more_memory_to_compare_than_one(tolerance: float) 
     assert tolerance or most[0] < 500 * 40 * 8, "what is exact is compared as it lies"
 
 
-def test_on_the_host_no_copy_is_made_to_see_whether_two_are_alike() -> None:
-    x = noise(1000)
-    with Made() as made:
-        assert same([(x, x.clone())]) == [True]
-    assert made.most == 8000  # the clone
-
-
 def test_alike_are_shape_type_and_every_bit() -> None:
     x, nan = torch.arange(4.0), torch.tensor([NAN])
     others = [x.clone(), x.double(), x[:3], x.reshape(2, 2), x + torch.eye(4)[2] * 1e-6, nan, x[:0]]
@@ -199,11 +165,6 @@ def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
     assert "complex" in (compare([narrow.real], [right], [torch.float32], tolerance).reason or "")
     assert compare([narrow.real + 0j], [right.real], [torch.complex64], tolerance).reason is None
     assert teeth([right], [right + 1], [torch.complex64], 1e-5) == []
-
-
-def test_a_refused_output_has_an_infinite_error_where_none_can_be_measured() -> None:
-    for output, reference in ((doubles(NAN), doubles(1)), (doubles(1), doubles(0))):
-        assert compare([output], [reference], [output.dtype], TOLERANCE).error == INF
 
 
 @pytest.mark.parametrize("tolerance", [0.0, TOLERANCE])
@@ -246,15 +207,6 @@ def test_tolerance_zero_integers_and_bools_are_exact(
 )
 def test_an_integer_that_overflowed_or_was_cut_off_is_refused(output: Tensor, reference: Tensor) -> None:
     assert reason(output, reference) is not None
-
-
-def test_comparing_in_chunks_gives_what_comparing_at_once_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = noise(10, 10)
-    off = answer + 1e-5 * noise(10, 10, seed=1)
-    whole = compare([off], [answer], [answer.dtype], TOLERANCE)
-    for chunk in (1, 7, 99, 100):
-        monkeypatch.setitem(verification.CHUNK, "cpu", chunk)
-        assert compare([off], [answer], [answer.dtype], TOLERANCE).error == pytest.approx(whole.error)
 
 
 @pytest.mark.parametrize("place", [0, 6, 7, 500, 993, 994, 999])
@@ -309,26 +261,25 @@ def test_what_does_not_already_hold_its_values_is_refused(output: object, messag
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])
-def test_poisoned_floats_are_nan(dtype: torch.dtype) -> None:
-    leaf = noise(3, 4).to(dtype)
-    poison([leaf])
-    assert leaf.to(torch.complex64).isnan().all()
-
-
 @pytest.mark.parametrize(
-    ("dtype", "value"), [(torch.int8, -128), (torch.int32, -(1 << 31)), (torch.int64, -(1 << 63)), (torch.uint8, 255)]
+    ("dtype", "value"),
+    [
+        (torch.float32, NAN),
+        (torch.float8_e4m3fn, NAN),
+        (torch.complex64, NAN),
+        (torch.int8, -128),
+        (torch.int64, -(1 << 63)),
+        (torch.uint8, 255),
+        (torch.bool, True),
+    ],
 )
-def test_poisoned_integers_are_no_likely_answer(dtype: torch.dtype, value: int) -> None:
+def test_a_poisoned_output_is_no_likely_answer(dtype: torch.dtype, value: Any) -> None:
     leaf = torch.zeros(3, dtype=dtype)
     poison([leaf])
-    assert leaf.tolist() == [value] * 3
-
-
-def test_poisoned_bools_are_all_wrong() -> None:
-    leaf = torch.tensor([True, False])
-    poison([leaf])
-    assert leaf.tolist() == [False, True]
+    if value != value:
+        assert leaf.to(torch.complex64).isnan().all()
+    else:
+        assert leaf.tolist() == [value] * 3
 
 
 def test_poison_reaches_every_output_views_and_parameters_too() -> None:
@@ -339,7 +290,7 @@ def test_poison_reaches_every_output_views_and_parameters_too() -> None:
     assert parameter.isnan().all()
 
 
-REFERENCES = {
+REFERENCES = {  # a right answer, that of other inputs, and the dtype of outputs
     "matrix": (noise(65, 33), noise(65, 33, seed=1), torch.float32),
     "transposed": (noise(65, 33).T, noise(65, 33, seed=1).T, torch.bfloat16),
     "vector": (noise(97), noise(97, seed=1), torch.float16),
@@ -347,6 +298,8 @@ REFERENCES = {
     "integers": (torch.arange(97), torch.arange(97).flip(0), torch.int32),
     "bytes": (torch.arange(97) % 7, (torch.arange(97) + 1) % 7, torch.uint8),
     "bools": (torch.arange(97) % 3 == 0, torch.arange(97) % 3 == 1, torch.bool),
+    "nothing": (noise(0, 4), noise(0, 4), torch.float32),
+    "zeros": (torch.zeros(65, 33, dtype=torch.float64), noise(65, 33), torch.float32),
 }
 
 
@@ -358,23 +311,6 @@ def test_a_sound_tolerance_refuses_every_corruption(reference: Tensor, stale: Te
 def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
     accepted = teeth([noise(65, 33)], [noise(65, 33, seed=1)], [torch.float32], 0.5)
     assert accepted == ["one wrong element", "last tile dropped", "5% scale"]
-
-
-def test_every_corruption_is_tried_on_every_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs, stale = [noise(65, 33), noise(97)], [noise(65, 33, seed=1), noise(97, seed=1)]
-
-    def accept(output: list[Tensor], reference: list[Tensor], *_: object) -> verification.Comparison:
-        compared = [next(index for index, leaf in enumerate(outputs) if leaf is ref) for ref in reference]
-        right = [outputs[index].float() for index in compared]
-        tried.append([(index, torch.equal(*leaves)) for index, *leaves in zip(compared, output, right)])
-        return verification.Comparison(0.0, None)
-
-    tried: list[list[tuple[int, bool]]] = []
-    monkeypatch.setattr(verification, "compare", accept)
-    accepted = teeth(outputs, stale, [torch.float32, torch.float32], 0.02)
-    assert accepted == ["stale output"] + [f"{name} (output {index})" for index in (0, 1) for name in CORRUPTIONS]
-    whole = [[(0, True), (1, True)], [(0, False), (1, False)]]
-    assert tried == whole + [[(0, False)]] * 6 + [[(1, False)]] * 6  # what was left right is not compared again
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -403,31 +339,14 @@ def test_each_corruption_does_what_its_name_says() -> None:
     assert (bad["one wrong element"] - leaf).sum() == pytest.approx(float(rms))
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
-def test_of_integers_one_element_is_negated_and_none_is_scaled_or_nan(dtype: torch.dtype) -> None:
-    leaf = torch.ones(640, dtype=dtype)
-    bad: dict[str, Any] = {name: corrupt(leaf.clone()) for name, corrupt in CORRUPTIONS.items()}
-    assert (bad["5% scale"], bad["one NaN"]) == (None, None)
-    assert (bad["one wrong element"] != leaf).nonzero().tolist() == [[320]]
-    assert bad["one wrong element"][320] == {torch.int32: -2, torch.uint8: 254, torch.bool: 0}[dtype]
-
-
-def test_a_scalar_has_no_rows_to_permute() -> None:
-    assert CORRUPTIONS["rows permuted"](noise()) is None
-
-
 def test_a_stale_output_is_accepted_only_where_the_inputs_do_not_matter() -> None:
     large = 100 + noise(65, 33)
     assert "stale output" in teeth([large], [100 + noise(65, 33, seed=1)], [torch.float32], 0.02)
     assert "stale output" not in teeth([large], [large], [torch.float32], 0.02)
 
 
-def test_a_corruption_that_changes_nothing_is_passed_over() -> None:
-    assert teeth([torch.zeros(65, 33, dtype=torch.float64)], [noise(65, 33)], [torch.float32], 0.02) == []
-
-
 @pytest.mark.parametrize("index", [0, 1])
-def test_so_is_one_that_changes_nothing_of_the_one_output_that_it_is_tried_on(index: int) -> None:
+def test_a_corruption_that_changes_nothing_is_passed_over(index: int) -> None:
     outputs, stale = [noise(65, 33)], [noise(65, 33, seed=1)]
     outputs.insert(index, torch.ones(9, 5, dtype=torch.float64))  # rows that are equal
     stale.insert(index, noise(9, 5))
@@ -438,23 +357,6 @@ def test_so_is_one_that_changes_nothing_of_the_one_output_that_it_is_tried_on(in
 def test_a_tolerance_too_small_for_the_dtype_is_an_error_of_the_workload(dtype: torch.dtype, tolerance: float) -> None:
     with pytest.raises(Rejected, match=f"the tolerance {tolerance:g} refuses even the rounded reference: "):
         teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], tolerance)
-
-
-def test_testing_the_teeth_leaves_the_references_as_they_are() -> None:
-    reference, stale = noise(65, 33), noise(65, 33, seed=1)
-    kept = [reference.clone(), stale.clone()]
-    teeth([reference], [stale], [torch.float64], 0.02)
-    assert torch.equal(reference, kept[0])
-    assert torch.equal(stale, kept[1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_float8_outputs_have_teeth_too(dtype: torch.dtype) -> None:
-    assert teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], 0.08) in ([], ["5% scale"])
-
-
-def test_an_output_without_elements_has_nothing_to_corrupt() -> None:
-    assert teeth([noise(0, 4)], [noise(0, 4)], [torch.float32], 0.02) == []
 
 
 @settings(max_examples=50, deadline=None)
@@ -469,12 +371,6 @@ def test_no_tolerance_up_to_five_percent_accepts_a_corruption_of_noise(
 ) -> None:
     accepted = teeth([noise(*shape, seed=seed)], [noise(*shape, seed=seed + 1)], [dtype], min(tolerance, 0.049))
     assert accepted == []
-
-
-def test_comparing_does_not_warn() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert reason(noise(3, dtype=torch.bfloat16), noise(3), 0.02) is None
 
 
 def test_rows_in_any_order_are_equal_as_a_multiset_and_in_no_other_way() -> None:

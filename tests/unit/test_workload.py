@@ -1,6 +1,5 @@
 """A problem is refused at once where it contradicts itself, and the same seed draws the same inputs."""
 
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -61,34 +60,6 @@ def everything(source: Draw) -> list[Tensor]:
 def test_a_contradiction_is_refused_with_what_would_be_right(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         workload(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"tolerance": 0.0},
-        {"sizes": {**SIZES, "cpu": {"n": 8}}},
-        {"clock": "end_to_end", "goal": "memory", "gpus": 2},
-        {"frozen": ["w"], "mutates": ["cache"]},
-    ],
-)
-def test_a_sound_problem_is_accepted_as_stated(changes: dict[str, Any]) -> None:
-    stated = workload(**changes)
-    assert {name: getattr(stated, name) for name in changes} == changes
-
-
-def test_what_is_not_stated_is_the_ordinary_case() -> None:
-    stated = workload()
-    assert (stated.frozen, stated.mutates, stated.gpus) == ((), (), 1)
-    assert (stated.clock, stated.goal, stated.isolated) == ("device", "speed", False)
-
-
-def test_a_problem_and_a_source_of_inputs_cannot_be_changed_afterwards(tmp_path: Path) -> None:
-    with pytest.raises(FrozenInstanceError):
-        workload().tolerance = 0.5  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        draw(tmp_path).seed = 8  # type: ignore[misc]
 
 
 def test_one_seed_draws_the_same_inputs_and_another_seed_others(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the whole process, which one variant could change for the others that are measured beside it.
+"""Settings of the whole process, which one variant could change for the others measured with it.
 
 Pairs about such a setting declare `isolated=True`, which gives each variant a process of its own.
 """
@@ -6,14 +6,16 @@ Pairs about such a setting declare `isolated=True`, which gives each variant a p
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 Settings = dict[str, Any]
+MATMUL = torch.backends.cuda.matmul
 CUDNN: Any = torch.backends.cudnn  # whose `conv` the type checker does not know
 
-# Libraries write these themselves when they are first used, wherever that is.
+# Libraries write these themselves when they are first used.
 LIBRARIES = ("TORCH", "_TORCH", "PYTORCH", "TRITON", "KINETO", "CUDA_MODULE_LOADING", "CUDNN", "NCCL", "KMP_")
 
 
@@ -27,40 +29,30 @@ def _set_variables(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
-def _matmul_precision(value: str) -> None:
-    torch.backends.cuda.matmul.fp32_precision = value
-
-
-def _conv_precision(value: str) -> None:
-    CUDNN.conv.fp32_precision = value
-
-
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "os.environ": (_variables, _set_variables),
     "the working directory": (os.getcwd, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (torch.get_default_device, lambda before: torch.set_default_device(None)),  # as at the start
-    "TF32 in matrix products": (lambda: torch.backends.cuda.matmul.fp32_precision, _matmul_precision),
-    "TF32 in convolutions": (lambda: CUDNN.conv.fp32_precision, _conv_precision),
+    "TF32 in matrix products": (lambda: MATMUL.fp32_precision, partial(setattr, MATMUL, "fp32_precision")),
+    "TF32 in convolutions": (lambda: CUDNN.conv.fp32_precision, partial(setattr, CUDNN.conv, "fp32_precision")),
     "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
 }
-_CUDA: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "the current stream": (lambda: torch.cuda.current_stream(), torch.cuda.set_stream),
-}
+STREAM = "the current stream"
+_SETTINGS[STREAM] = (lambda: torch.cuda.current_stream(), torch.cuda.set_stream)
 
 
 def settings() -> Settings:
-    """What is set now; those of CUDA where it is in use."""
-    known = _SETTINGS | _CUDA if torch.cuda.is_initialized() else _SETTINGS
-    return {name: get() for name, (get, _) in known.items()}
+    """The current settings; the stream only where CUDA is in use."""
+    return {name: get() for name, (get, _) in _SETTINGS.items() if name != STREAM or torch.cuda.is_initialized()}
 
 
 def put_back(before: Settings) -> list[str]:
-    """Set what is set otherwise as it was, and name it, with what had been changed."""
+    """Restore the settings, and name those that had been changed, with the change."""
     changed = []
     for name, value in before.items():
-        get, put = (_SETTINGS | _CUDA)[name]
+        get, put = _SETTINGS[name]
         if (now := get()) != value:
             put(value)
             changed.append(f"{name} ({_difference(value, now)})")
@@ -68,7 +60,7 @@ def put_back(before: Settings) -> list[str]:
 
 
 def be_deterministic(seed: int, refused: list[str]) -> None:
-    """Have torch use deterministic algorithms; what it says that it cannot do so is added to `refused`, each once."""
+    """Have torch use deterministic algorithms; its warnings that it has none are added to `refused`, each once."""
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False

@@ -1,17 +1,20 @@
 """One round: inputs drawn afresh and every variant prepared anew on them.
 
-Where buffers land moves a copy by 0.4% (measured on an H200), and no number of samples of one allocation can see that:
-so a round frees everything, allocates a pad of random size and prepares the variants in random order.
+Where buffers land moves a copy by 0.4% (measured on an H200), which no number of samples of one allocation shows. So a
+round frees everything, allocates a pad of random size and prepares the variants in random order.
 """
 
 import gc
 import math
 import os
 import random
+import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,13 +22,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from common.python.proof.comparison import Rejected, in_order, leaves, same
-from common.python.proof.compile_facts import watched
 from common.python.proof.global_state import Settings, put_back, settings
 from common.python.proof.originals import now_s, restore
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
 
 PAD_BYTES = 64 << 20
+DYNAMO = "torch._dynamo.utils"  # importing it takes seconds, which a process that compiles nothing should not spend
+RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph break
 
 
 class VariantError(Exception):
@@ -41,7 +45,7 @@ class VariantError(Exception):
         self.out_of_memory = isinstance(error, torch.OutOfMemoryError)
 
     def told(self) -> dict[str, Any]:
-        """As a worker answers it."""
+        """The fields of a worker's answer."""
         return {"error": str(self), "who": self.who, "out_of_memory": self.out_of_memory}
 
 
@@ -59,7 +63,7 @@ class Prepared:
     output: list[Tensor] = field(default_factory=list)  # of the last proven call
     returned: Output = ()  # the same, as it was returned
     held_bytes: float | None = None  # device memory that stays between its steps
-    called_s: float = math.inf  # seconds of the quickest second call of a proof; none has been made yet
+    called_s: float = math.inf  # seconds of the fastest second call of a proof
 
 
 @dataclass
@@ -75,9 +79,9 @@ class Preparation:
     ranks: Ranks = ALONE
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
-    frozen: Inputs = field(default_factory=dict)  # what the frozen ones must hold: a second copy, for the whole round
+    frozen: Inputs = field(default_factory=dict)  # copies of the frozen inputs
     variants: dict[str, Prepared] = field(default_factory=dict)
-    dtypes: list[torch.dtype] = field(default_factory=list)
+    dtypes: list[torch.dtype] = field(default_factory=list)  # of every variant's outputs
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
     pad: Tensor | None = None
     before: Settings = field(default_factory=dict)  # of the process, before anything was prepared
@@ -85,7 +89,8 @@ class Preparation:
     def prepare_all(self, prepares: dict[str, Prepare], at: Callable[[str, str], None]) -> dict[str, "VariantError"]:
         """Draw inputs, then prepare every variant and call its step once, in random order; `at` hears who is at work.
 
-        Returns what the variants raised that could not be prepared. Raises VariantError when inputs cannot be drawn.
+        Returns the errors of the variants that could not be prepared. Raises VariantError where inputs cannot be drawn
+        or the process cannot go on.
         """
         free()
         self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
@@ -94,9 +99,8 @@ class Preparation:
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
-        order = self.seeds.sample(list(prepares), len(prepares))
         failures = {}
-        for name in order:
+        for name in self.seeds.sample(list(prepares), len(prepares)):
             at(name, "prepare")
             try:
                 self.variants[name] = self._prepare(name, prepares[name])
@@ -105,20 +109,18 @@ class Preparation:
                     raise  # the other ranks may be waiting for this one in a collective
                 failures[name] = error
                 try:
-                    settle(self.device)  # whoever is next would be told of this one's error
-                    self.overwrote("prepare or step")  # the others are to find what was drawn
-                except (RuntimeError, Rejected) as lost:  # the device, by an illegal access, or the form of an input:
-                    raise error from lost  # nobody works in this process any more
+                    settle(self.device)  # else the next variant would get this one's error
+                    self.overwrote("prepare or step")  # and restore what it overwrote
+                except (RuntimeError, Rejected) as lost:  # after an illegal access, or an input of another form
+                    raise error from lost
         return failures
 
     def draw(self) -> list[Inputs]:
-        """Inputs of every rank, drawn here from one seed, since the reference of one rank depends on all of them."""
+        """Inputs of every rank, all drawn from one seed, since the reference of one rank depends on all of them."""
         seed, size = self.seeds.getrandbits(48), self.ranks.size
         try:
-            inputs = [
-                self.workload.inputs(Draw(self.device, seed, self.scratch, rank, size), **self.size)
-                for rank in range(size)
-            ]
+            draws = [Draw(self.device, seed, self.scratch, rank, size) for rank in range(size)]
+            inputs = [self.workload.inputs(draw, **self.size) for draw in draws]
             unknown = {*self.workload.frozen, *self.workload.mutates, *self.workload.as_drawn} - set(inputs[0])
             if unknown:
                 named = "frozen, mutates or as_drawn names"
@@ -131,12 +133,12 @@ class Preparation:
             raise VariantError("workload", error) from error
 
     def _prepare(self, name: str, prepare: Prepare) -> Prepared:
-        clear_workspaces()
+        if torch.cuda.is_initialized():  # else the 32 MiB of cuBLAS workspaces would count for the first variant
+            torch._C._cuda_clearCublasWorkspaces()
         given = self.inputs | {key: clone(self.inputs[key]) for key in self.workload.mutates}
         before = allocated_bytes()
         try:
-            compiled: dict[str, float] = {}
-            with watched(compiled):
+            with compilation() as compiled:
                 started = now_s()
                 made = prepare(**given)
                 step, metrics = (made.step, made.metrics) if isinstance(made, Metered) else (made, None)
@@ -149,10 +151,8 @@ class Preparation:
                 called = now_s()
             if replaced := restore():
                 raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
-            if overwrote := self.overwrote("prepare or step"):
-                raise Rejected(overwrote)
-            if left := self.left_changed("prepare or step"):
-                raise Rejected(left)
+            if reason := self.overwrote("prepare or step") or self.left_changed("prepare or step"):
+                raise Rejected(reason)
         except Exception as error:
             self.left_changed("prepare or step")
             raise VariantError(name, error) from error
@@ -163,23 +163,20 @@ class Preparation:
         return result
 
     def left_changed(self, what: str) -> str | None:
-        """Why a variant cannot stand beside others after `what` ran; the settings are then as they were before it."""
+        """Restore the settings of the process, and give the reason why `what` must not leave them changed."""
         changed = [] if self.workload.isolated else put_back(self.before)
         many = "put it back, or declare isolated=True, which gives each variant a process of its own"
         return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
 
     def overwrote(self, what: str) -> str | None:
-        """Which frozen inputs `what` overwrote, if any; they hold again what was drawn."""
+        """Restore the frozen inputs, and name those that `what` overwrote."""
         spoilt = differing(self.inputs, self.frozen)
         for key in spoilt:
             overwrite(self.inputs[key], self.frozen[key], key)
         return f"{what} overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen" if spoilt else None
 
     def pristine(self) -> Inputs:
-        """What the inputs hold now, where no step can reach it.
-
-        The frozen are not copied again for every trial, and what steps may write is out of reach as it is.
-        """
+        """The current inputs, out of reach of any step. Only those are copied that have no other copy."""
         apart = self.frozen | {key: self.inputs[key] for key in self.workload.mutates}
         return {key: apart[key] if key in apart else clone(value) for key, value in self.inputs.items()}
 
@@ -194,9 +191,9 @@ class Preparation:
                 overwrite(variant.inputs[key], self.inputs[key], key)
 
     def reference(self, inputs: Inputs) -> list[Tensor]:
-        """The float64 answer for clones of these inputs, this rank's, beside those that the other ranks have.
+        """The float64 answer for clones of this rank's inputs, computed on the device, which is quicker than its host.
 
-        It is computed on the device under test, which is quicker than its host.
+        With several ranks it also gets the inputs of the others.
         """
         try:
             by_rank = [*self.everyone[: self.ranks.rank], inputs, *self.everyone[self.ranks.rank + 1 :]]
@@ -224,12 +221,41 @@ class Preparation:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
 
+    def median_held_bytes(self, earlier: dict[tuple[str, str], list[float]]) -> None:
+        """Set what each variant holds between steps to the median with `earlier` rounds, by variant and size.
+
+        One round may be wrong by a step's gradients: a thread of autograd's may free them only after the step returned.
+        """
+        for name, variant in self.variants.items():
+            if variant.held_bytes is not None:
+                rounds = earlier.setdefault((name, self.size_name), [])
+                rounds.append(variant.held_bytes)
+                variant.held_bytes = median(rounds)
+
+
+@contextmanager
+def compilation() -> Iterator[dict[str, float]]:
+    """What torch.compile does inside, filled in at the end: graphs, breaks in them, cache hits, seconds; else empty.
+
+    It is read from dynamo's own records of its last 64 compilations.
+    """
+    told: dict[str, float] = {}
+    if DYNAMO in sys.modules:
+        sys.modules[DYNAMO].clear_compilation_metrics()
+    yield told
+    events = sys.modules[DYNAMO].get_compilation_metrics() if DYNAMO in sys.modules else []
+    if seen := [event for event in events if not event.is_runtime]:
+        told["graphs"] = sum(event.fail_type is None for event in seen)
+        told["graph breaks"] = sum((event.co_name or "").startswith(RESUMED) for event in seen)
+        told["graphs from the cache"] = sum(bool(event.inductor_fx_local_cache_hit_count) for event in seen)
+        told["compilation s"] = sum(event.duration_us or 0 for event in seen) / 1e6
+
 
 def free() -> None:
-    """Give back what earlier rounds held, so that the next ones' buffers land elsewhere.
+    """Release what earlier rounds held, so that the next one's buffers land elsewhere.
 
-    What is left is no variant's, so later collections need not look at it again: what compiled a variant leaves objects
-    behind that took 15 to 45 ms to scan on an H200's host, once for each variant of each round.
+    What remains belongs to no variant, so later collections skip it: scanning what a compiler leaves behind took 15 to
+    45 ms for each variant of each round on an H200's host.
     """
     gc.collect()
     gc.freeze()
@@ -238,13 +264,8 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def clear_workspaces() -> None:
-    """Let every variant allocate its own cuBLAS workspaces, or their 32 MiB would count for whoever comes first."""
-    if torch.cuda.is_initialized():
-        torch._C._cuda_clearCublasWorkspaces()
-
-
 def settle(device: torch.device) -> None:
+    """Wait until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -272,7 +293,7 @@ def tensors(tree: Any) -> list[Tensor]:
 def _doubled(leaf: Any, device: torch.device) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    moved = leaf.detach().to(device)  # as it is: in one call torch widens it on the host, and sends twice as much
+    moved = leaf.detach().to(device)  # first: in one call torch widens it on the host, and sends twice as much
     wide = torch.float64 if leaf.dtype.is_floating_point else leaf.dtype
     return moved.to(wide, copy=leaf.device.type == device.type)
 

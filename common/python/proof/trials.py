@@ -1,8 +1,8 @@
 """Proof of the very closures that are timed: what is early, cached, left over, skipped or half-written is wrong here.
 
-Each trial poisons the last output, overwrites the inputs in place, calls the step once on them and compares with the
-float64 reference; then it spoils one element and calls once more, since a step may not skip work that it did before.
-Only what is proven while it is timed is not called again.
+Each trial poisons the last output, overwrites the inputs in place, calls the step once and compares with the float64
+reference. Then it spoils one element of the output and calls once more, since a step may not skip work that it did
+before; a step that is timed meanwhile is called just once.
 """
 
 import math
@@ -31,6 +31,10 @@ STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen
 Call = Callable[[Step], Output]
 
 
+def call_step(step: Step) -> Output:
+    return step()
+
+
 @dataclass
 class Trial:
     """Fresh inputs that several variants are tried on in turn, and the right answer to them. Build with `begin`."""
@@ -40,19 +44,61 @@ class Trial:
     pristine: Inputs
     expected: list[Tensor]
 
-    def of(self, name: str, call: Call, linger: bool = False) -> Proof:
+    def of(self, name: str, call: Call = call_step, linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
-        error, reason = _try(prep, prep.variants[name], self, call, linger)
+        try:
+            error, reason = self._try(prep.variants[name], call, linger)
+        except Rejected as rejected:
+            error, reason = None, str(rejected)
+        except Exception as raised:
+            told = raised if isinstance(raised, VariantError) else VariantError(name, raised)
+            if prep.ranks.size > 1:
+                raise told from raised  # the other ranks may be waiting for this one in a collective
+            error, reason = None, str(told)
         reason = reason or prep.left_changed("the step")
-        reason = prep.ranks.agree(changed(prep, self.pristine) or reason)
+        reason = prep.ranks.agree(self._overwritten() or reason)
         error = error if error is not None and math.isfinite(error) else None
-        proof = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
-        return Proof.model_validate(proof)
+        return Proof.model_validate({"size": prep.size_name, "when": self.when, "error": error, "reason": reason})
+
+    def _try(self, variant: Prepared, call: Call, linger: bool) -> tuple[float | None, str | None]:
+        """The error of one trial and, if it failed, the reason."""
+        prep = self.prep
+        try:
+            first, reason = _copy_output(prep, variant, call(variant.step)), aliased(prep, variant.output)
+        except Rejected as rejected:
+            first, reason = [], str(rejected)
+        if reason := prep.ranks.agree(reason):
+            return None, reason
+        second = _call_again(prep, variant) if self.when != WHILE else []
+        settle(prep.device)
+        returned = now_s()
+        dtypes = prep.dtypes or [leaf.dtype for leaf in first]
+        comparison = compare(first, self.expected, dtypes, prep.workload.tolerance)
+        if comparison.reason:
+            return comparison.error, comparison.reason
+        prep.dtypes = dtypes
+        differs = bool(second) and not _equal(second, first)  # by rounding alone, perhaps
+        if differs and (reason := compare(second, self.expected, dtypes, prep.workload.tolerance).reason):
+            return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
+        if linger and _still_written(prep, variant, second, returned):
+            return comparison.error, "the output was still being written after the step had returned"
+        poison([*first, *second])  # else a variant that writes nothing could find right answers in freed memory
+        return comparison.error, None
+
+    def _overwritten(self) -> str | None:
+        """Which shared inputs the step overwrote; they are restored for the other variants."""
+        mutates = self.prep.workload.mutates
+        kept = {key: value for key, value in self.pristine.items() if key not in mutates}
+        overwritten = differing(self.prep.inputs, kept)
+        for key in overwritten:
+            overwrite(self.prep.inputs[key], kept[key], key)
+        names = " and ".join(map(repr, overwritten))
+        return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
 
 
 def begin(prep: Preparation, names: list[str], when: str) -> Trial:
-    """Poison what these variants left, overwrite the inputs, compute the reference once for all of them."""
+    """Poison the last outputs of these variants, overwrite the inputs, and compute the reference once for all."""
     for name in names:
         poison(prep.variants[name].output)
     prep.refill()
@@ -62,14 +108,14 @@ def begin(prep: Preparation, names: list[str], when: str) -> Trial:
 
 
 def spoilt(prep: Preparation) -> str | None:
-    """What steps did, while they were timed, to what all share. The proofs tell whose, if it does so again."""
+    """What steps that were timed did to what all share; a proof names the variant if it does so again."""
     timed = "a step, while timed,"
     overwrote, left = prep.overwrote(timed), prep.left_changed(timed)
     return prep.ranks.agree(overwrote or left)
 
 
 def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
-    """Raise VariantError for the workload where something was `spoilt` and no proof has told by whom."""
+    """Raise VariantError for the workload if something was `spoilt` and no proof named the variant that did it."""
     if meanwhile and not any(found[-1].reason for found in proofs.values() if found):
         raise VariantError("workload", Rejected(meanwhile))
 
@@ -79,11 +125,10 @@ def prove(
     names: list[str],
     when: str,
     trials: int = 1,
-    call: Call = lambda step: step(),
     at: Callable[[str, str], None] = lambda who, what: None,
     enough_s: float | None = None,
 ) -> dict[str, list[Proof]]:
-    """Prove the named variants on shared fresh inputs, `trials` times or until one fails; `call` makes the first call.
+    """Prove the named variants on shared fresh inputs, each `trials` times or until it fails.
 
     After `enough_s` seconds no further trial is begun. Raises VariantError when the workload's own inputs or reference
     raise.
@@ -91,7 +136,7 @@ def prove(
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
     meanwhile, started = spoilt(prep), now_s()
     for trial in range(trials):
-        linger = when == BEFORE and trial == 0  # long enough, once for each preparation, to see a late write
+        linger = when == BEFORE and trial == 0  # once for each preparation
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
         long = trial and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
         if not living or long:
@@ -100,7 +145,7 @@ def prove(
         begun = begin(prep, living, when)
         for name in living:
             at(name, f"proof {when}")
-            proofs[name].append(begun.of(name, call, linger))
+            proofs[name].append(begun.of(name, linger=linger))
     blame(meanwhile, proofs)
     return proofs
 
@@ -112,82 +157,8 @@ def toothless(prep: Preparation) -> list[str]:
     return teeth(prep.reference(prep.inputs), stale, prep.dtypes, prep.workload.tolerance)
 
 
-def _try(
-    prep: Preparation, variant: Prepared, trial: Trial, call: Call, linger: bool
-) -> tuple[float | None, str | None]:
-    """The error of one trial and, if it failed, the reason. A step that is timed meanwhile is called just once."""
-    try:
-        first, reason = _first(prep, variant, call)
-        if reason := prep.ranks.agree(reason):
-            return None, reason
-        second = _again(prep, variant) if trial.when != WHILE else []
-        settle(prep.device)
-        returned = now_s()
-        dtypes = prep.dtypes or [leaf.dtype for leaf in first]
-        comparison = compare(first, trial.expected, dtypes, prep.workload.tolerance)
-        if comparison.reason:
-            return comparison.error, comparison.reason
-        prep.dtypes = dtypes
-        differs = bool(second) and not _same(second, first)
-        if differs and (reason := compare(second, trial.expected, dtypes, prep.workload.tolerance).reason):
-            return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
-        if linger and _still_written(prep, variant, second, returned):
-            return comparison.error, "the output was still being written after the step had returned"
-        poison([*first, *second])  # right answers in freed memory would suit a variant that does not write its own
-        return comparison.error, None
-    except Rejected as rejected:
-        return None, str(rejected)
-    except Exception as error:
-        told = error if isinstance(error, VariantError) else VariantError(variant.name, error)
-        if prep.ranks.size > 1:
-            raise told from error  # the other ranks may be waiting for this one in a collective
-        return None, str(told)
-
-
-def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tensor], str | None]:
-    """The output of the first call and, if it cannot be one, the reason."""
-    try:
-        first = _seen(prep, variant, call(variant.step))
-    except Rejected as rejected:
-        return [], str(rejected)
-    return first, aliased(prep, variant.output)
-
-
-def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
-    """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
-    variant.output, variant.returned = leaves(output), output
-    if any(leaf.device.type != prep.device.type for leaf in variant.output):
-        settle(prep.device)  # a copy to the host is done when the device is
-    return in_order(output, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
-
-
-def _same(a: list[Tensor], b: list[Tensor]) -> bool:
-    """Whether two outputs are equal, which is quicker to see than how far each is from the reference."""
-    return len(a) == len(b) and all(same(zip(a, b)))
-
-
-def _again(prep: Preparation, variant: Prepared) -> list[Tensor]:
-    """What a second call gives on the same inputs, after one element of each output has been spoilt; it is timed."""
-    spots = random.Random(prep.seeds.getrandbits(48))  # ranks whose outputs differ in shape draw one seed all the same
-    for leaf in variant.output:
-        spot = leaf.detach()
-        if not leaf.numel():
-            continue
-        for extent in leaf.shape:
-            spot = spot[spots.randrange(extent)]
-        poison([spot])
-    for key in prep.workload.mutates:
-        overwrite(variant.inputs[key], prep.inputs[key], key)
-    settle(prep.device)
-    called = now_s()
-    second = _seen(prep, variant, variant.step())
-    settle(prep.device)
-    variant.called_s = min(variant.called_s, now_s() - called)
-    return second
-
-
 def aliased(prep: Preparation, output: list[Tensor]) -> str | None:
-    """Why this output cannot be one, if it shares memory with an input."""
+    """Why this output is refused, if it shares memory with an input."""
     for key, value in prep.inputs.items():
         storages = {leaf.untyped_storage().data_ptr() for leaf in tensors(value) if leaf.numel()}
         if any(leaf.untyped_storage().data_ptr() in storages for leaf in output):
@@ -195,18 +166,40 @@ def aliased(prep: Preparation, output: list[Tensor]) -> str | None:
     return None
 
 
-def changed(prep: Preparation, pristine: Inputs) -> str | None:
-    """Which shared inputs a step overwrote; they are restored, so that the other variants see what was drawn."""
-    overwritten = differing(prep.inputs, {key: pristine[key] for key in pristine if key not in prep.workload.mutates})
-    for key in overwritten:
-        overwrite(prep.inputs[key], pristine[key], key)
-    names = " and ".join(map(repr, overwritten))
-    return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
+def _copy_output(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
+    """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
+    variant.output, variant.returned = leaves(output), output
+    if any(leaf.device.type != prep.device.type for leaf in variant.output):
+        settle(prep.device)  # a copy to the host is done when the device is
+    return in_order(output, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
+
+
+def _call_again(prep: Preparation, variant: Prepared) -> list[Tensor]:
+    """The output of a second, timed call on the same inputs, after one element of each output has been spoilt."""
+    spots = random.Random(prep.seeds.getrandbits(48))  # one seed for all ranks, whose outputs may differ in shape
+    for leaf in variant.output:
+        if leaf.numel():
+            spot = leaf.detach()
+            for extent in leaf.shape:
+                spot = spot[spots.randrange(extent)]
+            poison([spot])
+    for key in prep.workload.mutates:
+        overwrite(variant.inputs[key], prep.inputs[key], key)
+    settle(prep.device)
+    called = now_s()
+    second = _copy_output(prep, variant, variant.step())
+    settle(prep.device)
+    variant.called_s = min(variant.called_s, now_s() - called)
+    return second
+
+
+def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(same(zip(a, b)))
 
 
 def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:
-    """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
+    """Whether the output differs from what was `seen`, a while after the step had `returned` (in seconds)."""
     time.sleep(max(0.0, STALE_WRITE_S - (now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
     now = [leaf.detach().to(prep.device) for leaf in variant.output]
-    return not _same(in_order(variant.returned, now), seen)
+    return not _equal(in_order(variant.returned, now), seen)

@@ -1,4 +1,4 @@
-"""The pace of the host: the time of a fixed loop, and what it does to times in which the host takes part.
+"""The host's pace, as the time of a fixed loop, and its effect on times that include host work.
 
 Where a neighbour works on the other half of the same core, the pace moves from 23 to 45 us and back within seconds
 (measured on a shared H200 host), and a step that waits for the host moves with it.
@@ -12,18 +12,15 @@ from common.python.base.results import Block, PairResult
 from common.python.stats.intervals import NORMAL_95
 
 SLOW_HOST = "the host ran slow"
-MOST_PACE = 1.3  # times the best
-FEWEST_BLOCKS = 3  # of which a deviation says anything
+MOST_PACE = 1.3  # times the best pace, beyond which a host is slow
+FEWEST_BLOCKS = 3  # for a standard deviation
 
 
 def pace_reach(blocks: Sequence[Block], best_pace_us: float | None, usual_pace_us: float | None = None) -> float:
-    """How far from the pace of these blocks, those that count, another run's pace may be: a half-width of its log.
+    """How far another run's pace may be from the pace of these blocks: a half-width of its log, 0 if unknown.
 
-    Two runs differ by the root of two times what one deviates, for which the blocks that are not slow stand: on an
-    H200's host by 0.05 in the median of eight sessions, where five runs on another had medians that deviate by 0.048
-    (docs/results/h200/host.md). And slow blocks, which count where too few others are left, make the mean slower than
-    usual, or than the best where all are slow: another run need not be. Where other pairs of this run were slower, as
-    `usual_pace_us` tells, another run of this pair may be so too. 0 with fewer than three blocks.
+    Three errors add in quadrature: the blocks deviate; slow blocks, which count where too few others are left, raise
+    the mean above that of the others (or above the best); and other pairs of this run may have been slower.
     """
     logs = [math.log(max(block.paces)) for block in blocks if block.paces and block.discarded is None]
     if not best_pace_us or len(logs) < FEWEST_BLOCKS:
@@ -32,26 +29,26 @@ def pace_reach(blocks: Sequence[Block], best_pace_us: float | None, usual_pace_u
     own = mean(quick) if quick else math.log(best_pace_us)
     deviation = stdev(quick) if len(quick) >= FEWEST_BLOCKS else 0.0
     slower = max(0.0, math.log(usual_pace_us) - mean(logs)) if usual_pace_us else 0.0
-    return math.hypot(NORMAL_95 * math.sqrt(2) * deviation, mean(logs) - own, slower)
+    return math.hypot(NORMAL_95 * math.sqrt(2) * deviation, mean(logs) - own, slower)  # two runs: the root of two
 
 
 def usual_pace_us(results: Iterable[PairResult]) -> float | None:
-    """The median over pairs that were timed of each one's median pace; None if there is none."""
+    """The median over timed pairs of each one's median pace; None if there are none."""
     paces = [[max(block.paces) for block in result.blocks if block.paces] for result in results]
     return median(map(median, filter(None, paces))) if any(paces) else None
 
 
 def pace_deviation(results: Iterable[PairResult]) -> float:
-    """The standard deviation of the log of the host's pace over all blocks of these; 0 with fewer than three."""
+    """The standard deviation of the log of the pace over all blocks; 0 with fewer than three."""
     logs = [math.log(max(block.paces)) for result in results for block in result.blocks if block.paces]
     return stdev(logs) if len(logs) >= FEWEST_BLOCKS else 0.0
 
 
 def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:
-    """Leave out the blocks during which the host was slower than 1.3 times its best, if `fewest_rounds` remain.
+    """Discard the blocks in which the host was slower than 1.3 times its best, if `fewest_rounds` remain.
 
-    Recomputed on five recorded runs of an eager step against a graph's replay, the speedups of the four runs that had
-    fast blocks then differed by 4%; with all blocks, those of the five by 56% (docs/results/h200/host.md).
+    Recomputed on five recorded runs of an eager step against a graph's replay, this brought the spread of their
+    speedups from 56% to 4%.
     """
     open_blocks = [block for block in blocks if block.discarded in (None, SLOW_HOST)]
     slow = [max(block.paces, default=0.0) > MOST_PACE * best_pace_us for block in open_blocks]

@@ -4,19 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 
 TRIALS = 3  # proofs before timing
-ENOUGH = 0.25  # budgets of proving at the size that is timed, after which none is begun: each round proves it again
+ENOUGH = 0.25  # of the budget: proving at the timed size begins no further trial beyond it
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
-CLOSING = 2  # last rounds, which all take part in
+CLOSING = 2  # last rounds, in which all variants take part
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
-OVERHEAD = 0.5  # budgets of sampling: what may be spent beside it after the first round
+OVERHEAD = 0.5  # of the budget: what may be spent beside sampling after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
-FEW_S = 0.05  # that a few may take, however small the budget
+FEW_S = 0.05  # that FEW_BLOCKS may take, however small the budget
 
 
 def fixed_plan(iterations: int | None) -> list[int] | None:
-    """Blocks of each round where the samples of each variant are fixed; a block holds two of each."""
+    """Blocks of each round where `--iterations` fixes the samples of each variant; a block holds two of each."""
     if iterations is None:
         return None
     blocks = (iterations + 1) // 2
@@ -25,43 +25,39 @@ def fixed_plan(iterations: int | None) -> list[int] | None:
 
 
 def warm_passes(plan: list[int] | None, warmup: int | None) -> int | None:
-    """Each round's share of the warm-up steps that were asked for, rounded up."""
+    """Each round's share of `--warmup` steps, rounded up; None where no counts were asked for."""
     return None if plan is None else math.ceil((warmup or 0) / len(plan))
 
 
 def blocks_in_round(budget_s: float, first_s: float, later_s: float, beside_s: float = 0.0) -> int:
-    """As many as fit into a round's share of the sampling budget, at least one; the first also has control and walls.
+    """How many blocks fit into a round's share of the budget, at least one.
 
-    A budget of a second is spent in ROUNDS of them, half of one in half as many, and less in FEWEST_ROUNDS, whose
-    share is a bit more than a third, so that they use it up: each has to prepare, to warm up and to prove. Where that
-    takes `beside_s`, so that there will be fewer rounds, these share it. A few blocks there are also where the share
-    is small, as long as they take no longer than FEW_S: one in a round that prepared and warmed up for ten would spend
-    the time on everything but samples.
+    `first_s` is what the round's first block took, with control and walls; `later_s` what others will take; `beside_s`
+    what a round spends on preparing, warming up and proving. A budget of 1 s has eight rounds, a smaller one or a large
+    `beside_s` fewer, so that rounds are mostly samples. Three rounds use up the budget, hence the half below.
     """
-    fewest = FEWEST_ROUNDS - 0.5
     afforded = 1 + OVERHEAD * budget_s / max(beside_s, 1e-6)
-    rounds = max(min(ROUNDS * budget_s, ROUNDS, afforded), fewest)
+    rounds = max(min(ROUNDS * budget_s, ROUNDS, afforded), FEWEST_ROUNDS - 0.5)
     share_s = max(budget_s / rounds, min(first_s + (FEW_BLOCKS - 1) * later_s, FEW_S))
     fit = 1 + int((share_s - first_s) / max(later_s, 1e-6))
     return max(1, min(MOST_BLOCKS, fit))
 
 
 def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:
-    """Those of the probes, each a round and how far into it, that are to be made in its block of the index `done`."""
+    """The probes (round, and how far into it) that block `done` of the `total` of round `index` has to make."""
     return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
 
 
 def has_control(index: int, clock: str | None) -> bool:
-    """Whether the block of this index in its round times the control: on the device's clock the first one does.
+    """Whether block `index` of a round times the control: on the device's clock only the first block does.
 
-    End to end each does: there blocks are left out while the host is slow, and a round's only one with a control may be
-    one of them.
+    End to end each does, since blocks are discarded while the host is slow, and the first may be one of them.
     """
     return clock != "device" or index == 0
 
 
 def beside_s(seconds: Mapping[str, float]) -> float:
-    """What has been spent on the phases that every round has beside its samples."""
+    """The time spent on the phases that every round has beside its samples."""
     return sum(seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "proof"))
 
 
@@ -72,9 +68,8 @@ def move_seconds(spent: dict[str, float], seconds: float, source: str, target: s
 
 
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:
-    """Whether sampling has used up its budget, or what goes beside it in every round half as much.
+    """Whether sampling has used up its budget, or the phases beside it half as much.
 
-    What was spent there until the first round had ended, `opened_s`, does not count: variants compile in it, are
-    proven at two sizes and warm up, and no further round is quicker for having fewer of them.
+    `opened_s`, spent beside sampling until the first round had ended, does not count: variants compile in that round.
     """
     return seconds["samples"] >= budget_s or beside_s(seconds) - opened_s >= OVERHEAD * budget_s

@@ -1,34 +1,34 @@
-"""Why times are not those of the work: it was spared, or went on beside the clock, or another process had the GPU.
+"""Times that cannot be those of the work: answers remembered, work beside the clock, a disturbed session.
 
-Work of another process looks as if it were a variant's own, for processes take turns on a GPU: where it was seen, no
-variant is blamed for work beside the clock.
+Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, no variant is
+blamed for that.
 """
 
 from statistics import median
 
 from common.python.base.results import NOT_ALONE, Block, PairResult, VariantResult
-from common.python.stats.intervals import control_ok, escaped_us
+from common.python.stats.intervals import control_ok
 from common.python.stats.memoization_check import accusation
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 
-WIDEST = 3.0  # times its lower end, that an interval's upper may be, for a ratio to be shown
+WIDEST = 3.0  # upper over lower end of an interval, beyond which no ratio is shown
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
-SHARE = 0.1  # of the device time, that may end after the step's own stream
-CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks, as spans of its stream must show
-CLOCKS_DIFFER = 1.02  # a GPU counts its time on a clock of its own
-BUSIER = 1.5  # times as long by the profile as by the clock, where the rest has escaped it
+SHARE = 0.1  # of the device time that may end after the step's own stream
+CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks
+CLOCKS_DIFFER = 1.02  # between the GPU's own clock and the host's
+BUSIER = 1.5  # profiled over timed device time, beyond which work escaped the clock
 
 
 def untrue(row: VariantResult, result: PairResult) -> str | None:
-    """Why the variant's times are not those of its work, if they are not."""
+    """Why the variant's times are not those of its work; None if nothing speaks against them."""
     if reason := accusation(row.trios):  # others' work is in all arms of a trio
         return reason
-    reason = _escaped(row, result)
+    reason = (_outlasts_stream(row, result) or _busier_than_timed(row, result)) if result.clock == "device" else None
     return NOT_ALONE if reason and NOT_ALONE in result.notes else reason
 
 
 def beyond_wall(block: Block, wall_s: float) -> str | None:
-    """Why these times cannot be: the parent waited `wall_s` for the whole block, and they add up to more."""
+    """Why a block's times cannot be: they add up to more than the `wall_s` that the parent waited for it."""
     longest = [max(s.device_us or 0.0, s.wall_us or 0.0) for s in [*block.samples, *block.walls]]
     told_s = sum(longest) * block.steps / 1e6
     if all(time >= 0.0 for time in longest) and told_s <= wall_s * CLOCKS_DIFFER:
@@ -36,29 +36,36 @@ def beyond_wall(block: Block, wall_s: float) -> str | None:
     return f"the worker told of {told_s:.3g} s of samples in a block that took {wall_s:.3g} s by the parent's clock"
 
 
-def _escaped(row: VariantResult, result: PairResult) -> str | None:
-    """How long its work went on when the clock had stopped, where that is too long."""
-    if result.clock != "device" or row.device is None:
+def _outlasts_stream(row: VariantResult, result: PairResult) -> str | None:
+    """Whether, in the end-to-end samples, work went on after the device clock had stopped."""
+    walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
+    if row.device is None or not walls:
         return None
     device = row.device.median
-    walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
-    if walls:
-        taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
-        slowest = [min(max([device, *taken, s.device_us or 0.0]), CLOCKS_FALL * device) for s in walls]
-        beyond = median(escaped_us(span, s.wall_us or 0.0, s.host_us) for span, s in zip(slowest, walls))
-        if beyond > SLACK_US + SHARE * device:
-            return f"{beyond:.0f} us of work went on after the step's own stream was done: it escaped the clock"
+    taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
+    slowest = [min(max([device, *taken, s.device_us or 0.0]), CLOCKS_FALL * device) for s in walls]
+    beyond = median(max(0.0, (s.wall_us or 0.0) - s.host_us - span) for span, s in zip(slowest, walls))
+    if beyond <= SLACK_US + SHARE * device:
+        return None
+    return f"{beyond:.0f} us of work went on after the step's own stream was done: it escaped the clock"
+
+
+def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
+    """Whether the profile shows much more device time than the device clock."""
     busy = row.why.busy_us if row.why else None
-    if busy is not None and any(block.gpus for block in result.blocks):
-        # in a profile no delay hides the hosts, and several ranks are busy with waiting for each other's
-        device = max([device, median(s.wall_us or 0.0 for s in walls)] if walls else [device])
-    if busy is not None and busy > BUSIER * device + SLACK_US:
-        return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
-    return None
+    if busy is None or row.device is None:
+        return None
+    device = row.device.median
+    walls = [s.wall_us for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us]
+    if walls and any(block.gpus for block in result.blocks):  # in a profile, ranks are busy waiting for each other
+        device = max(device, median(walls))
+    if busy <= BUSIER * device + SLACK_US:
+        return None
+    return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
 
 
 def too_noisy(row: VariantResult, result: PairResult) -> str | None:
-    """Why no ratio of this row can be shown, though its times may be right: what disturbed the session, as seen."""
+    """Why no ratio of this row can be shown, though its times may be right, and what may have disturbed it."""
     control, gain = result.control, row.speedup if result.goal != "memory" else None
     if control is not None and not control_ok(control):
         told = f"the control, baseline against itself, reads [{control.low:.3f}, {control.high:.3f}]"

@@ -1,4 +1,4 @@
-"""From samples to a row: arithmetic over what a session recorded, so that anyone can do it again from the files."""
+"""From samples to a row: arithmetic on what a session recorded, which anyone can do again from its files."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,6 @@ from common.python.base.results import (
     Verdict,
 )
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
-from common.python.stats.hints import hint
 from common.python.stats.host_pace import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
 from common.python.stats.intervals import (
     another_run,
@@ -35,11 +34,37 @@ from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECIS
 from common.python.stats.timing_sanity import too_noisy, untrue
 
 NEAR_FLOOR = 10.0
-SHORT = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # of memory, in a reason
-LATE_SHARE = 0.05
-BEYOND = 105.0  # % of limit, allowed where a sample of the peak was as fast, or a cache may hold what need not move
-PACE_PART = 0.5  # of the deviation of the host's pace: that of ratios between rounds, where a side is the host's alone
-CHANNEL_US = 0.13  # between two kernels, by which processes differ: on an H200 channels are of two kinds
+OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # in a reason
+LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
+BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
+PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
+CHANNEL_US = 0.13  # time between two kernels by which processes differ: on an H200 channels are of two kinds
+
+HINTS = (  # a pattern in a reason that says what happened, and what helps
+    (
+        r"no answer within.*rank \d",
+        "all ranks must call the same collectives in the same order; their logs have the stacks",
+    ),
+    ("no answer within", "its log ends with the stack; a step that needs longer needs --timeout-multiplier"),
+    (
+        "illegal memory access|misaligned address|device-side assert|unspecified launch failure",
+        "scripts/sanitize.sh on this pair names the kernel and the line",
+    ),
+    ("out of memory|can't allocate memory|MemoryError", "declare what it needs: needs(memory_gib=, host_memory_gib=)"),
+    ("killed by SIGKILL", "so ends a process when host memory runs out: see dmesg"),
+    ("killed by SIG", "its log ends with the stack"),
+    ("exited with code", "a step returns: it must not end its process"),
+    ("ModuleNotFoundError", "declare what is not always there: requires = needs(modules=[...])"),
+    ("Too many open files", "close in a step what it opens"),
+    ("on inputs that it has not seen", "only what depends on Workload.frozen may be worked out once and kept"),
+    ("disturbs this session", "run it again without other work on this machine, or with a larger --budget"),
+    ("NaN or infinity", "outputs are filled with NaN before each proof: one that is not written keeps it"),
+)
+
+
+def hint(reason: str | None) -> str | None:
+    """What helps against this reason, if that is known."""
+    return next((text for pattern, text in HINTS if re.search(pattern, reason or "")), None)
 
 
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
@@ -47,34 +72,34 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     own: dict[str, list[Any]] = {"notes": [*result.notes]}  # what is written below; samples are not, and are many
     own |= {"blocks": [b.model_copy() for b in result.blocks], "variants": [v.model_copy() for v in result.variants]}
     result = result.model_copy(update=own)
-    leave_out(result)
+    discard_blocks(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(_phases(result), peaks, result.floor_us if result.clock == "device" else None)
     for row in result.variants:
         _describe(row, result)
-    _compare_all(result)
+    _compare_with_baseline(result)
     for row in result.variants:
         row.verdict = _verdict(row, result, peaks)
-    _compare_peers(result)
+    _compare_with_peers(result)
     _pair_row(result)
     return result
 
 
-def leave_out(result: PairResult) -> None:
-    """Discard the blocks during which the host ran slow, where the host has a part in the time that counts."""
+def discard_blocks(result: PairResult) -> None:
+    """Discard the blocks in which the host ran slow, where the host has a part in the time that counts."""
     if result.clock == "end_to_end" and result.best_pace_us:
         discard_slow_host(result.blocks, result.best_pace_us, FEWEST_ROUNDS)
 
 
 def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) -> bool:
-    """Eight rounds and a narrow interval of each of `names`, or as many (at least three) as the time budgets allow.
+    """Eight rounds and a narrow interval of each of `names`, or at least three rounds where time is up (`late`).
 
-    While the control speaks against the pair there are more, up to eight even where it is `late`: a few rounds of a
-    noisy host may do that by chance, and what disturbs a session will do it again.
+    While the control is off there are more, up to eight even where it is `late`: a few noisy rounds may do that by
+    chance.
     """
     if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
         return False
-    leave_out(result)
+    discard_blocks(result)
     baseline, clock = f"baseline_{result.name}", result.clock or "device"
     control = _control(result)
     if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
@@ -92,7 +117,7 @@ def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
 
 
 def headline_row(result: PairResult) -> VariantResult | None:
-    """The variant that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
+    """The row that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
     rungs = [row for row in result.variants if row.role == "optimized"]
     own = [row for row in rungs if row.name == f"optimized_{result.name}"]
     able = [row for row in rungs if row.status in ("measured", "proven")]
@@ -101,15 +126,26 @@ def headline_row(result: PairResult) -> VariantResult | None:
 
 
 def failed(result: PairResult) -> bool:
-    """Whether this row makes the suite fail: a pair or any variant of it that failed or is invalid."""
-    statuses = [result.status, *(row.status for row in result.variants)]
-    verdicts = [result.verdict, *(row.verdict for row in result.variants)]
-    return "failed" in statuses or "invalid" in verdicts
+    """Whether this pair makes the suite fail: it, or any of its variants, failed or is invalid."""
+    rows: list[PairResult | VariantResult] = [result, *result.variants]
+    return any(row.status == "failed" or row.verdict == "invalid" for row in rows)
 
 
 def lacked_memory(result: PairResult) -> bool:
-    """Whether a fault of it may be that others had the memory, of the device or its host."""
-    return failed(result) and bool(SHORT.search(f"{result.reason} {[row.reason for row in result.variants]}"))
+    """Whether it may have failed because others had the memory, of the device or its host."""
+    return failed(result) and bool(OUT_OF_MEMORY.search(f"{result.reason} {[row.reason for row in result.variants]}"))
+
+
+def _phases(result: PairResult) -> list[Cost]:
+    return result.phases or ([result.cost] if result.cost else [])
+
+
+def _main(row: VariantResult, result: PairResult) -> Spread | None:
+    return row.device if result.clock == "device" else row.wall
+
+
+def _baseline(result: PairResult) -> VariantResult | None:
+    return next((row for row in result.variants if row.role == "baseline"), None)
 
 
 def _describe(row: VariantResult, result: PairResult) -> None:
@@ -127,16 +163,8 @@ def _describe(row: VariantResult, result: PairResult) -> None:
         row.percent_of_limit = 100 * result.limit.us / main.median
 
 
-def _phases(result: PairResult) -> list[Cost]:
-    return result.phases or ([result.cost] if result.cost else [])
-
-
-def _main(row: VariantResult, result: PairResult) -> Spread | None:
-    return row.device if result.clock == "device" else row.wall
-
-
-def _compare_all(result: PairResult) -> None:
-    baseline = next((row for row in result.variants if row.role == "baseline"), None)
+def _compare_with_baseline(result: PairResult) -> None:
+    baseline = _baseline(result)
     if baseline is None or not result.blocks:
         return
     result.control = _control(result)
@@ -148,26 +176,29 @@ def _compare_all(result: PairResult) -> None:
 
 
 def _control(result: PairResult) -> Interval | None:
-    """The baseline against itself: also in a slow host's blocks, which is slow for both, so that more rounds count.
+    """The baseline against itself. Blocks of a slow host count, which is slow for both.
 
-    On new inputs whoever comes first may ask for memory that both then have: where a block has others, those count.
+    Samples on new inputs do not, where a block has others: the first to run may ask for memory that both then have.
     """
-    baseline = next((row for row in result.variants if row.role == "baseline"), None)
+    baseline = _baseline(result)
+    if baseline is None:
+        return None
     blocks = [block.model_copy() for block in result.blocks]
     for block in blocks:
         seen = [sample for sample in block.samples if not sample.fresh]
         if {f"baseline_{result.name}", CONTROL} <= {sample.variant for sample in seen}:
             block.samples = seen
         block.discarded = None if block.discarded == SLOW_HOST else block.discarded
-    return _ratio(result, baseline, baseline.model_copy(update={"name": CONTROL}), blocks) if baseline else None
+    return _ratio(result, baseline, baseline.model_copy(update={"name": CONTROL}), blocks)
 
 
 def _ratio(
     result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
 ) -> Interval | None:
-    """Time over time; where the host has a part in it, as well as another run at its own pace would know it.
+    """Time over time, with an interval that another run would fall into too.
 
-    And on the device's clock as well as another process, whose channel may be of the other kind.
+    Another run has another host pace, where the host has a part in the times; else its process may have a channel of
+    the other kind.
     """
     blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
     ratios = round_log_ratios(blocks, above.name, below.name, clock)
@@ -184,11 +215,11 @@ def _ratio(
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) -> float:
-    """How much of a variant's time goes with the host's pace, from 0 to 1: until the call returns, the host's part.
+    """The share of a variant's time, from 0 to 1, that goes with the host's pace: until the call returns.
 
-    Where a step waits for the device inside the call, no more than what the device is idle of it, by its profile: but
-    for copies of pageable memory, which the host makes as well. On the device's clock none, unless the host was late
-    for most of its samples.
+    Where a step waits for the device inside the call, it is at most the time that the profile shows the device idle,
+    or busy with copies of pageable memory, which the host makes as well. On the device's clock it is 0, unless most
+    samples include CPU launch latency.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
     if clock == "device" and 2 * sum(s.late for s in samples) <= len(samples):
@@ -202,31 +233,31 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
 
 
 def channel_share(row: VariantResult) -> float:
-    """By how much of a variant's time on the device processes differ by their channel: for each of its kernels."""
+    """The share of a variant's device time by which processes differ through their channel, for each of its kernels."""
     return CHANNEL_US * (row.why.kernels or 0) / row.device.median if row.why and row.device else 0.0
 
 
-def _compare_peers(result: PairResult) -> None:
-    """The best of the sound peers against the headline variant, where that is sound too."""
+def _compare_with_peers(result: PairResult) -> None:
+    """Compare the best sound peer with the headline variant, where that is sound too."""
     own = headline_row(result)
     sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
     peers = [row for row in sound if row.role == "peer"]
     result.best_peer, result.peer_ratio = None, None
     if peers and own in sound and own is not None:
         best = max(peers, key=lambda row: row.speedup.ratio if row.speedup else 0.0)
-        result.best_peer = best.label
-        result.peer_ratio = _ratio(result, best, own)
+        result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
 
 
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:
     if row.verdict == "invalid" or row.status != "measured":
-        row.speedup, row.memory_ratio = None, None  # times of what is not proven compare with nothing
+        row.speedup, row.memory_ratio = None, None  # times that are not proven compare with nothing
         return row.verdict
-    invalid, noisy = _impossible(row, result, peaks), too_noisy(row, result)
-    if reason := invalid or noisy:
+    main = _main(row, result)
+    invalid = impossible(_phases(result), main.median, peaks) or untrue(row, result) if main else None
+    if reason := invalid or too_noisy(row, result):
         row.reason, row.speedup, row.memory_ratio = reason, None, None
         return "invalid" if invalid else "too noisy"
-    if row.role == "baseline" or not any(other.role == "baseline" for other in result.variants):
+    if row.role == "baseline" or _baseline(result) is None:
         return None
     if row.speedup is None:
         return "inconclusive"
@@ -235,33 +266,23 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
     return verdict(row.speedup) if row.speedup.rounds >= FEWEST_ROUNDS else "inconclusive"
 
 
-def _impossible(row: VariantResult, result: PairResult, peaks: Peaks | None) -> str | None:
-    """Why these times cannot be those of the work: a rate beyond physics, or they are untrue."""
-    main = _main(row, result)
-    if main is None:
-        return None
-    if reason := impossible(_phases(result), main.median, peaks):
-        return reason
-    return untrue(row, result)
-
-
 def _pair_row(result: PairResult) -> None:
     own = headline_row(result)
     if own is None:
         return
-    failed = [row for row in result.variants if row.status == "failed" or row.verdict == "invalid"]
-    baseline = next((row for row in failed if row.role == "baseline"), None)
-    speaks = baseline or own
+    baseline = _baseline(result)
+    bad_baseline = baseline is not None and (baseline.status == "failed" or baseline.verdict == "invalid")
+    speaks = baseline if baseline is not None and bad_baseline else own
     if result.status != "failed":
         result.status = "failed" if own.status == "failed" else speaks.status
-        result.verdict = "invalid" if baseline is not None and baseline.verdict == "invalid" else own.verdict
+        result.verdict = "invalid" if speaks.verdict == "invalid" else own.verdict
         result.reason = result.reason or speaks.reason
     result.hint = hint(result.reason)
-    result.notes += [note for note in _notes(result) if note not in result.notes]
+    result.notes += [note for note in (*undecided(result), *_notes(result)) if note not in result.notes]
 
 
 def _notes(result: PairResult) -> list[str]:
-    notes = undecided(result)
+    notes = []
     own = headline_row(result)
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
         notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} cannot run here")
@@ -270,22 +291,24 @@ def _notes(result: PairResult) -> list[str]:
         notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
     rounds = len({block.round for block in result.blocks})
     if 0 < rounds < FEWEST_ROUNDS:
-        notes.append(
-            f"{rounds} round{'s' * (rounds > 1)} of samples: a verdict needs {FEWEST_ROUNDS}, more iterations give them"
-        )
-    samples = sum(len(block.samples) for block in result.blocks)
-    late = sum(block.late for block in result.blocks)
-    if samples and late > LATE_SHARE * samples:
-        notes.append(f"in {late} of {samples} device samples the host was late: its time is in them")
-    retaken = sum(block.retaken for block in result.blocks)
-    if retaken > LATE_SHARE * samples:
-        notes.append(
-            f"{retaken} device samples for which the host was late were taken again or left out, beside {samples} kept"
-        )
+        some = f"{rounds} round{'s' * (rounds > 1)} of samples"
+        notes.append(f"{some}: a verdict needs {FEWEST_ROUNDS}, more iterations give them")
     beyond = [row for row in result.variants if (row.percent_of_limit or 0.0) > BEYOND and row.verdict != "invalid"]
+    told = " and ".join(f"{row.name} {row.percent_of_limit:.0f}%" for row in beyond)
     if beyond and result.limit:
-        told = " and ".join(f"{row.name} {row.percent_of_limit:.0f}%" for row in beyond)
         notes.append(f"beyond the limit: {told}: doubt the peak of {result.limit.resource}, or the cache held the data")
+    return notes + _disturbances(result)
+
+
+def _disturbances(result: PairResult) -> list[str]:
+    """Notes on what host and GPU did while blocks were taken."""
+    notes = []
+    samples = sum(len(block.samples) for block in result.blocks)
+    late, retaken = sum(block.late for block in result.blocks), sum(block.retaken for block in result.blocks)
+    if late > LATE_SHARE * samples:
+        notes.append(f"{late} of {samples} device samples include CPU launch latency")
+    if retaken > LATE_SHARE * samples:
+        notes.append(f"{retaken} device samples that include CPU launch latency were left out, {samples} kept")
     if result.discarded_blocks:
         why = sorted({block.discarded for block in result.blocks if block.discarded})
         notes.append(f"{result.discarded_blocks} of {len(result.blocks)} blocks discarded: {', '.join(why)}")
@@ -293,9 +316,7 @@ def _notes(result: PairResult) -> list[str]:
     if result.clock == "end_to_end" and kept and result.best_pace_us:
         pace = median(max(block.paces) for block in kept) / result.best_pace_us
         if pace > MOST_PACE:
-            notes.append(
-                f"the host took {pace:.1f} times as long as at its best: its share of these times is too large"
-            )
+            notes.append(f"CPU overhead inflates these times: the host took {pace:.1f} times as long as at its best")
     if any("sw_power_cap" in block.telemetry.throttle for block in result.blocks if block.telemetry):
         notes.append("the power cap held the clocks down during some blocks")
     return notes

@@ -1,8 +1,9 @@
-"""Timed trials of whether a variant remembers answers; what they mean is in `stats.memoization_check`."""
+"""Timed trials of whether a variant remembers answers; `stats.memoization_check` decides on them."""
 
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 
@@ -12,16 +13,15 @@ from common.python.stats.memoization_check import remembers
 from common.python.workload import Inputs
 
 CALLS = 6  # of the step in a trio
-FLUSH_ELEMENTS = 1 << 26  # 256 MiB of float32, read before each step with inputs on the host, whose caches hold less
+FLUSH_ELEMENTS = 1 << 26  # 256 MiB of float32, more than a host's caches hold
+TimedUs = Callable[[str], float]  # calls a variant's step once; microseconds
 
 
-def run_trios(
-    prep: Preparation, names: Sequence[str], timed_us: Callable[[str], float], limit_s: float
-) -> dict[str, list[Trio]]:
-    """In a worker: time trios of these variants in turn until each is decided, or for `limit_s` seconds in all.
+def run_trios(prep: Preparation, names: Sequence[str], timed_us: TimedUs, limit_s: float) -> dict[str, list[Trio]]:
+    """Time trios of these variants in turn until each is decided, or for `limit_s` seconds in all.
 
-    `timed_us` calls a variant's step once. None are run on several ranks, which would have to agree on the order, and
-    where inputs are files, since rewriting those changes how fast a disk reads them.
+    None are run on several ranks, which would have to agree on the order, and where inputs are files, since rewriting
+    those changes how fast a disk reads them.
     """
     found: dict[str, list[Trio]] = {name: [] for name in names}
     if prep.ranks.size > 1 or prep.files:
@@ -29,68 +29,70 @@ def run_trios(
     until = time.perf_counter() + limit_s
     try:
         arms = Arms(prep)
-        took_s = {name: CALLS * (_seconds(timed_us, name) + arms.drawing_s) for name in names}
+        took_s = {name: CALLS * (_seconds(partial(timed_us, name)) + arms.drawing_s) for name in names}
         left = [*names]
         while left:
             left = [name for name in left if time.perf_counter() + took_s[name] <= until]
             for name in left:
-                took_s[name] = _seconds(lambda one: found[one].append(arms.trio(one, timed_us)), name)
+                began = time.perf_counter()
+                found[name].append(arms.trio(name, timed_us))
+                took_s[name] = time.perf_counter() - began
             left = [name for name in left if remembers(found[name]) is None]
     except torch.OutOfMemoryError:
         pass  # no room for copies of the inputs: undecided
     return found
 
 
-def _seconds(work: Callable[..., object], *arguments: object) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
-    work(*arguments)
+    work()
     return time.perf_counter() - began
 
 
 class Arms:
-    """The inputs that variants share, what these hold, and what they will hold next."""
+    """The three arms of a trio, on the inputs that variants share."""
 
     def __init__(self, prep: Preparation) -> None:
         """Fill the inputs with fresh values; the frozen ones stay as they are."""
-        self.overwrite, self.prep = overwrite, prep
-        self.mutated = prep.workload.mutates
+        self.prep, self.mutated = prep, prep.workload.mutates
         inputs = {key: value for key, value in prep.inputs.items() if key not in prep.workload.frozen}
-        self.held, self.next = clone(inputs), clone(inputs)
+        self.held, self.next = clone(inputs), clone(inputs)  # the values that the inputs hold, and will hold next
         on_host = any(leaf.device.type == "cpu" for leaf in tensors([*prep.inputs.values()]))
-        self.cache = torch.ones(FLUSH_ELEMENTS if on_host else 1)  # the GPU's clock flushes the GPU's by itself
+        self.flush = torch.ones(FLUSH_ELEMENTS if on_host else 1)  # the GPU's clock flushes the GPU's cache
         self.drawing_s = _seconds(self._draw)
         self._new(prep.inputs)
 
-    def trio(self, name: str, timed_us: Callable[[str], float]) -> Trio:
-        """Each arm: a call, a copy of all inputs in one direction or another, a flush, and the call that counts."""
+    def trio(self, name: str, timed_us: TimedUs) -> Trio:
+        """Run each arm: a call, a copy of all inputs in one direction or another, a flush, and the call that counts."""
         inputs = self.prep.variants[name].inputs
         self._draw()
         arms = {"untouched_us": self._untouched, "same_us": self._same, "new_us": self._new}
         times = {}
         for arm in random.sample(list(arms), len(arms)):
-            self._put(inputs, self.held, self.mutated)
+            _put(inputs, self.held, self.mutated)
             timed_us(name)
             arms[arm](inputs)
-            self.cache.sum()
+            self.flush.sum()
             times[arm] = timed_us(name)
         return Trio(**times)
 
     def _untouched(self, inputs: Inputs) -> None:
-        self._put(inputs, self.held, self.mutated)  # which the step has written
+        _put(inputs, self.held, self.mutated)  # which the step has written
         rest = [key for key in self.held if key not in self.mutated]
-        self._put(self.held, inputs, rest)  # reads as much as the other arms write
+        _put(self.held, inputs, rest)  # reads as much as the other arms write
 
     def _same(self, inputs: Inputs) -> None:
-        self._put(inputs, self.held, self.held)
+        _put(inputs, self.held, self.held)
 
     def _new(self, inputs: Inputs) -> None:
-        self._put(inputs, self.next, self.held)
+        _put(inputs, self.next, self.held)
         self.held, self.next = self.next, self.held
 
     def _draw(self) -> None:
         [drawn] = self.prep.draw()
-        self._put(self.next, drawn, self.next)
+        _put(self.next, drawn, self.next)
 
-    def _put(self, target: Inputs, source: Inputs, keys: Iterable[str]) -> None:
-        for key in keys:
-            self.overwrite(target[key], source[key], key)
+
+def _put(target: Inputs, source: Inputs, keys: Iterable[str]) -> None:
+    for key in keys:
+        overwrite(target[key], source[key], key)

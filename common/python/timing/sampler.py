@@ -1,17 +1,16 @@
-"""Warm-up and blocks of samples, inside the worker: the parent chooses who comes when, this says how it is timed.
+"""Warm-up and blocks of samples, inside the worker: the parent says which variant comes when.
 
-A block holds each variant twice, mirrored (a b c c b a), so that a drift that is linear over the block cancels in every
-ratio; once where the host was late for the other on the device's clock. Device
-samples follow each other without a gap and are read once at the end of the block. Behind a round's first block each
-variant but the control is timed once by the host's clock too, which waits for the device each time; a long one in the
-first rounds only.
+A block holds each variant twice, mirrored (a b c c b a), so that linear drift cancels in every ratio. On the device's
+clock, samples follow each other without a gap and are read at the end of the block, and one that includes CPU launch
+latency is left out if its variant has another. Behind a round's first block each variant but the control is timed once
+end to end, which waits for the device.
 """
 
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,57 +23,57 @@ from common.python.timing.clock import Clock, GpuClock, Pending, Reading
 from common.python.timing.cpu_pinning import others_ns
 from common.python.workload import Output, Step
 
-WINDOW = 5  # samples of each variant between two looks at whether the times have settled
+WINDOW = 5  # samples of each variant in a window of warm-up
 SHORT_US = 50.0  # a shorter step is timed several at a time
-LONG_US = 10_000.0  # a longer one is not warmed up where it has been called just before
-LONG_ON_DEVICE_US = 1_000.0  # nor one that is longer than this on the device's clock: it runs once, in the first round
-WALLED = 3  # rounds in which a step that long is timed by the host's clock too: enough for a median
-MOST_STEPS = 64
-Taken = tuple[str, Pending | Reading, bool]  # the variant, its sample, and whether on inputs that no call had seen
+LONG_US = 10_000.0  # a longer step is not warmed up where it has been called just before
+LONG_ON_DEVICE_US = 1_000.0  # the same on the device's clock
+WALLED = 3  # rounds in which a long step is timed end to end too: enough for a median
+MOST_STEPS = 64  # in a sample
+RETAKES = 2  # of a device sample that includes CPU launch latency
+MOST_DELAYS = 3.0  # host times; a longer delay is no help where launches overfill the queue (1,024) or wait for the GPU
+SLACK_US = 20.0  # of a delay beyond the host's own time
+RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
+LEAD_US = 200.0  # of delay before a block's first device sample
+OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step is not the work of one thread
+
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
-RETAKES = 2  # of a device sample that began before the host had enqueued it whole
-MOST_DELAYS = 3.0  # a longer delay does not help a step whose launches overfill the queue (1,024) or wait for the GPU
-SLACK_US = 20.0  # of the delay beyond the host's own time
-RESTED_US = 200.0  # of delay, beyond which a longer one slows the kernel that follows no further
-LEAD_US = 200.0  # before a block's first device sample, which has none in front of it to be enqueued behind
-OTHERS = 0.1  # of a step's time: with more of a processor's from other threads it is not the work of one
+Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
 
 def stay() -> None:
-    """Time where the thread is."""
+    """Do not move to another core."""
 
 
 @dataclass(frozen=True)
 class BlockTaken:
-    """What one block gave: samples in order, wall companions of device samples, and the proofs among them."""
+    """One block: samples in order, end-to-end companions of device samples, and the proofs among them."""
 
     samples: list[Sample]
     walls: list[Sample]
-    late: int  # device samples that began before the host had enqueued them whole
+    late: int  # device samples that include CPU launch latency
     retaken: int  # others that did, and were taken again or left out
     proofs: dict[str, list[Proof]]
-    proof_s: float  # spent on proving, which is no sampling time
+    proof_s: float  # spent on proving
 
 
 @dataclass
 class Sampler:
     """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is).
 
-    `seek` moves the thread to a core that keeps the host's pace.
+    `seek` moves the thread to a core that is not slowed by others' work.
     """
 
     clock: Clock
     headline: ClockName
     seek: Callable[[], None] = stay
-    stays: bool = False  # on the core that it is on
-    delays: dict[str, float] = field(default_factory=dict)
-    hosts: dict[str, float] = field(default_factory=dict)  # shortest time of a step on the host with no delay before it
-    in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # whether so many of its steps ever were
-    long: dict[str, float] = field(default_factory=dict)  # steps that are, with the time that they first took
-    retaken: int = 0
-    proof_s: float = 0.0  # spent on proving in this block
-    rounds: int = 0  # begun
-    to_wall: Collection[str] = ()  # variants whose device samples are still to have walls beside them in this round
+    stays: bool = False  # on its core
+    delays: dict[str, float] = field(default_factory=dict)  # by variant, in us
+    hosts: dict[str, float] = field(default_factory=dict)  # shortest host time of a step without a delay, in us
+    in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # ever, by variant and steps in a sample
+    long: dict[str, float] = field(default_factory=dict)  # times of long steps, in us
+    retaken: int = 0  # in this block
+    rounds: int = 0
+    to_wall: Collection[str] = ()  # variants still to be timed end to end in this round
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
@@ -82,44 +81,32 @@ class Sampler:
     def find_core(self) -> None:
         """Move to a quiet core, where samples are on the host's clock and each step is the work of this thread alone.
 
-        A thread of a pool wakes up where it last ran, and if this one has moved there meanwhile, it waits: on an H200's
-        host 21 of 196 samples of a copy by all cores took 20 to 34 ms for 2.3, and 6 of 230, where it stayed, 16 to 25.
-        And where each variant has a process of its own, one would be moved and another not.
+        A thread pool's threads wake up where they last ran, and would make a thread that moved there wait: a copy by
+        all cores of an H200's host took 20 to 34 ms for 2.3 in a tenth of its samples.
         """
         if not self.on_device() and not self.stays:
             self.seek()
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
-        """Run the variants in turn until all have settled or the limit passes; give the steps per sample.
+        """Run the variants in turn until their times settle or the limit passes; the number of steps in a sample.
 
-        Each runs once even where the limit is 0 s, as in later rounds, in which only memory is new. Not so a step that
-        was seen to be long when it was proven, or in an earlier round: its first sample would hardly tell. On the
-        device's clock, whose delays ask for the host's part, it runs once in the first. `passes`, where it is given,
-        fixes how often each runs instead.
+        Each runs at least once, but for long steps that ran in a proof or in an earlier round. `passes`, where it is
+        given, fixes how often each runs instead.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
-        if not self.on_device():  # whose delays are known by the first call
-            if not self.hosts:  # the first time; later rounds have what this one has
-                self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
-            called_us = {name: variant.called_s * 1e6 for name, variant in prep.variants.items()}
-            self.long |= {name: us for name, us in called_us.items() if LONG_US <= us < math.inf} | self.long
-        known = dict(self.long) if passes is None and prep.ranks.size == 1 else {}
-        walled = known if self.rounds > WALLED else {}  # often enough
+        if not self.on_device():
+            self._look_at_cpu_steps(prep)
+        alone = prep.ranks.size == 1  # several would have to agree on what is long
+        known = dict(self.long) if alone and passes is None else {}
+        walled = known if self.rounds > WALLED else {}
         self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
-        first = {name: [known[name]] for name in names if name in known}
-        for name in [name for name in names if name not in known]:
-            at(name, "warm-up")
-            reading = self._wall(prep, name, 1)
-            first[name] = [(reading.device_us if self.on_device() else reading.wall_us) or 0.0]
-            if first[name][0] >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
-                self.long[name] = first[name][0]
+        first = {name: known[name] if name in known else self._first_us(prep, name, at) for name in names}
         if passes is not None:
             taken = {name: [self.step_us(prep, name) for _ in range(passes)] for name in names}
-            return self._steps(prep, {name: taken[name] or first[name] for name in names})
-        once = known or (self.on_device() and prep.ranks.size == 1)
-        rest = [name for name in names if name not in self.long] if once else names
+            return self._steps(prep, [statistics.median(taken[name] or [first[name]]) for name in names])
+        rest = [name for name in names if name not in self.long] if alone else names
         if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
-            return self._steps(prep, first)
+            return self._steps(prep, first.values())
         earlier: dict[str, list[float]] = {}
         while True:
             times: dict[str, list[float]] = {name: [] for name in rest}
@@ -127,24 +114,45 @@ class Sampler:
                 for name in rest:
                     at(name, "warm-up")
                     times[name].append(self.step_us(prep, name))
-                if prep.ranks.either(time.perf_counter() - started > limit_s):
-                    return self._steps(prep, times)
-            steady = bool(earlier) and all(settled(earlier[name], times[name]) for name in rest)
-            if not prep.ranks.either(not steady):
-                return self._steps(prep, times)
+                if late := prep.ranks.either(time.perf_counter() - started > limit_s):
+                    break
+            unsteady = not earlier or not all(settled(earlier[name], times[name]) for name in rest)
+            if late or not prep.ranks.either(unsteady):
+                return self._steps(prep, [statistics.median(values) for values in times.values()])
             earlier = times
 
-    def _steps(self, prep: Preparation, times: dict[str, list[float]]) -> int:
-        shortest = min(statistics.median(values) for values in times.values() if values)
+    def _look_at_cpu_steps(self, prep: Preparation) -> None:
+        """On the host's clock: which steps their proofs found long, and whether to stay on this core."""
+        if not self.hosts:  # in the first round
+            self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
+        for name, variant in prep.variants.items():
+            if LONG_US <= variant.called_s * 1e6 < math.inf:
+                self.long.setdefault(name, variant.called_s * 1e6)
+
+    def _first_us(self, prep: Preparation, name: str, at: At) -> float:
+        at(name, "warm-up")
+        us = self._headline_us(self._wall(prep, name, 1))
+        if us >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
+            self.long[name] = us
+        return us
+
+    def _steps(self, prep: Preparation, times_us: Collection[float]) -> int:
+        """How many steps a sample must hold."""
+        shortest = min(times_us)
         if shortest >= SHORT_US or prep.workload.mutates:  # several steps on end would not match the reference of one
             return 1
         return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
 
     def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
-        """One step on the clock that counts; a `step` that is given is called once, however late the host is."""
-        reading = self._timed(prep, name, 1, step)
-        reading = reading.read() if isinstance(reading, Pending) else reading
+        """The time of one step on the workload's clock; a `step` that is given is called exactly once."""
+        return self._headline_us(_read(self._timed(prep, name, 1, step)))
+
+    def _headline_us(self, reading: Reading) -> float:
         return (reading.device_us if self.on_device() else reading.wall_us) or 0.0
+
+    def _timed(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending | Reading:
+        """A sample on the workload's clock."""
+        return (self._device if self.on_device() else self._wall)(prep, name, count, step)
 
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         self.find_core()
@@ -156,22 +164,18 @@ class Sampler:
         return reading
 
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
-        """One device sample; where the host can be in time, one for which it was late is taken again, RETAKES times.
+        """One device sample, taken again where it includes CPU launch latency, if the host can be in time at all.
 
-        The first one is, once, to see whether it can. Lateness is the host's, no sample is chosen by its value; but a
-        step that waits for the GPU in some of its calls alone would lose those. More steps in a sample may overfill the
-        queue where fewer did not. A step that is proven as it is timed is called just once, and ranks would each have
-        to know of the other's delay.
+        No sample is chosen by its value. A step that is proven as it is timed is called just once, and ranks would each
+        have to know of the others' delays.
         """
         key, once = (name, count), step is not None or prep.ranks.size > 1
-        again = 0 if once else 1 if key not in self.in_time else RETAKES * self.in_time[key]
+        retakes = 0 if once or not self.in_time.get(key, True) else RETAKES
         pending = self._enqueue(prep, name, count, step)
-        while pending.late and again:
-            pending, again, self.retaken = self._enqueue(prep, name, count, step), again - 1, self.retaken + 1
-        if not pending.late:
-            self.in_time[key] = True
-        elif not once:
-            self.in_time.setdefault(key, False)
+        while pending.late and retakes:
+            pending, retakes, self.retaken = self._enqueue(prep, name, count, step), retakes - 1, self.retaken + 1
+        if not once:
+            self.in_time[key] = not pending.late or self.in_time.get(key, False)
         return pending
 
     def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:
@@ -184,80 +188,72 @@ class Sampler:
         return pending
 
     def _delay_us(self, name: str, count: int) -> float:
-        """As long as the host needs for so many steps, and as long as for any other variant's, up to RESTED_US.
+        """As long as the host needs for so many steps, and, up to RESTED_US, as long as any other variant's delay.
 
-        A hiccup of the host makes a variant's delay longer for a whole session, and a kernel is slower behind a longer
-        one: on an H200, attention of 115 us by 0.3% behind 90 us instead of 60, by 0.5% behind 150, by 0.4% behind 300.
+        A kernel is slower behind a longer delay: on an H200, attention of 115 us by 0.5% behind 150 us instead of 60.
         """
         needed = dict(self.delays)
         for one in needed.keys() & self.hosts.keys():
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(
-        self,
-        prep: Preparation,
-        order: list[str],
-        count: int,
-        probes: list[int],
-        at: At,
-    ) -> BlockTaken:
+    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int], at: At) -> BlockTaken:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
-        meanwhile, self.retaken, self.proof_s = None, 0, 0.0
+        meanwhile, proof_s, self.retaken = None, 0.0, 0
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
             at(name, "timing")
             if index not in probes:
                 taken.append((name, self._timed(prep, name, count), False))
-            else:
-                self.clock.settle()
-                started = time.perf_counter()
-                if trial is None:  # of all: until its turn, none of them is called
-                    meanwhile = spoilt(prep)
-                    trial = begin(prep, [order[probe] for probe in probes], WHILE)
-                proofs[name] = [trial.of(name, partial(self._spied, prep, name, count, taken))]
-                self.proof_s += time.perf_counter() - started
+                continue
+            self.clock.settle()
+            started = time.perf_counter()
+            if trial is None:  # for all of them, none of which is called until its probe
+                meanwhile = spoilt(prep)
+                trial = begin(prep, [order[probe] for probe in probes], WHILE)
+            proofs[name] = [trial.of(name, partial(self._timed_output, prep, name, count, taken))]
+            proof_s += time.perf_counter() - started
         blame(meanwhile, proofs)
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
-        readings = [(name, item.read() if isinstance(item, Pending) else item, fresh) for name, item, fresh in kept]
-        if proofs:  # the samples themselves are not what proving took
-            self.proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
+        readings = [(name, _read(item), fresh) for name, item, fresh in kept]
+        if proofs:  # the samples are not part of proving
+            proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
-        alone, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
-        walls = [_sample(name, self._wall(prep, name, count), count) for name in alone]
-        return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, self.proof_s)
+        to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
+        walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
+        return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, proof_s)
 
-    def _spied(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
-        """Time this step of the variant, for the first time on its inputs, and give what it returned."""
+    def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
+        """Time this step of the variant, on inputs that no call has seen, and return its output."""
         outputs: list[Output] = []
 
-        def spied() -> Output:
-            outputs.clear()  # given back before the next step, as where nobody looks at the output
+        def keeping() -> Output:
+            outputs.clear()  # freed before the next step, as where nobody looks at the output
             outputs.append(step())
             return outputs[0]
 
-        taken.append((name, self._timed(prep, name, count, spied), True))
+        taken.append((name, self._timed(prep, name, count, keeping), True))
         return outputs[0]
 
-    def _timed(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending | Reading:
-        """A sample on the clock that counts."""
-        return (self._device if self.on_device() else self._wall)(prep, name, count, step)
-
     def floor_us(self) -> float:
-        """What an empty step, whose output is never looked at, reads on the headline clock."""
+        """The time of an empty step on the workload's clock."""
         if self.on_device():
             assert isinstance(self.clock, GpuClock)
             return statistics.median(self.clock.device(tuple, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
 
 
+def _read(item: Pending | Reading) -> Reading:
+    return item.read() if isinstance(item, Pending) else item
+
+
 def _in_time(taken: list[Taken]) -> list[Taken]:
-    """Without the device samples for which the host was late, where the variant has another for which it was not."""
+    """Without the device samples that include CPU launch latency, where the variant has another that does not."""
     good = {name for name, item, _ in taken if isinstance(item, Pending) and not item.late}
     return [one for one in taken if not (isinstance(one[1], Pending) and one[1].late and one[0] in good)]
 

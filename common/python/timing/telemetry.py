@@ -1,4 +1,4 @@
-"""The GPU while blocks are taken: clocks, power and heat as NVML reports them."""
+"""Telemetry of GPUs by NVML: clocks, power, temperature, throttling."""
 
 import os
 from collections.abc import Callable, Sequence, Set
@@ -23,7 +23,7 @@ HARMFUL = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_powe
 
 
 def host_load() -> float:
-    """Processes that were at work or waited for a core, the mean of the last minute."""
+    """The mean number of runnable processes in the last minute."""
     return os.getloadavg()[0]
 
 
@@ -35,7 +35,7 @@ class Monitor:
 
     @classmethod
     def open(cls, uuid: str) -> "Monitor | None":
-        """A monitor of the GPU with this UUID, with or without "GPU-" before it; None without NVML or such a GPU."""
+        """The monitor of a GPU by its UUID, with or without the prefix "GPU-"; None without NVML or such a GPU."""
         import pynvml
 
         try:
@@ -48,13 +48,8 @@ class Monitor:
         """Whether several processes may have a context; a cluster may set its GPUs to one process each."""
         return ask(self._nvml, "nvmlDeviceGetComputeMode", self._handle) in (None, self._nvml.NVML_COMPUTEMODE_DEFAULT)
 
-    def free_bytes(self) -> int | None:
-        """Memory that nobody has taken; None where NVML does not say."""
-        memory = ask(self._nvml, "nvmlDeviceGetMemoryInfo", self._handle)
-        return None if memory is None else int(memory.free)
-
     def read(self, own: Set[int] | None = None) -> Telemetry:
-        """The state now; `own` are the processes that belong to the session (default: this one)."""
+        """Telemetry now; `own` are the processes of this session (default: this one)."""
         nvml, gpu = self._nvml, self._handle
         milliwatts = ask(nvml, "nvmlDeviceGetPowerUsage", gpu)
         running = ask(nvml, "nvmlDeviceGetComputeRunningProcesses", gpu)
@@ -70,7 +65,7 @@ class Monitor:
 
 
 def worst(gpus: Sequence[Telemetry]) -> Telemetry:
-    """One reading of several: the slowest clocks, the greatest power and heat, and whatever slows any of them."""
+    """One reading of several GPUs: the slowest clocks, the greatest power and temperature, every throttle reason."""
 
     def most(name: str, choose: Callable[..., Any] = max) -> Any:
         return choose((value for gpu in gpus if (value := getattr(gpu, name)) is not None), default=None)

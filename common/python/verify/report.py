@@ -1,4 +1,4 @@
-"""What a sweep found, told while it goes on and summed up at its end."""
+"""The report of `verify`: problems as they are found, and the counts at the end."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ Say = Callable[[str], None]
 
 
 class Listener(NamedTuple):
-    """Who hears of a sweep: `doing` what is at work, `found` each problem and warning as it comes."""
+    """Hears what `verify` is `doing`, and each problem and warning `found`."""
 
     doing: Say = lambda doing: None
     found: Say = lambda problem: None
@@ -29,12 +29,12 @@ SILENCE = Listener()
 
 @dataclass(frozen=True)
 class Report:
-    """What a sweep found, and what it took."""
+    """What `verify` found, and the seconds it took."""
 
     checks: list[Check]
     pairs: int
     seconds: float
-    noted: int = 0  # pairs that were proven by an earlier sweep, and are as they were
+    unchanged: int = 0  # pairs that an earlier sweep proved, and that are as they were
 
     @property
     def problems(self) -> list[Problem]:
@@ -47,7 +47,7 @@ class Report:
 
 @contextmanager
 def follow() -> Iterator[Listener]:
-    """A listener for `verify`: a line for each problem, and on a terminal one that says what is being done."""
+    """A listener that prints a line for each problem and, on a terminal, what is being done."""
     if not sys.stdout.isatty():
         yield Listener(found=lambda problem: print(f"{problem}\n", end="", flush=True))  # whole lines, from any thread
         return
@@ -60,7 +60,7 @@ def follow() -> Iterator[Listener]:
 
 
 def print_report(report: Report) -> None:
-    """The counts by kind, then what could not be done, by reason."""
+    """Print the counts by kind of check, then what could not be done, by reason."""
     print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
     for check in report.checks:
         counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
@@ -68,7 +68,7 @@ def print_report(report: Report) -> None:
     for check in report.checks:
         for reason, count in (+check.not_done).most_common():
             print(f"not done: {count} {check.name}: {reason}")
-    if report.noted:
-        print(f"{counted(report.noted, 'pair')} unchanged since last proven here: --again proves all once more")
+    if report.unchanged:
+        print(f"{counted(report.unchanged, 'pair')} unchanged since last proven here: --again proves all once more")
     each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
     print(f"{counted(report.pairs, 'pair')} in {report.seconds:.1f} s{each}")

@@ -1,4 +1,4 @@
-"""What a tree of pairs says of itself, read and never run: sources, pairing, expectation files, README tables."""
+"""Checks that only read a tree of pairs: sources, pairing, expectation files, README tables."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ UPDATE = "`python -m tools.analysis.analyze_expectations --update` writes both, 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and where. The file is named from the root."""
+    """What is wrong, and where; the file is relative to the root."""
 
     file: str
     line: int
@@ -30,7 +30,7 @@ class Problem:
 
 @dataclass
 class Check:
-    """One kind of check: how often it passed, what it found, and how often it could not be made, by the reason."""
+    """One kind of check: how often it passed, what it found, and how often it could not be made, by reason."""
 
     name: str
     passed: int = 0
@@ -46,9 +46,9 @@ class Check:
 
 
 def check_sources(pairs: Sequence[Pair], whole: dict[str, Pair]) -> tuple[Check, set[str]]:
-    """Every variant of `pairs`, and the modules that are sound, baselines that were not asked for included.
+    """Check every variant of `pairs`; also the modules without a problem, of their whole pairs.
 
-    `whole` are all pairs of the tree, by key: a pair may have been narrowed to some of its files.
+    `whole` are all pairs of the tree, by key: a target may name only some files of a pair.
     """
     check, sound = Check("sources"), set()
     for pair in pairs:
@@ -75,17 +75,17 @@ def _source_problems(pair: Pair, variant: Variant) -> Iterator[Problem]:
     try:
         tree = ast.parse(variant.path.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return  # which discovery has told of
+        return  # discovery has reported it
     try:
         compile(tree, file, "exec", dont_inherit=True)
-    except SyntaxError as error:  # a `return` outside a function, say, which parses
+    except SyntaxError as error:  # such as a `return` outside a function, which parses
         yield Problem(file, error.lineno or 1, error.msg)
     for line, message in _contract(pair, variant, tree):
         yield Problem(file, line, message)
 
 
 def _contract(pair: Pair, variant: Variant, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Breaches of what a variant and its workload are to be, as far as their text shows: line and message."""
+    """Breaches of the protocol of variants and workloads that the text shows: line and message."""
     stated = bindings(tree, "workload")
     line = stated[-1].lineno if stated else 1
     if variant.role == "baseline":
@@ -109,7 +109,7 @@ def _shares(statement: ast.stmt, baseline: str) -> bool:
 
 
 def line_of(path: Path, name: str, argument: str | None = None) -> int:
-    """The line at which a module binds `name`, or gives the call that `name` is bound to an `argument`; else 1."""
+    """The line at which a module binds `name`, or that of an `argument` of the call it is bound to; else 1."""
     found = bindings(ast.parse(path.read_bytes()), name)
     call = called(found[-1]) if found and argument else None
     arguments = [keyword.value.lineno for keyword in call.keywords if keyword.arg == argument] if call else []
@@ -117,12 +117,12 @@ def line_of(path: Path, name: str, argument: str | None = None) -> int:
 
 
 def check_chapters(root: Path, chapters: Sequence[str]) -> list[Check]:
-    """Whether the expectation files of these chapters can be read, and whether their READMEs show what these say."""
+    """Whether the expectation files of these chapters can be read, and whether their READMEs show them."""
     files, readmes = Check("expectations"), Check("README tables")
     for chapter in chapters:
         tables: dict[str, str] = {}
-        unreadable = 0
-        for path in sorted((root / chapter).glob("expectations_*.json")):
+        paths = sorted((root / chapter).glob("expectations_*.json"))
+        for path in paths:
             try:
                 tables[path.name] = expectations.table(expectations.read(path), mechanisms=True)
                 files.passed += 1
@@ -130,18 +130,17 @@ def check_chapters(root: Path, chapters: Sequence[str]) -> list[Check]:
                 line = re.search(r" at line (\d+)", str(error))
                 message = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ")
                 files.problems.append(Problem(f"{chapter}/{path.name}", int(line[1]) if line else 1, message))
-                unreadable += 1
         if tables:
             problem = _stale(root, f"{chapter}/README.md", tables)
             readmes.passed += problem is None
             readmes.problems += [problem] if problem else []
-        elif unreadable:
+        elif paths:
             readmes.not_done["no readable expectations"] += 1
     return [files, readmes]
 
 
 def _stale(root: Path, readme: str, tables: dict[str, str]) -> Problem | None:
-    """What is wrong with a README: its table must be that of one of the chapter's expectation files, by name."""
+    """The problem of a README whose table is not that of one of the chapter's expectation files, given by name."""
     try:
         text = (root / readme).read_text()
         wanted = [replace_between_markers(text, table) for table in tables.values()]

@@ -1,4 +1,7 @@
-"""The sweep that a contributor and CI run: all that can be checked here is, and what cannot be is counted, with why."""
+"""`verify`: check all that can be checked here, and count what cannot, with the reason.
+
+A CPU proves a pair again only when something that its proof depends on has changed, or with `--again`.
+"""
 
 import contextlib
 import os
@@ -10,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from common.python.base.journal import write
 from common.python.base.lock import CPU, Claim, unclaimed
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
@@ -18,37 +24,38 @@ from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targe
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
 from common.python.run.parallel import at_once, room
+from common.python.run.proof_cache import Notes
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
-from common.python.verify.kept_checks import KeptChecks, keep
 from common.python.verify.report import SILENCE, Listener, Report, Say
 from common.python.verify.static_checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.probe import open_machine
 
-GPU_SHARE_GIB = 32.0  # of memory, for a pair at `bench` size with its float64 reference
-SEED = 0  # the same inputs each time: a sweep that fails now and then does not tell which change broke what
+GPU_SHARE_GIB = 32.0  # of GPU memory for a pair at `bench` size with its float64 reference
+SEED = 0  # the same inputs each time, so that only a change of code changes the outcome
 ENDED = "another problem of its pair came first"
-RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # as a worker tells of an exception
-DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # as its death is told of
+RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # a worker's exception
+DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # a worker's death
+CHECKS = TypeAdapter(tuple[Check, ...])
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where pairs are executed, and what of the tree can be: `sound` are the modules whose sources have no problem."""
+    """Where pairs are executed."""
 
     root: Path
     folder: Path  # for scratch files and logs
     machine: Machine
     device: str  # the GPU's name, or "cpu"
-    whole: dict[str, Pair]
-    sound: set[str]
-    notes: KeptChecks | None = None  # on what was proven before, where that counts
+    whole: dict[str, Pair]  # all pairs of the tree, by key
+    sound: set[str]  # modules whose sources have no problem
+    notes: Notes | None = None  # on pairs that were proven before, where such proofs count
 
     def unready(self, pair: Pair, variant: Variant) -> str | None:
-        """Why a variant cannot be imported here, if it cannot."""
+        """Why a variant cannot be imported here; None if it can."""
         baseline = self.whole[pair.key].baseline
         for whose, needed in (("its", variant), ("its baseline's", baseline)):
             if needed is None or needed.module not in self.sound:
@@ -59,24 +66,24 @@ class Place:
         return None
 
     def note(self, pair: Pair) -> Path | None:
-        """Where it is noted if the pair, as it is, has been proven here; None where nothing is noted."""
+        """The file of the checks that the pair, as it is, has passed here; None where such checks are not kept."""
         if self.notes is None:
             return None
         lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
         try:
             return self.notes.of(pair, lacks)
-        except (OSError, SyntaxError):  # which executing it will tell of
+        except (OSError, SyntaxError):  # executing it will report this
             return None
 
     def of(self, pair: Pair) -> "Place":
-        """Ranks that outnumber the GPUs are proven on CPUs, as where there is none."""
+        """The place for this pair: ranks that outnumber the GPUs are proven on CPUs."""
         if ONE_HOST.ranks_here(pair.gpus) <= len(self.machine.gpus):
             return self
         return replace(self, device=CPU, machine=replace(self.machine, gpus=[]))
 
     @property
     def jobs(self) -> int:
-        """Pairs at a time: those of a GPU mostly wait for the host, but must fit into its memory."""
+        """Pairs at a time: on a GPU they mostly wait for the host, but must fit into its memory."""
         if self.device == CPU:
             return self.machine.cores
         return max(1, min(room(self.machine), int(self.machine.gpus[0].memory_gib / GPU_SHARE_GIB)))
@@ -104,7 +111,7 @@ def verify(
     claim: Claim = unclaimed,
     again: bool = False,
 ) -> Report:
-    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU, `again` reads no notes.
+    """Check the pairs that the targets name, and their chapters; `claim` locks a GPU, `again` proves all anew.
 
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
@@ -116,64 +123,81 @@ def verify(
     checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
     for check in checks:
         listener.tell(check)
-    place = None
+    unchanged = 0
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         if execute and pairs:
-            # Several pairs at once: threads that spin while they wait made 4.5 s into 11 to 27 s on 2 cores.
+            # Threads that spin while they wait made several pairs at once take 11 to 27 s for 4.5, on 2 cores.
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             machine, found = open_machine(root, Path(scratch), pairs)
             if found["device"] != CPU:
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = KeptChecks(root, again) if found["device"] == CPU else None
+            notes = Notes(root) if found["device"] == CPU else None
             place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
-            checks += execute_pairs(pairs, place, listener)
+            kept = {} if again else _kept_checks(pairs, place)
+            unchanged = len(kept)
+            checks += execute_pairs(pairs, place, listener, kept)
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
         compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
-    noted = len(place.notes.taken) if place and place.notes else 0
-    return Report([*checks, compilation], len(pairs), time.monotonic() - started, noted)
+    return Report([*checks, compilation], len(pairs), time.monotonic() - started, unchanged)
 
 
-def execute_pairs(pairs: Sequence[Pair], place: Place, listener: Listener) -> list[Check]:
-    """Import and prove pairs, several at once; one that ran out of memory beside others is executed again by itself."""
+def _kept_checks(pairs: Sequence[Pair], place: Place) -> dict[str, tuple[Check, ...]]:
+    """The checks that earlier sweeps kept of unchanged pairs, by key."""
+    kept = {}
+    for pair in pairs:
+        with contextlib.suppress(OSError, ValueError):
+            if note := place.note(pair):
+                kept[pair.key] = CHECKS.validate_json(note.read_bytes())
+    return kept
+
+
+def _execute_and_keep(pair: Pair, place: Place, show: Say) -> tuple[Check, ...]:
+    """Execute a pair and keep its checks; where one has a problem or a warning, discard those kept earlier."""
+    note = place.note(pair)
+    checks = execute_pair(pair, place, show)
+    if note and note == place.note(pair):  # its files have not changed meanwhile
+        with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
+            if any(check.problems or check.warnings for check in checks):
+                note.unlink(missing_ok=True)
+            else:
+                write(note, CHECKS.dump_json(checks).decode())
+    return checks
+
+
+def execute_pairs(
+    pairs: Sequence[Pair], place: Place, listener: Listener, kept: dict[str, tuple[Check, ...]] | None = None
+) -> list[Check]:
+    """Import and prove pairs, several at once, but for those whose checks are `kept`.
+
+    One that ran out of GPU memory beside others is executed again by itself.
+    """
+    kept = kept or {}
+    whole, again = [Check("imports"), Check("proofs")], list[Pair]()
 
     def execute(number: int) -> tuple[Check, ...]:
-        note = place.note(pairs[number])
-        if place.notes and note and (noted := place.notes.read(note)):
-            return noted
-        checks = execute_pair(pairs[number], place, listener.doing)
-        if note and note == replace(place, notes=KeptChecks(place.root)).note(
-            pairs[number]
-        ):  # nothing changed meanwhile
-            with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
-                keep(note, checks)
-        return checks
-
-    def crowded(checks: Sequence[Check]) -> bool:
-        found = (problem.message for check in checks for problem in check.problems)
-        return place.device != CPU and any("out of memory" in message for message in found)
-
-    whole, again = [Check("imports"), Check("proofs")], list[int]()
+        return kept.get(pairs[number].key) or _execute_and_keep(pairs[number], place, listener.doing)
 
     def add(checks: Sequence[Check]) -> None:
         for check, more in zip(whole, checks):
             check.add(listener.tell(more))
 
     for number, checks in at_once(execute, range(len(pairs)), place.jobs):
-        if crowded(checks):
-            again.append(number)
+        messages = [problem.message for check in checks for problem in check.problems]
+        if place.device != CPU and any("out of memory" in message for message in messages):
+            again.append(pairs[number])
         else:
             add(checks)
-    for number in again:
-        add(execute(number))
+    for pair in again:
+        add(execute_pair(pair, place, listener.doing))
     return whole
 
 
 def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
-    """Import what can be imported here and prove what can run: at `test` size, on a GPU at `bench` size too."""
+    """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too."""
     imports, proofs, place = Check("imports"), Check("proofs"), place.of(pair)
     able: list[Variant] = []
     imported: list[Variant] = []
@@ -192,12 +216,12 @@ def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
         result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
         session = Session(pair, Roster(result, [], able, imported), place.settings(pair), result)
         session.prove()
-        _tell(session, imports, proofs)
+        _count(session, imports, proofs)
     return imports, proofs
 
 
-def _tell(session: Session, imports: Check, proofs: Check) -> None:
-    """What a session found. A fault is one problem; what it kept from being done counts as not done."""
+def _count(session: Session, imports: Check, proofs: Check) -> None:
+    """Count what a session found. A fault is one problem; what could not be done because of it is not done."""
     roster, opened = session.roster, bool(session.facts)
     unloaded = set(session.facts["failures"]) if opened else {who for who, _ in roster.faults}
     for who, reason in roster.faults:
@@ -215,15 +239,13 @@ def _tell(session: Session, imports: Check, proofs: Check) -> None:
 
 
 def _located(session: Session, who: str, reason: str) -> Problem:
-    """Where a fault is to be looked for: the line that raised, else what states the tolerance or cost, or `prepare`."""
-    pair, root = session.pair, session.settings.root
+    """A fault with the line that raised, else that which states the tolerance or the cost, else `prepare`."""
+    pair = session.pair
     stem = f"baseline_{pair.name}" if who == "workload" else who
-    path = root / pair.chapter / f"{stem}.py"
-    raised = RAISED.fullmatch(reason)
-    if raised and path.with_name(raised[2]).exists():
+    path = session.settings.root / pair.chapter / f"{stem}.py"
+    if (raised := RAISED.fullmatch(reason)) and path.with_name(raised[2]).exists():
         return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
-    died = DIED.fullmatch(reason)
-    if died and path.with_name(died[2]).exists():
+    if (died := DIED.fullmatch(reason)) and path.with_name(died[2]).exists():
         return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
     costs = "its cost fails" in reason
     name = "workload" if who == "workload" or costs else "prepare"
@@ -232,7 +254,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
 
 
 def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Say) -> Check:
-    """Whether the sound CUDA and Triton sources compile for every target; what spills is a warning."""
+    """Compile the sound CUDA and Triton sources for every target; a spill is a warning."""
     check = Check("compilation")
     for pair in pairs:
         for variant in pair.variants:
@@ -251,14 +273,14 @@ def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build:
         elif each.status == "skipped":
             check.not_done[each.reason or "skipped"] += 1
         else:
-            failed.setdefault((each.source, each.line or 1, said_by_compiler(each)), []).append(each.arch)
+            failed.setdefault((each.source, each.line or 1, _compiler_message(each)), []).append(each.arch)
     for (source, line, said), archs in failed.items():
         check.problems.append(Problem(source, line, f"does not compile for {', '.join(archs)}: {said}"))
     return check
 
 
-def said_by_compiler(failed: Compiled) -> str:
-    """What a compiler said, less the file, the line and the architecture, which stand before it."""
+def _compiler_message(failed: Compiled) -> str:
+    """A compiler's message without the file, line and architecture, which the problem states already."""
     name = Path(failed.source).name
     said = (failed.reason or "").removeprefix(f"{name} does not compile for {failed.arch}: ")
     said = said.removeprefix(f"{failed.source}({failed.line}): ")

@@ -17,7 +17,6 @@ from common.python.proof.global_state import be_deterministic
 from common.python.proof.originals import restore
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
-from common.python.proof.resident_memory import HeldMemory
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
 from common.python.timing.cpu_pinning import QuietCore
@@ -42,7 +41,7 @@ class Commands:
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.long = dict[str, float]()  # long steps, which need no warm-up
-        self.held, self.refused = HeldMemory(), list[str]()
+        self.held_bytes, self.refused = dict[tuple[str, str], list[float]](), list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
         self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
@@ -123,7 +122,8 @@ class Commands:
         place = (dict(self.workload.sizes[size]), size, self.device, self.scratch, self.seeds, self.ranks)
         prep = Preparation(self.workload, *place)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
-        self.prep = self.held.over_rounds(prep)
+        prep.median_held_bytes(self.held_bytes)
+        self.prep = prep
         self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
             self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)

@@ -1,0 +1,93 @@
+"""Samples on the CPU's clock: probes are proven in place, warm-up ends, outputs are given back."""
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from small_workload import Prepares, honest, preparer, workload
+from torch import Tensor
+
+from common.python.base.results import WHILE
+from common.python.proof.preparation import Preparation
+from common.python.timing.clock import CpuClock
+from common.python.timing.sampler import LONG_US, Sampler
+from common.python.workload import Step
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepares:
+    return preparer(tmp_path)
+
+
+def quiet(who: str, what: str) -> None: ...
+
+
+def sampler(prep: Preparation) -> Sampler:
+    made = Sampler(CpuClock(), "device")
+    made.warm(prep, list(prep.variants), 0.0, quiet)
+    return made
+
+
+def cached(x: Tensor, w: Tensor) -> Step:
+    out = x @ w
+    return lambda: out.clone()
+
+
+def third_call_raises(x: Tensor, w: Tensor) -> Step:
+    calls: list[int] = []
+
+    def step() -> Tensor:
+        calls.append(1)
+        if len(calls) > 2:  # after prepare and warm-up
+            raise ValueError("no third call")
+        return x @ w
+
+    return step
+
+
+def test_a_probed_sample_is_proven_in_place_and_the_others_are_not(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest, b=cached)
+    taken = sampler(prep).block(prep, ["a", "b", "b", "a"], 2, [0, 1], quiet)
+    assert [(one.variant, one.fresh) for one in taken.samples] == [("a", True), ("b", True), ("b", False), ("a", False)]
+    assert [taken.proofs[name][0].when for name in "ab"] == [WHILE, WHILE]
+    assert taken.proofs["a"][0].reason is None
+    assert "relative error" in (taken.proofs["b"][0].reason or ""), "its answer is that of earlier inputs"
+    assert all((one.wall_us or 0.0) > 0.0 for one in taken.samples)
+    assert taken.proof_s > 0.0
+
+
+def test_a_step_that_raises_in_a_probe_fails_its_proof_and_no_other(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=third_call_raises, b=honest)
+    taken = sampler(prep).block(prep, ["a", "b"], 1, [0, 1], quiet)
+    assert "ValueError at test_sampler.py" in (taken.proofs["a"][0].reason or "")
+    assert (taken.proofs["b"][0].reason, [one.variant for one in taken.samples]) == (None, ["b"])
+
+
+def test_warm_up_ends_at_its_limit_and_skips_steps_known_to_be_long(prepared: Prepares) -> None:
+    prep, worked = prepared(workload(), a=honest, b=honest), list[str]()
+    made = Sampler(CpuClock(), "device")
+    assert made.warm(prep, ["a", "b"], 0.0, lambda who, what: worked.append(who)) > 1, "several steps in a sample"
+    prep.variants["b"].called_s = LONG_US / 1e6
+    made.warm(prep, ["a", "b"], 0.0, lambda who, what: worked.append(who))
+    assert worked == ["a", "b", "a"]
+    made.warm(prep, ["a"], 0.05, quiet)  # returns, whatever the noise
+
+
+def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def fresh(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            assert sum(one() is not None for one in alive) <= 1, "at most the output of the last proof"
+            alive.append(weakref.ref(out := torch.matmul(x, w)))
+            return out
+
+        return step
+
+    prep = prepared(workload(), a=fresh)
+    taken = sampler(prep).block(prep, ["a", "a", "a"], 8, [0], quiet)
+    assert taken.proofs["a"][0].reason is None
+    gc.collect()
+    assert sum(one() is not None for one in alive) <= 1
