@@ -1,13 +1,14 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python.base.results import CONTROL, NOT_ALONE, PairResult
+from common.python.base.results import CONTROL, NOT_ALONE, PairResult, Telemetry
 from common.python.base.toolkit import find_nvcc
 from common.python.run import session
 from common.python.run.session import PROBES
@@ -478,53 +479,6 @@ def test_to_prepare_at_test_size_is_a_part_of_the_proof_there(tree: Tree) -> Non
     assert 0 < seconds["prepare"] < 0.3
 
 
-SLOW_FIRST = """
-    import time
-    prepared = []
-
-    def prepare(a):
-        if a.numel() > 1000 and (not prepared or {again}):
-            time.sleep(0.3 if prepared else 1.3)  # which is more than all rounds may take
-        prepared.extend([1] * (a.numel() > 1000))
-
-        def step():
-            return a * 2
-
-        return step
-"""
-
-
-@pytest.mark.parametrize(("again", "all_rounds"), [(False, True), (True, False)])
-def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
-) -> None:
-    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
-    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=again))
-    tree.open("ch01", iterations=None, warmup=None, budget_s=1.2).run()
-    result = tree.result("ch01:slow")
-    rounds = {b.round for b in result.blocks}
-    timed = {b.round for b in result.blocks if any(s.variant == "optimized_slow__other" for s in b.samples)}
-    assert {0, 1} <= timed
-    assert (timed == rounds) is all_rounds
-    assert len(rounds) > 3 or not all_rounds
-
-
-def test_a_control_that_is_off_after_the_closing_rounds_asks_for_more_of_them(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def enough(result: PairResult, names: list[str], rounds: int, late: bool) -> bool:
-        asked.append(rounds)
-        return rounds == 5 or asked.count(4) == 1  # four would do when the closing rounds begin, but not at their end
-
-    monkeypatch.setattr("common.python.run.session.enough", enough)
-    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
-    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=True))
-    tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
-    assert {block.round for block in tree.result("ch01:slow").blocks} == set(range(5))
-
-
 def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
     tree.pair("ch01:together", **noting(tree, "together"))
     tree.run("ch01", cold_start=True, iterations=1)
@@ -660,7 +614,12 @@ def test_a_pair_says_once_that_work_of_others_on_its_gpu_did_not_end(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, disturbed: bool
 ) -> None:
     first, own = WorkerPool.first, list[set[int]]()
-    monkeypatch.setattr(Settings, "crowded", lambda settings, pids: bool(own.append(pids())) or True)
+
+    def read(settings: Settings, pids: Callable[[], set[int]]) -> list[Telemetry]:
+        own.append(pids())
+        return [Telemetry(other_processes=1)]
+
+    monkeypatch.setattr(Settings, "read_gpus", read)
     monkeypatch.setattr(
         WorkerPool, "first", lambda pool, name: not disturbed if name == "await_device" else first(pool, name)
     )

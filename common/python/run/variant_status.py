@@ -1,6 +1,6 @@
 """Who takes part in a session, who is out and why. A proof that failed, an exception, a crash: each is a reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Roster:
         names = [variant.name for variant in self.timed if variant.name not in failed]
         return names + [CONTROL] * (self.compares and len(names) > 1)
 
-    def living(self, names: list[str]) -> list[str]:
+    def living(self, names: Iterable[str]) -> list[str]:
         """Those of these names that have not failed."""
         return [name for name in names if self.row(name).status != "failed"]
 

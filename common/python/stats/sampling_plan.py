@@ -1,14 +1,13 @@
 """How much a session measures: rounds, blocks in each, and when it is enough. Times in seconds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 TRIALS = 3  # proofs before timing
 ENOUGH = 0.25  # budgets of proving at the size that is timed, after which none is begun: each round proves it again
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
-CLOSING = 2  # last rounds, which all take part in
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 0.5  # budgets of sampling: what may be spent beside it after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
@@ -46,11 +45,6 @@ def blocks_in_round(budget_s: float, first_s: float, later_s: float, beside_s: f
     return max(1, min(MOST_BLOCKS, fit))
 
 
-def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:
-    """Those of the probes, each a round and how far into it, that are to be made in its block of the index `done`."""
-    return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
-
-
 def has_control(index: int, clock: str | None) -> bool:
     """Whether the block of this index in its round times the control: on the device's clock the first one does.
 
@@ -63,12 +57,6 @@ def has_control(index: int, clock: str | None) -> bool:
 def beside_s(seconds: Mapping[str, float]) -> float:
     """What has been spent on the phases that every round has beside its samples."""
     return sum(seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "proof"))
-
-
-def move_seconds(spent: dict[str, float], seconds: float, source: str, target: str) -> None:
-    """Count these seconds as another phase's."""
-    spent[source] = spent.get(source, 0.0) - seconds
-    spent[target] = spent.get(target, 0.0) + seconds
 
 
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:

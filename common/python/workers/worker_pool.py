@@ -44,9 +44,7 @@ class WorkerPool:
 
     def _loaded(self, worker: Worker) -> None:
         answer = worker.answer(self.left_s())
-        before = self.facts or answer
-        slowest = max(before["started"], answer["started"], key=lambda started: max(started.values(), default=0.0))
-        self.facts = answer | {"failures": before["failures"] | answer["failures"], "started": slowest}
+        self.facts = answer | {"failures": self.facts.get("failures", {}) | answer["failures"]}
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.left_s(), **arguments)
