@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from small_tree import Tree
 
-from common.python.run import prebuild as ahead
-from common.python.run import proof_cache as verified
+from common.python.run import proof_cache, suite
 from common.python.workers.fork_server import warm_up_forkserver
 
 
@@ -31,7 +30,7 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
     folder = tmp_path_factory.mktemp("notes")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ahead, verified):
+        for module in (proof_cache, suite):
             patch.setattr(module, "build_folder", lambda root: folder)
         yield
 

@@ -1,8 +1,8 @@
-"""What was proven of a pair is noted, by a digest of its files, the library, versions and what else decides a proof.
+"""What was proven or compiled of a pair is noted, by a digest of its files, the library, versions and what else counts.
 
 `verify` takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
 show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone; at the size
-that it times it proves in every round.
+that it times it proves in every round. Every run notes that a pair's variants are in the compilers' caches on disk.
 """
 
 import contextlib
@@ -41,16 +41,16 @@ class Notes:
         return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
 
 
-def proven_at(note: Path) -> str | None:
-    """When a run last proved the pair at `test` size, ISO 8601 in UTC; None if no run did, or one found a fault."""
+def noted_at(note: Path) -> str | None:
+    """When a run last took this note, ISO 8601 in UTC; None if no run did, or one found a fault since."""
     try:
         return datetime.fromisoformat(note.read_text()).isoformat()
     except (OSError, ValueError):
         return None
 
 
-def note_proof(note: Path, sound: bool) -> None:
-    """Note that a run has proven the pair now, or that it is not `sound`. Where this cannot be written, runs prove."""
+def take_note(note: Path, sound: bool) -> None:
+    """Note the time, or that the pair is not `sound`. Where nothing can be written, each run proves and compiles."""
     with contextlib.suppress(OSError):
         if sound:
             write(note, utc_now())

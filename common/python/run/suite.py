@@ -19,6 +19,7 @@ from common.python.base.interrupt import alarm
 from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
+from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import Pair, Variant, choose
@@ -31,8 +32,7 @@ from common.python.run import resume
 from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
 from common.python.run.parallel import at_once, room
-from common.python.run.prebuild import note_built, to_build
-from common.python.run.proof_cache import Notes, note_proof, proven_at
+from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
@@ -57,6 +57,7 @@ class Task:
     pair: Pair
     session: Session
     note: Path | None  # of the last proof at `test` size
+    built: Path | None  # the note that the compilers' caches hold its variants
     known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
     proven: bool = False  # in this run
@@ -153,12 +154,14 @@ class Suite:
             self.show("start", result)
             self._keep(result, pair)
             return None
-        settings = self._settings(pair)
-        note = self._note(pair, timed) if timed and not checked else None
-        known = proven_at(note) if note and self.options.quick else None
-        prebuilds = not self.options.cold_start and pair.gpus == 1
-        unbuilt = to_build(pair, timed, self.device, settings.size) if prebuilds else []
-        return Task(pair, Session(pair, Roster(result, timed, checked), settings), note, known, unbuilt)
+        session = Session(pair, Roster(result, timed, checked), self._settings(pair))
+        name = self._note_name(pair, timed)
+        note = self.options.artifacts_dir / "proven" / name if name and timed and not checked else None
+        built = build_folder(ROOT) / "prebuilt" / f"{session.settings.size}-{name}" if name else None
+        known = noted_at(note) if note and self.options.quick else None
+        builds = pair.gpus == 1 and not self.options.cold_start and not (built and noted_at(built))
+        unbuilt = [variant for variant in timed if variant.compiles] if builds else []
+        return Task(pair, session, note, built, known, unbuilt)
 
     def _prove(self, task: Task) -> bool:
         """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
@@ -171,10 +174,10 @@ class Suite:
             task.session, task.crowded = fresh.session if fresh else session, True
             return False
         task.proven, sound = True, not session.roster.faults
-        if sound:
-            note_built(task.pair, task.unbuilt, self.device, session.settings.size)
+        if task.built and task.unbuilt and sound:
+            take_note(task.built, sound)
         if task.note:
-            note_proof(task.note, sound)
+            take_note(task.note, sound)
         return True
 
     def _is_left(self, task: Task) -> bool:
@@ -194,13 +197,13 @@ class Suite:
         shared = all(monitor.shared() for gpu in self.machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         return (self.options.jobs or room(self.machine)) if shared else 1
 
-    def _note(self, pair: Pair, timed: Sequence[Variant]) -> Path | None:
-        """The note that these variants, as they are, were proven on this device; None where a file cannot be read."""
+    def _note_name(self, pair: Pair, timed: Sequence[Variant]) -> str | None:
+        """What notes on these variants, as they are, on this device are called; None where a file cannot be read."""
         about, names = self.manifest, [variant.name for variant in timed]
         how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
         here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
         try:
-            return self.options.artifacts_dir / "proven" / self.notes.of(pair, map(str, here)).with_suffix(".txt").name
+            return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
         except (OSError, SyntaxError):  # which its session will tell of
             return None
 
@@ -220,7 +223,7 @@ class Suite:
             if time.monotonic() >= self._last_moment() and failed(result):
                 return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
             if faults and task.note:
-                note_proof(task.note, sound=False)
+                take_note(task.note, sound=False)
             if known and result.blocks:
                 result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
             self._keep(result, pair)

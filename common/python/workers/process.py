@@ -97,16 +97,16 @@ class Worker:
         return answer["value"]
 
     def _hung(self, timeout_s: float) -> WorkerError:
-        told = "its stack is in the log" if self.pid else "it had hardly begun"
+        told = "; its stack is in the log" if self.pid else "; it had hardly begun"
         if self.pid and stopped(self.pid):
-            told = "a signal had stopped it"
+            told = "; a signal had stopped it"
         for pid in self.pids() if self.pid else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
         time.sleep(DUMP_S)
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}; {told}")
+        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}{told}")
 
     def _forged(self) -> WorkerError:
         who, what = self.state()
