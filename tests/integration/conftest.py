@@ -1,5 +1,6 @@
 """Integration tests run on the CPU, on whatever machine, and share one forkserver."""
 
+import math
 import multiprocessing.forkserver
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from small_tree import Tree
 
+from common.python.base import manifest
 from common.python.run import proof_cache, suite
+from common.python.stats import memoization_check
 from common.python.workers.fork_server import warm_up_forkserver
 
 
@@ -32,6 +35,16 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (proof_cache, suite):
             patch.setattr(module, "build_folder", lambda root: folder)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_sessions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No trials for remembered answers, which take seconds where a step takes microseconds, and no `git status`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "git_state", lambda root: (None, None))
+        if request.module.__name__ != "test_cheats":
+            patch.setattr(memoization_check, "SLOWER", math.inf)
         yield
 
 

@@ -1,5 +1,6 @@
 """What a result depends on: the machine, the versions, the sources and the environment."""
 
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -98,6 +99,7 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

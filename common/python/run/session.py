@@ -138,7 +138,7 @@ class Session:
         )
         result, facts = self.result, self.pool.facts
         self.facts = facts
-        self.roster.exclude_each(facts["failures"])
+        self.roster.exclude(facts["failures"])
         result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
         if settings.device == "cpu":
             result.clock = "end_to_end"  # the only clock there is
@@ -203,7 +203,7 @@ class Session:
                 self.result.notes.append(APART)
                 self.pool = self._pool.in_turn()
                 answer = self.pool.each("prepare", names, **asked)
-        self.roster.exclude_each(answer["failures"])
+        self.roster.exclude(answer["failures"])
         return answer
 
     # Timing.
