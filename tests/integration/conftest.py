@@ -11,7 +11,7 @@ from small_tree import Tree
 from common.python.base import manifest
 from common.python.run import proof_cache, suite
 from common.python.stats import memoization_check
-from common.python.workers.fork_server import warm_up_forkserver
+from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -23,7 +23,7 @@ def forkserver() -> Iterator[None]:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("TRITON_INTERPRET", "1")
         patch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests, not of what is tested
-        warm_up_forkserver()
+        warm_up_forkserver(INDUCTOR)  # which each worker would import anew for --reproducible and torch.compile
         yield
         server._stop()
 
