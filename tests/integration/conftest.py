@@ -1,5 +1,6 @@
 """Integration tests run on the CPU, on whatever machine, and share one forkserver."""
 
+import math
 import multiprocessing.forkserver
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 from small_tree import Tree
 
-from common.python.run import prebuild as ahead
-from common.python.run import proof_cache as verified
-from common.python.workers.fork_server import warm_up_forkserver
+from common.python.base import manifest
+from common.python.run import proof_cache, suite
+from common.python.stats import memoization_check
+from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -21,7 +23,7 @@ def forkserver() -> Iterator[None]:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("TRITON_INTERPRET", "1")
         patch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests, not of what is tested
-        warm_up_forkserver()
+        warm_up_forkserver(INDUCTOR)  # which each worker would import anew for --reproducible and torch.compile
         yield
         server._stop()
 
@@ -31,8 +33,18 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
     folder = tmp_path_factory.mktemp("notes")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ahead, verified):
+        for module in (proof_cache, suite):
             patch.setattr(module, "build_folder", lambda root: folder)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_sessions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No trials for remembered answers, which take seconds where a step takes microseconds, and no `git status`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "git_state", lambda root: (None, None))
+        if request.module.__name__ != "test_cheats":
+            patch.setattr(memoization_check, "SLOWER", math.inf)
         yield
 
 

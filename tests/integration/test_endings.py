@@ -60,7 +60,18 @@ def family(mark: Path) -> list[int]:
 
 
 def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> Process:
-    asked = ["--root", tree.root, "--artifacts-dir", tree.artifacts, "--iterations", "4", "--warmup", "0", *words]
+    asked = [
+        "--root",
+        tree.root,
+        "--artifacts-dir",
+        tree.artifacts,
+        "--iterations",
+        "4",
+        "--warmup",
+        "0",
+        "--reproducible",
+        *words,
+    ]
     asked += [] if "--jobs" in words else ["--jobs", "1"]
     command = [*CLI, "run", *targets, *map(str, asked)]
     # A session of its own, as a shell gives a job a group: what the terminal sends goes to all that are in it.

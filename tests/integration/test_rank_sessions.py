@@ -15,12 +15,12 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from common.python.run.node_follower import follow
 from small_tree import Tree, late_s, row
 
 from common.python.base.reaper import children
 from common.python.base.results import PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
-from common.python.run.node_follower import follow
 from common.python.run.options import Options
 from common.python.run.session import Session
 from common.python.run.settings import Settings
@@ -75,7 +75,7 @@ def session(pair: Pair, root: Path, folder: Path, **changed: Any) -> PairResult:
     rows = [new_row(pair, variant) for variant in pair.variants]
     result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device="cpu", variants=rows)
     settings = settings_for(pair, root, folder, **changed)
-    return Session(pair, Roster(result, list(pair.variants), []), settings, result).measure(prove_first=True)
+    return Session(pair, Roster(result, list(pair.variants), []), settings).measure(prove_first=True)
 
 
 def only_pair(tree: Tree, **bodies: str) -> Pair:
@@ -433,7 +433,7 @@ class Gauge:
 
 def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign(tmp_path: Path) -> None:
     first, second = Gauge(1980.0), Gauge(600.0)
-    gauges: Any = {"monitor": first, "further_monitors": (second,)}
+    gauges: Any = {"monitors": (first, second)}
     result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
     for block in result.blocks:
         assert [gpu.sm_mhz for gpu in block.gpus] == [1980.0, 600.0]
@@ -451,7 +451,7 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
     """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
     monkeypatch.setattr("common.python.run.session.LOOK_S", look_s)
     gauge = Gauge(600.0)
-    gauges: Any = {"monitor": gauge}
+    gauges: Any = {"monitors": (gauge,)}
     result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=40, **gauges)
     assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
     count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
@@ -460,7 +460,7 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
 
 
 def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:
-    gauges: Any = {"monitor": Gauge(1980.0)}
+    gauges: Any = {"monitors": (Gauge(1980.0),)}
     result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
     assert result.blocks
     assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows them"

@@ -1,18 +1,20 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python.base.results import CONTROL, NOT_ALONE, PairResult
+from common.python.base.results import CONTROL, NOT_ALONE, PairResult, Telemetry
 from common.python.base.toolkit import find_nvcc
+from common.python.corpus.discovery import Pair
 from common.python.run import session
 from common.python.run.session import PROBES
 from common.python.run.settings import Settings
 from common.python.stats import sampling_plan as schedule
+from common.python.workers.process import Worker
 from common.python.workers.worker_pool import WorkerPool
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
@@ -110,6 +112,36 @@ extern "C" int twice(const float* a, float* out, int64_t n, cudaStream_t stream)
 """
 
 
+METERED = """
+    from common.python.workload import Metered
+
+    def prepare(a):
+        calls = []
+
+        def step():
+            calls.append(1)
+            return a * 2
+
+        return Metered(step, lambda: {"calls so far": len(calls), "longest ms": 0.5})
+"""
+COMPILED = """
+    from common.python.workload import Metered
+
+    def prepare(a):
+        compiled = torch.compile(lambda: a * 2, backend="eager", dynamic=False)
+        return Metered(lambda: compiled(), lambda: {"longest ms": 0.25})
+"""
+
+
+SLOW_AT_TEST_SIZE = """
+    import time
+
+    def prepare(a):
+        time.sleep(0.3 if a.numel() < 1000 else 0.0)
+        return lambda: a * 2
+"""
+
+
 def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:honest", optimized=doing("print('a word from the step')"), other=HONEST)
     tree.pair("ch01:some_wrong", optimized=HONEST, wrong=WRONG, raises=doing("raise ValueError('no luck')"))
@@ -125,7 +157,7 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:no_prepare", optimized=HONEST, empty="")
     tree.pair("ch01:isolated", fields="isolated=True,", **noting(tree, "isolated"))
     tree.pair("ch01:together", **noting(tree, "together"))
-    tree.pair("ch01:crowded", ONE_AT_A_TIME, optimized=ONE_AT_A_TIME, other=ONE_AT_A_TIME)
+    tree.pair("ch01:crowded", ONE_AT_A_TIME, optimized=ONE_AT_A_TIME)
     tree.pair("ch01:too_large", optimized=HONEST, huge=NEVER)
     state = {"inputs": '{"a": draw.normal(n), "b": draw.normal(n)}', "reference": "lambda a, b: a.mul_(0.5).add_(b)"}
     tree.pair("ch01:mutates", IN_PLACE, fields='mutates=("a",),', optimized=IN_PLACE, **state)
@@ -140,6 +172,16 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:cuda")
     tree.file("ch01", "optimized_cuda", CUDA).with_suffix(".cu").write_text(KERNEL)
     tree.file("ch01", "optimized_cuda__broken", CUDA).with_suffix(".cu").write_text(KERNEL.replace("int64_t i", "in i"))
+    size = '{"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}'
+    tree.pair("ch01:model", sizes=f'{{"bench": {size}, "cpu": {size}, "test": {size}}}', inputs="0", optimized=HONEST)
+    baseline = tree.root / "ch01" / "baseline_model.py"
+    with_model = 'lambda draw, n, model, lengths: {"a": draw.normal(n)}'
+    text = baseline.read_text().replace("lambda draw, n: 0", with_model).replace("lambda n:", "lambda n, **_:")
+    baseline.write_text(text)
+    tree.pair("ch01:told", optimized=METERED, compiled=COMPILED, slow=SLOW_AT_TEST_SIZE)
+    tree.pair("ch01:nan", optimized=METERED.replace("0.5", "float('nan')"))
+    tree.pair("ch01:many", optimized=METERED.replace("0.5", "'many'"))
+    tree.pair("ch01:nobody", "x = 1", optimized="x = 1")
     tree.file("ch01", "baseline_no_workload", f'"""No problem stated."""\n{HONEST}'.replace("\n    ", "\n"))
     tree.file("ch01", "optimized_no_workload", Tree.opening("ch01", "no_workload", "optimized"))
     tree.file("ch01", "optimized_orphan", Tree.opening("ch01", "orphan", "optimized"))
@@ -335,7 +377,7 @@ def test_variants_share_a_process_unless_the_workload_is_isolated(done: Tree) ->
 def test_variants_that_do_not_fit_together_run_alone_and_the_note_says_so(done: Tree) -> None:
     result = done.result("ch01:crowded")
     assert any("do not fit in memory together" in note for note in result.notes)
-    for stem in ("baseline_crowded", "optimized_crowded", "optimized_crowded__other"):
+    for stem in ("baseline_crowded", "optimized_crowded"):
         found = row(result, stem)
         assert found.status == "measured", found.reason
         assert found.wall is not None
@@ -393,45 +435,14 @@ def test_a_single_file_runs_alone(done: Tree) -> None:
     assert {sample.variant for block in result.blocks for sample in block.samples} == {"optimized_honest"}
 
 
-def test_a_size_may_hold_a_model_and_is_read_back(tree: Tree) -> None:
-    size = '{"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}'
-    sizes = f'{{"bench": {size}, "cpu": {size}, "test": {size}}}'
-    with_model = 'lambda draw, n, model, lengths: {"a": draw.normal(n)}'
-    tree.pair("ch01:model", sizes=sizes, inputs="0", optimized=HONEST)
-    baseline = tree.root / "ch01" / "baseline_model.py"
-    text = baseline.read_text().replace("lambda draw, n: 0", with_model).replace("lambda n:", "lambda n, **_:")
-    baseline.write_text(text)
-    tree.run("ch01")
-    result = tree.result("ch01:model")
+def test_a_size_may_hold_a_model_and_is_read_back(done: Tree) -> None:
+    result = done.result("ch01:model")
     assert result.status == "measured", result.reason
     assert result.shape == {"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}
 
 
-METERED = """
-    from common.python.workload import Metered
-
-    def prepare(a):
-        calls = []
-
-        def step():
-            calls.append(1)
-            return a * 2
-
-        return Metered(step, lambda: {"calls so far": len(calls), "longest ms": 0.5})
-"""
-COMPILED = """
-    from common.python.workload import Metered
-
-    def prepare(a):
-        compiled = torch.compile(lambda: a * 2, backend="eager", dynamic=False)
-        return Metered(lambda: compiled(), lambda: {"longest ms": 0.25})
-"""
-
-
-def test_what_a_step_tells_beside_its_time_is_in_the_result(tree: Tree) -> None:
-    tree.pair("ch01:told", optimized=METERED, compiled=COMPILED)
-    tree.run("ch01")
-    result = tree.result("ch01:told")
+def test_what_a_step_tells_beside_its_time_is_in_the_result(done: Tree) -> None:
+    result = done.result("ch01:told")
     told = {name: row(result, name).why for name in ("baseline_told", "optimized_told", "optimized_told__compiled")}
     metrics = {name: why.metrics for name, why in told.items() if why}
     assert metrics["baseline_told"] == {}
@@ -442,96 +453,42 @@ def test_what_a_step_tells_beside_its_time_is_in_the_result(tree: Tree) -> None:
     assert compiled["longest ms"] == 0.25
 
 
-@pytest.mark.parametrize("value", ["float('nan')", "'many'"])
-def test_a_metric_that_is_no_number_fails_its_variant(tree: Tree, value: str) -> None:
-    tree.pair("ch01:told", optimized=METERED.replace("0.5", value))
-    tree.run("ch01")
-    found = row(tree.result("ch01:told"), "optimized_told")
+@pytest.mark.parametrize("name", ["nan", "many"])
+def test_a_metric_that_is_no_number_fails_its_variant(done: Tree, name: str) -> None:
+    found = row(done.result(f"ch01:{name}"), f"optimized_{name}")
     assert found.status == "failed"
     assert "longest ms" in (found.reason or "") or "many" in (found.reason or "")
 
 
-def test_where_nobody_has_a_prepare_nobody_is_prepared(tree: Tree) -> None:
-    tree.pair("ch01:nobody", optimized="x = 1")
-    baseline = tree.root / "ch01" / "baseline_nobody.py"
-    baseline.write_text(baseline.read_text().replace("def prepare(", "def prepares("))
-    tree.run("ch01")
-    result = tree.result("ch01:nobody")
+def test_where_no_variant_has_a_prepare_none_is_prepared(done: Tree) -> None:
+    result = done.result("ch01:nobody")
     assert result.status == "failed"
     assert all("prepare" in (found.reason or "") for found in result.variants)
 
 
-SLOW_AT_TEST_SIZE = """
-    import time
-
-    def prepare(a):
-        time.sleep(0.3 if a.numel() < 1000 else 0.0)
-        return lambda: a * 2
-"""
-
-
-def test_to_prepare_at_test_size_is_a_part_of_the_proof_there(tree: Tree) -> None:
-    tree.pair("ch01:told", optimized=SLOW_AT_TEST_SIZE)
-    tree.run("ch01")
-    seconds = tree.result("ch01:told").seconds
+def test_to_prepare_at_test_size_is_a_part_of_the_proof_there(done: Tree) -> None:
+    seconds = done.result("ch01:told").seconds
     assert seconds["proof"] > 0.3
-    assert 0 < seconds["prepare"] < 0.3
+    assert seconds["prepare"] > 0
 
 
-SLOW_FIRST = """
-    import time
-    prepared = []
-
-    def prepare(a):
-        if a.numel() > 1000 and (not prepared or {again}):
-            time.sleep(0.3 if prepared else 1.3)  # which is more than all rounds may take
-        prepared.extend([1] * (a.numel() > 1000))
-
-        def step():
-            return a * 2
-
-        return step
-"""
-
-
-@pytest.mark.parametrize(("again", "all_rounds"), [(False, True), (True, False)])
-def test_only_what_is_slow_to_prepare_a_second_time_gets_fewer_rounds(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, again: bool, all_rounds: bool
-) -> None:
-    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
-    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=again))
-    tree.open("ch01", iterations=None, warmup=None, budget_s=1.2).run()
-    result = tree.result("ch01:slow")
-    rounds = {b.round for b in result.blocks}
-    timed = {b.round for b in result.blocks if any(s.variant == "optimized_slow__other" for s in b.samples)}
-    assert {0, 1} <= timed
-    assert (timed == rounds) is all_rounds
-    assert len(rounds) > 3 or not all_rounds
-
-
-def test_a_control_that_is_off_after_the_closing_rounds_asks_for_more_of_them(
+def test_cold_start_times_each_variant_in_a_fresh_process_of_its_own(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    hire, fresh = Settings.hire, list[bool]()
 
-    def enough(result: PairResult, names: list[str], rounds: int, late: bool) -> bool:
-        asked.append(rounds)
-        return rounds == 5 or asked.count(4) == 1  # four would do when the closing rounds begin, but not at their end
+    def noted_hire(settings: Settings, pair: Pair, index: int = 0, own: bool = False) -> Worker:
+        fresh.append(own)
+        return hire(settings, pair, index)  # a fork all the same: an interpreter imports torch for seconds
 
-    monkeypatch.setattr("common.python.run.session.enough", enough)
-    monkeypatch.setattr("common.python.run.session.SLOW_PREPARE_S", 0.2)
-    tree.pair("ch01:slow", other=SLOW_FIRST.format(again=True))
-    tree.open("ch01", iterations=None, warmup=None, budget_s=0.4).run()
-    assert {block.round for block in tree.result("ch01:slow").blocks} == set(range(5))
-
-
-def test_cold_start_gives_each_variant_a_process_of_its_own(tree: Tree) -> None:
+    monkeypatch.setattr(Settings, "hire", noted_hire)
     tree.pair("ch01:together", **noting(tree, "together"))
     tree.run("ch01", cold_start=True, iterations=1)
     assert row(tree.result("ch01:together"), "optimized_together").status == "measured"
     baseline, optimized = noted(tree, "together", "baseline"), noted(tree, "together", "optimized")
     assert len(baseline & optimized) == 1, "which proves them at test size"
     assert (len(baseline), len(optimized)) == (3, 2)
+    assert fresh == [False, True, True, True]
 
 
 def test_reproducible_runs_draw_the_same_inputs_and_name_the_ops_that_refuse(tree: Tree) -> None:
@@ -546,7 +503,7 @@ def test_reproducible_runs_draw_the_same_inputs_and_name_the_ops_that_refuse(tre
     seen = []
     for _ in range(2):
         drawn.write_text("")
-        tree.run("ch01", reproducible=True, seed=None)
+        tree.run("ch01", reproducible=True, seed=None, iterations=2)
         seen.append(drawn.read_text().split())
     assert len(seen[0]) > 3
     assert set(seen[0]) == set(seen[1])
@@ -571,18 +528,6 @@ def test_what_is_long_to_prove_is_proven_less_often_before_timing_but_where_runs
     for variant in tree.result("ch01:a").variants:
         proofs = [(proof.size, proof.when) for proof in variant.proofs]
         assert (proofs.count(("test", "before timing")), proofs.count(("cpu", "before timing"))) == (3, trials)
-
-
-def test_a_round_whose_budget_is_hardly_any_takes_more_than_one_block_once_it_has_warmed_up_for_longer(
-    tree: Tree,
-) -> None:
-    slow = doing("import time; time.sleep(0.001)")
-    tree.pair("ch01:a", slow, optimized=slow)
-    assert tree.run("ch01:a", iterations=None, warmup=None, budget_s=1e-3).pairs[0].status == "measured"
-    blocks = Counter(block.round for block in tree.result("ch01:a").blocks)
-    later = [count for index, count in blocks.items() if index > 0]
-    assert len(later) >= 2
-    assert 1 < max(later) <= 4, blocks
 
 
 @pytest.fixture
@@ -660,7 +605,12 @@ def test_a_pair_says_once_that_work_of_others_on_its_gpu_did_not_end(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, disturbed: bool
 ) -> None:
     first, own = WorkerPool.first, list[set[int]]()
-    monkeypatch.setattr(Settings, "crowded", lambda settings, pids: bool(own.append(pids())) or True)
+
+    def read(settings: Settings, pids: Callable[[], set[int]]) -> list[Telemetry]:
+        own.append(pids())
+        return [Telemetry(other_processes=1)]
+
+    monkeypatch.setattr(Settings, "read_gpus", read)
     monkeypatch.setattr(
         WorkerPool, "first", lambda pool, name: not disturbed if name == "await_device" else first(pool, name)
     )

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,9 +67,3 @@ def test_they_are_readied_where_pairs_compile_on_a_gpu_and_else_inductor_where_o
     opening.open_machine(tmp_path, tmp_path)
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
     assert asked_for == [further, [INDUCTOR] * gpus]
-
-
-def test_a_file_that_cannot_be_read_compiles_nothing(tmp_path: Path) -> None:
-    gone = replace(read_variant(tmp_path / "baseline_x.py"), name="baseline_x")
-    assert gone.problem is not None
-    assert not opening.compiles(Pair("ch14", "x", [gone]))

@@ -11,6 +11,7 @@ from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
+from common.python.base.toolkit import ROOT
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 
@@ -169,11 +170,13 @@ def test_only_variables_that_change_results_are_kept() -> None:
 
 
 def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "nvcc_version", lambda: "13.0")
+    monkeypatch.setattr(manifest, "topology_of", lambda uuids: None)
     monkeypatch.setattr(manifest, "PACKAGES", ("pydantic", "no-such-package"))
     source = tmp_path / "baseline_x.py"
     source.write_text("x = 1\n")
     inside = Path(manifest.__file__)
-    made = collect(["ch07"], {"size": "test", "warmup": None}, [source, inside], seed=3, nvcc="13.0")
+    made = collect(["ch07"], {"size": "test", "warmup": None}, [source, inside], seed=3)
     assert made.sources[str(source)] == hashlib.sha256(b"x = 1\n").hexdigest()
     assert "common/python/base/manifest.py" in made.sources
     assert made.started.endswith("+00:00")
@@ -239,7 +242,7 @@ def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
     names = ("base.hardware", "performance_targets", "base.manifest", "timing.telemetry")
     modules = ", ".join(f"common.python.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=manifest.ROOT, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

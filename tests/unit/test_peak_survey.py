@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.python.base.machine import Machine
-from common.python.base.manifest import ROOT
+from common.python.base.toolkit import ROOT
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
 from common.python.peaks.store import Peak, PeakFileError, Survey

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.python.stats.sampling_plan import blocks_in_round, due, fixed_plan, has_control, out_of_time, warm_passes
+from common.python.stats.sampling_plan import blocks_in_round, fixed_plan, has_control, out_of_time, warm_passes
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,6 @@ def test_a_smaller_budget_has_fewer_rounds_of_which_three_use_it_up(budget_s: fl
     """Each round prepares, warms up and proves anew."""
     assert blocks_in_round(budget_s, first_s=0.005, later_s=0.005) == blocks
     assert rounds == 8 or rounds * blocks * 0.005 >= budget_s
-
-
-def test_a_probe_is_due_in_the_block_that_lies_as_far_into_its_round_or_in_the_next_that_there_is() -> None:
-    probes = [(1, 0.0), (1, 0.6), (2, 0.0)]
-    assert due(probes, 0, 3, 4) == []
-    assert due(probes, 1, 0, 4) == [(1, 0.0)]
-    assert due(probes, 1, 1, 4) == [(1, 0.0)]
-    assert due(probes, 1, 2, 4) == [(1, 0.0), (1, 0.6)]
-    assert due(probes, 1, 1, 1) == [(1, 0.0), (1, 0.6)]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 import math
 import os
 import sys
-from pathlib import Path
 from statistics import stdev
 from types import SimpleNamespace
 
 import pytest
 
 from common.python.base.results import Block, PairResult, Telemetry
-from common.python.run.settings import Settings
 from common.python.stats.host_pace import pace_deviation, pace_reach, usual_pace_us
 from common.python.timing.telemetry import Monitor, harmful, worst
 
@@ -97,14 +95,6 @@ def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
     assert monitor is not None
     assert monitor.read(own={os.getpid(), 7}).other_processes == 0
     assert monitor.read(own=set()).other_processes == 2
-
-
-def test_a_gpu_is_crowded_by_processes_that_are_no_sessions(nvml: FakeNvml, tmp_path: Path) -> None:
-    settings = Settings(tmp_path, tmp_path, tmp_path, "cpu", 0, "cpu", further_monitors=(Monitor(nvml, "first"),))
-    assert not settings.crowded(lambda: {os.getpid(), 7})
-    assert settings.crowded(lambda: {os.getpid()})
-    nvml.refuse("nvmlDeviceGetComputeRunningProcesses")
-    assert not settings.crowded(set), "nobody is known to be there"
 
 
 @pytest.mark.parametrize(

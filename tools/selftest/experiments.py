@@ -12,7 +12,7 @@ from typing import Any
 from common.python.base import lock, manifest
 from common.python.base.journal import write
 from common.python.base.results import Manifest, Model
-from common.python.base.toolkit import nvcc_version
+from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.run.settings import SuiteTimeUp
@@ -148,10 +148,10 @@ def open_selftest(
 
 
 def _manifest(bench: Bench, chosen: Sequence[Name]) -> Manifest:
-    folders = (manifest.ROOT / "common", manifest.ROOT / "tools" / "selftest")
+    folders = (ROOT / "common", ROOT / "tools" / "selftest")
     sources = sorted(path for folder in folders for path in folder.rglob("*.py"))
     asked: dict[str, str | int | float | bool | None] = {"form": bench.form.name}
-    return manifest.collect(chosen, asked, sources, bench.seed, host=bench.machine, nvcc=nvcc_version())
+    return manifest.collect(chosen, asked, sources, bench.seed, bench.machine)
 
 
 def broken(report: Report) -> list[Promise]:

@@ -86,9 +86,8 @@ class SettingsHere(Settings):
 class SessionHere(Session):
     """The harness' session without samples that are proven, which the others do not have either."""
 
-    def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        self.probes = []
-        return super()._block(index, names, done, total)
+    def _block(self, index: int, done: int, proven: bool) -> float:
+        return super()._block(index, done, False)
 
 
 def by_harness(spec: dict[str, Any], bench: Commands, pair: Pair, repeat: int, monitor: Monitor | None) -> Timing:
@@ -101,9 +100,9 @@ def by_harness(spec: dict[str, Any], bench: Commands, pair: Pair, repeat: int, m
     settings = SettingsHere(
         root=Path(spec["root"]), folder=Path(spec["scratch"]), scratch=Path(spec["scratch"]), size=spec["size"],
         seed=spec["seed"] + repeat, device=spec["device"], budget_s=spec["session_s"], time_limit_s=LIMIT_S,
-        monitor=monitor, prove_at=(), bench=bench,
+        monitors=(monitor,) if monitor else (), prove_at=(), bench=bench,
     )  # fmt: skip
-    session = SessionHere(pair, Roster(result, list(pair.variants), []), settings, result)
+    session = SessionHere(pair, Roster(result, list(pair.variants), []), settings)
     done = session.measure()
     clock = done.clock or "device"
     a, b = (variant.name for variant in pair.variants)

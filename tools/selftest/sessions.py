@@ -110,11 +110,11 @@ def run(bench: Bench, laid: Laid, iterations: int | None = None) -> PairResult:
         time_limit_s=LIMIT_S,
         iterations=iterations,
         warmup=0 if iterations else None,
-        monitor=Monitor.open(bench.uuid) if bench.uuid else None,
+        monitors=tuple(filter(None, [Monitor.open(bench.uuid)])) if bench.uuid else (),
         prove_at=(),
     )
     try:
-        done = Session(laid.pair, Roster(result, timed, checked), settings, result).measure()
+        done = Session(laid.pair, Roster(result, timed, checked), settings).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us

@@ -7,7 +7,6 @@ from common.python.corpus.discovery import Pair, find_pairs
 from common.python.peaks import store
 from common.python.run.eligibility import missing
 from common.python.run.options import Options
-from common.python.run.prebuild import compiles
 from common.python.run.suite import open_suite
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from tools.selftest.sessions import Bench
@@ -23,7 +22,7 @@ def able_pairs(bench: Bench) -> tuple[list[Pair], list[str]]:
         own = pair.only({variant.name for variant in pair.variants if variant.role != "peer"})
         here = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in own.variants)
         if own.variants and here and not any(missing(own, variant, bench.machine) for variant in own.variants):
-            able += [own] if bench.form.every_pair or not any(map(compiles, own.variants)) else []
+            able += [own] if bench.form.every_pair or not any(variant.compiles for variant in own.variants) else []
         else:
             unable.append(pair.key)
     return able, unable

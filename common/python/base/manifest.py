@@ -1,5 +1,6 @@
 """What a result depends on: the machine, the versions, the sources and the environment."""
 
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from common.python.base.machine import Machine, machine
 from common.python.base.results import Manifest
-from common.python.base.topology import Topology
+from common.python.base.toolkit import ROOT, nvcc_version
+from common.python.base.topology import topology_of
 
-ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
     *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
@@ -29,21 +30,19 @@ def collect(
     options: Mapping[str, str | int | float | bool | None],
     sources: Iterable[Path],
     seed: int | None,
-    *,
     host: Machine | None = None,
-    nvcc: str | None = None,
-    topology: Topology | None = None,
 ) -> Manifest:
-    """The manifest of a run that starts now; callers that know `host`, `topology` or nvcc's version give it."""
+    """The manifest of a run that starts now; callers that know the `host` give it."""
     commit, dirty = git_state(ROOT)
+    host = host or machine()
     return Manifest(
         started=utc_now(),
         command=list(sys.argv),
         options=dict(options),
         targets=list(targets),
-        machine=host or machine(),
-        topology=topology,
-        versions={**versions(), "nvcc": nvcc},
+        machine=host,
+        topology=topology_of([gpu.uuid for gpu in host.gpus]),
+        versions={**versions(), "nvcc": nvcc_version()},
         git_commit=commit,
         git_dirty=dirty,
         sources={_relative(path): digest(path) or "" for path in sources},
@@ -101,6 +100,7 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -91,32 +91,9 @@ def parent_of(pid: int) -> int | None:
     return int(found[1]) if found else None
 
 
-def stands(pid: int) -> bool:
-    """Whether a signal has stopped it."""
+def stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
     return _stat(pid)[:1] == ["T"]
-
-
-def note_states(pid: int, log: Path) -> str:
-    """Write into its log what a hung worker and its children were at, by proc(5); and say where to look for more.
-
-    Who was stopped, or is in a call of the kernel that no signal ends, leaves no stack there.
-    """
-    with contextlib.suppress(OSError):
-        told = [
-            f"{one}: {_name(one)}, state {(_stat(one) or '?')[0]}, in {_wait(one)}" for one in (pid, *children(pid))
-        ]
-        with log.open("a") as file:
-            file.write("\n".join(["No answer came. Of the worker and its children:", *told, ""]))
-    return "; a signal had stopped it" if stands(pid) else "; its stack is in the log"
-
-
-def _name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def _wait(pid: int) -> str:
-    """The function of the kernel in which it waits; 0 if it does not, or where that is not for us to see."""
-    return Path(f"/proc/{pid}/wchan").read_text().strip()
 
 
 def _stat(pid: int) -> list[str]:

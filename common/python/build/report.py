@@ -15,7 +15,6 @@ from common.python.base import manifest
 from common.python.base.builds import Build, Compiled, KernelUse
 from common.python.base.hardware import KIB
 from common.python.base.text import clean, counted
-from common.python.base.toolkit import nvcc_version
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.corpus.discovery import choose
 
@@ -43,7 +42,7 @@ def sweep(
     sources = [root / source for source in by_source(compiled)]
     options = {"arch": ",".join(names), "jobs": jobs}
     build = Build(
-        manifest=manifest.collect(targets, options, sources, None, nvcc=nvcc_version()),
+        manifest=manifest.collect(targets, options, sources, None),
         finished=manifest.utc_now(),
         seconds=time.monotonic() - started,
         archs=names,

@@ -2,7 +2,8 @@
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,13 @@ from common.python.requirements import Requirements, needs
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.base.results import Kind, Role
 
-Read = Callable[[Path], "tuple[Variant, dict[str, Any]]"]  # of a pair file
 ROLES = ("baseline_", "optimized_", "peer_")
 MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
+IMPORTS: "dict[Kind, re.Pattern[bytes]]" = {  # the line that makes a file one of this kind
+    "CUDA": re.compile(rb"^\s*(import|from)\b.*\bload_cuda\b", re.MULTILINE),
+    "Triton": re.compile(rb"^\s*(from triton\b|import\b.*\btriton\b)", re.MULTILINE),
+}
+AUTOTUNES = re.compile(rb"autotune(?!_pointwise)")
 
 
 @dataclass(frozen=True)
@@ -30,10 +35,28 @@ class Variant:
     kinds: "tuple[Kind, ...]"
     required: Requirements
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
+    literals: dict[str, Any] = field(default_factory=dict)  # of a baseline: literal arguments of its Workload(...)
 
     @property
     def module(self) -> str:
         return f"{self.path.parent.name}.{self.name}"
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile or Triton compiles it when it is prepared."""
+        return "Triton" in self.kinds or self.uses_torch_compile
+
+    @property
+    def uses_torch_compile(self) -> bool:
+        return b"torch.compile" in self._source()
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether compiling it times kernels against each other, for which nothing else may be at work."""
+        return bool(AUTOTUNES.search(self._source()))
+
+    def _source(self) -> bytes:
+        return b"" if self.problem else self.path.read_bytes()
 
 
 @dataclass
@@ -43,7 +66,7 @@ class Pair:
     chapter: str
     name: str
     variants: list[Variant] = field(default_factory=list)
-    literals: dict[str, Any] = field(default_factory=dict)  # literal arguments of Workload(...): isolated, gpus, goal
+    literals: dict[str, Any] = field(default_factory=dict)  # of its baseline: isolated, gpus, goal
 
     @property
     def key(self) -> str:
@@ -67,77 +90,41 @@ class Pair:
         return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
 
 
-def find_pairs(root: Path, read: Read | None = None) -> list[Pair]:
+def find_pairs(root: Path) -> list[Pair]:
     """Every pair under `root`, by chapter and name; variants with the baseline first, then rungs, then peers."""
-    read = read or read_file
     pairs: dict[tuple[str, str], Pair] = {}
     for chapter in CHAPTERS:
         for path in sorted((root / chapter).glob("*_*.py")):  # which has baselines first, then optimized, then peers
-            if not path.name.startswith(ROLES):
-                continue
-            name = pair_name(path.stem)
-            pair = pairs.setdefault((chapter, name), Pair(chapter, name))
-            variant, literals = read(path)
-            pair.variants.append(variant)
-            pair.literals |= literals
+            if path.name.startswith(ROLES):
+                name = pair_name(path.stem)
+                pair = pairs.setdefault((chapter, name), Pair(chapter, name))
+                pair.variants.append(read_variant(path))
+                pair.literals |= pair.variants[-1].literals
     return [pairs[key] for key in sorted(pairs)]
 
 
 def read_variant(path: Path) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
-    return read_file(path)[0]
-
-
-def read_file(path: Path) -> tuple[Variant, dict[str, Any]]:
-    """The same, and of a baseline the literal arguments of its workload."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
     here = f"{path.parent.name}/{path.name}"
     try:
         source = path.read_bytes()
         tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
+        sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
+        problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
+        required, wrong = _requirements(tree) if b"requires" in source else (Requirements(), "")
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = f"{here}:{line}: {getattr(error, 'msg', error) or 'nested too deeply'}"  # which MemoryError stands for
-        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong), {}
-    sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
-    kinds = _kinds(tree, source)
-    problem: str | None = None if sentence else f"{here}:1: the first line must be a docstring that says the mechanism"
-    required = Requirements(gpus=1) if "CUDA" in kinds else Requirements()
-    try:
-        required = (_requirements(tree) if b"requires" in source else None) or required
-    except ValueError as error:
-        problem = f"{here}:{str(error)[:MOST_QUOTED]}"
-    except RecursionError as error:
-        problem = f"{here}:1: {error}"
+        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong)
+    kinds = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
     if "CUDA" in kinds and not required.gpus:
         required = replace(required, gpus=1)
     literals = workload_literals(tree) if role == "baseline" else {}
-    return Variant(path.stem, role, label, path, sentence, kinds, required, problem), literals
-
-
-def _kinds(tree: ast.Module, source: bytes) -> "tuple[Kind, ...]":
-    imported = set()
-    for node in _statements(tree) if b"triton" in source or b"load_cuda" in source else ():
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            imported |= {node.module.split(".")[0]} | {alias.name for alias in node.names}
-    kinds: list[Kind] = []
-    if "load_cuda" in imported:
-        kinds.append("CUDA")
-    if "triton" in imported:
-        kinds.append("Triton")
-    return tuple(kinds) or ("PyTorch",)
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Those of every depth. Expressions, which are most of a tree, hold none."""
-    left: list[Any] = list(tree.body)
-    while left:
-        yield (node := left.pop())
-        for inside in ("body", "orelse", "finalbody", "handlers", "cases"):
-            left += getattr(node, inside, ())
+    problem = wrong or problem
+    told = f"{here}:{problem[:MOST_QUOTED]}" if problem else None
+    return Variant(path.stem, role, label, path, sentence, kinds, required, told, literals)
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -164,27 +151,26 @@ def called(statement: ast.stmt) -> ast.Call | None:
     return None
 
 
-def _requirements(tree: ast.Module) -> Requirements | None:
-    """The needs that a file declares. Raises ValueError, the line first, where they cannot be read from its text."""
+def _requirements(tree: ast.Module) -> tuple[Requirements, str]:
+    """The needs that a file declares, and why they cannot be read from its text, the line first, if they cannot."""
     found = bindings(tree, "requires")
     if not found:
-        return None
-    statement = found[-1]
+        return Requirements(), ""
+    statement, call = found[-1], called(found[-1])
     written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0][:MOST_TOLD]}`"
-    unreadable = ValueError(f"{written} must be `requires = needs(...)`, once, with literal keyword arguments")
-    call = called(statement)
+    unreadable = f"{written} must be `requires = needs(...)`, once, with literal keyword arguments"
     if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
-        raise unreadable
-    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
-        raise unreadable
+        return Requirements(), unreadable
     try:
-        arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (ValueError, TypeError):
-        raise unreadable from None
+        return Requirements(), unreadable
+    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
+        return Requirements(), unreadable
     try:
-        return needs(**arguments)
+        return needs(**arguments), ""
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{written}: {error}") from None
+        return Requirements(), f"{written}: {error}"
 
 
 def workload_literals(tree: ast.Module) -> dict[str, Any]:
@@ -194,9 +180,9 @@ def workload_literals(tree: ast.Module) -> dict[str, Any]:
     return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 
 
-def choose(root: Path, words: Iterable[str], read: Read | None = None) -> list[Pair]:
+def choose(root: Path, words: Iterable[str]) -> list[Pair]:
     """The pairs under `root` that words name. Raises TargetError for a word that names nothing."""
-    pairs = find_pairs(root, read)
+    pairs = find_pairs(root)
     return select(pairs, read_targets(words, pairs))
 
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from common.python.base import manifest
 from common.python.base.results import PairResult, VariantResult
-from common.python.base.toolkit import find_program
+from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, Variant
 from common.python.profile import nsight
 from common.python.profile.nsight import FORBIDDEN, ReportError
@@ -103,7 +102,7 @@ class Watch:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=manifest.ROOT,  # where the step's module is found
+                cwd=ROOT,  # where the step's module is found
                 start_new_session=True,
             )
             try:

@@ -22,7 +22,6 @@ class Ranks:
     local: int = 0  # its number on its host, and that of its GPU
     group: Any = None  # of the harness, on gloo: what a pair does in the default group cannot match what is said here
     counters: memoryview | None = None  # in memory that the ranks of one host share, a number each
-    started: dict[str, float] = field(default_factory=dict)  # when each phase of the start was done, in seconds of it
     meetings: int = field(default=0, init=False)
     token: Tensor | None = field(default=None, init=False)
 

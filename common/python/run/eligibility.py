@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base.machine import Machine
-from common.python.base.results import PairResult, VariantResult
+from common.python.base.results import VariantResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair, Variant
 from common.python.cuda import CudaError, build, compile_source
@@ -53,11 +53,6 @@ def assign(
             row.status, row.reason = "unsupported", "its baseline cannot run here"
         timed, checked = [], []
     return timed, sorted(checked, key=pair.variants.index), rows
-
-
-def chosen_size(asked: str | None, gpu: bool) -> str:
-    """The size to time at: what was asked for, or what suits the device."""
-    return asked or ("bench" if gpu else "cpu")
 
 
 def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE_HOST) -> list[str]:
@@ -115,9 +110,3 @@ def _compiles(variant: Variant, machine: Machine) -> bool:
 
 def _first_arch(variant: Variant) -> str:
     return variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
-
-
-def idle(result: PairResult) -> PairResult:
-    """The row of a pair that nothing could be run of: its first file, which is the baseline, speaks."""
-    speaks = result.variants[0]
-    return result.model_copy(update={"status": speaks.status, "reason": speaks.reason})

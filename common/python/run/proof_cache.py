@@ -1,15 +1,14 @@
-"""What was proven of a pair is noted, by a digest of its files, the library, versions and what else decides a proof.
+"""What was proven or compiled of a pair is noted, by a digest of its files, the library, versions and what else counts.
 
-A sweep takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
-show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone, which says
-that code is right at an odd size too. At the size that it times it proves in every round, whatever is noted.
+`verify` takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
+show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone; at the size
+that it times it proves in every round. Every run notes that a pair's variants are in the compilers' caches on disk.
 """
 
 import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -31,38 +30,32 @@ class Notes:
         self._beside = _digest([repr((str(self.root), versions())).encode(), *map(Path.read_bytes, sorted(library))])
 
     def of(self, pair: Pair, here: Iterable[str]) -> Path:
-        """Where a note on it is; `here` is what else its proof depends on, such as why a variant cannot run."""
+        """Where a note on it is; `here` is what else its proof depends on, such as why a variant cannot run.
+
+        Raises OSError and SyntaxError for a file that cannot be read.
+        """
         sources = {file for variant in pair.variants for file in imports_of(variant.path, self.root, CHAPTER)}
         sources |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
         names = json.dumps([self._beside, [variant.name for variant in pair.variants], *here]).encode()
         digest = _digest([names, *(file.read_bytes() for file in sorted(sources))])
         return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
 
-    def of_run(self, pair: Pair, here: Iterable[str], folder: Path) -> "RunNote":
-        """The note of runs on a pair, in this folder; `here` is the device, and how it was run."""
-        return RunNote(folder / self.of(pair, here).with_suffix(".txt").name)
+
+def noted_at(note: Path) -> str | None:
+    """When a run last took this note, ISO 8601 in UTC; None if no run did, or one found a fault since."""
+    try:
+        return datetime.fromisoformat(note.read_text()).isoformat()
+    except (OSError, ValueError):
+        return None
 
 
-@dataclass(frozen=True)
-class RunNote:
-    """The time at which a run last proved a pair, as it is now, at `test` size."""
-
-    place: Path
-
-    def read(self) -> str | None:
-        """That time, ISO 8601 in UTC; None if no run did, or one since then found a fault."""
-        try:
-            return datetime.fromisoformat(self.place.read_text()).isoformat()
-        except (OSError, ValueError):
-            return None
-
-    def write(self, sound: bool) -> None:
-        """Note the time, or that the pair is not `sound`. Where nothing can be written, each run proves."""
-        with contextlib.suppress(OSError):
-            if sound:
-                write(self.place, utc_now())
-            else:
-                self.place.unlink(missing_ok=True)
+def take_note(note: Path, sound: bool) -> None:
+    """Note the time, or that the pair is not `sound`. Where nothing can be written, each run proves and compiles."""
+    with contextlib.suppress(OSError):
+        if sound:
+            write(note, utc_now())
+        else:
+            note.unlink(missing_ok=True)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

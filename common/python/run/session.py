@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,292 +15,141 @@ from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
 from common.python.stats import memoization_check, sampling_plan
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
-from common.python.stats.sampling_plan import move_seconds
 from common.python.stats.timing_sanity import beyond_wall
 from common.python.stats.verdict import enough, judge
 from common.python.timing.telemetry import harmful, host_load, worst
-from common.python.workers.process import WorkerError
+from common.python.workers.process import WorkerError, end_all
 from common.python.workers.worker_pool import WorkerPool
 
-SLOW_PREPARE_S = 1.0  # a variant that is so slow to prepare even a second time gets fewer rounds
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
-LOOK_S = 0.03  # between two looks at the GPU's clocks and heat
+LOOK_S = 0.03  # between two readings of the GPU's clocks and heat, each of which takes a millisecond
 APART = "the variants do not fit in memory together: each ran alone, in its own process"
-PROBES = 2  # blocks, of as many rounds, in which a sample of each variant is proven while it is timed
+PROBES = 2  # rounds in which a sample of each variant is proven while it is timed
+FOLLOWER_PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at its previous pair
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """The state of one session. User code cannot make it raise: whatever it does ends up in the result."""
 
     pair: Pair
     roster: Roster
     settings: Settings
-    result: PairResult
     pool: WorkerPool | None = None
-    dtypes: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    probes: list[tuple[int, float]] = field(default_factory=list)  # the round, and where in it
-    count: int = 1  # steps in a sample
-    usual: int = sampling_plan.FEW_BLOCKS  # blocks of a round, until its first one tells
+    facts: dict[str, Any] = field(default_factory=dict)  # what the workers said of the workload
+    dtypes: list[str] = field(default_factory=list)  # of the baseline's outputs, which every variant must have
+    probed: list[int] = field(default_factory=list)  # rounds of which a block is proven while it is timed
+    steps: int = 1  # in a sample
+    blocks: int = sampling_plan.FEW_BLOCKS  # in a round, until its first block tells
     opened_s: float = 0.0  # spent beside sampling until the first round had ended
-    plan: list[int] | None = None  # blocks of each round, where their number was asked for
-    looked: int = 0  # blocks whose telemetry has been read
-    looked_s: float = 0.0  # when
-    slow: set[str] = field(default_factory=set)
+    unread: list[Block] = field(default_factory=list)  # blocks that have no telemetry yet
+    read_s: float = 0.0  # when telemetry was last read, a monotonic time
     rng: random.Random = field(default_factory=random.Random)
 
-    def prove(self, prebuild: list[str] | None = None) -> PairResult:
-        """Prove every variant at the sizes of `settings.prove_at`, then compile these at the size that is timed."""
-        self._in_workers(lambda: self._prove_and_compile(prebuild or []), apart=self.pair.isolated)
+    @property
+    def result(self) -> PairResult:
+        return self.roster.result
+
+    def prove(self, prebuild: Sequence[str] = ()) -> PairResult:
+        """Prove every variant at the sizes of `settings.prove_at`; then compile `prebuild` at the timed size."""
+        with self._faults(), self._workers(apart=self.pair.isolated):
+            for size in self.settings.prove_at:
+                self._prove_at(size)
+            if prebuild and self.facts["shape"] is not None:
+                with self._phase("compile"):
+                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
         return judge(self.result, self.settings.peaks)
 
-    def _prove_and_compile(self, prebuild: list[str]) -> None:
-        for size in self.settings.prove_at:
-            self._prove_at(size)
-        if prebuild and self.facts["shape"] is not None:
-            with self._phase("compile"):
-                self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
-
     def measure(self, prove_first: bool = False) -> PairResult:
-        """Time the variants in rounds and prove them at the size that is timed; then judge.
+        """Time the variants in rounds, prove them at the size that is timed, profile one step of each; then judge.
 
         `prove_first`: `prove` has not been called, so prove at the sizes of `settings.prove_at` in the same workers.
         """
         self.rng.seed(self.settings.seed)
-        self.plan, self.result.seed = sampling_plan.fixed_plan(self.settings.iterations), self.settings.seed
-        apart = self.pair.isolated or self.settings.cold_start
-        self._in_workers(lambda: self._prove_and_time(self.settings.prove_at if prove_first else ()), apart, fresh=True)
+        self.result.seed = self.settings.seed
+        with self._faults(), self._workers(apart=self.pair.isolated or self.settings.cold_start, fresh=True):
+            can_time = self.facts["shape"] is not None
+            if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
+                for size in self.settings.prove_at:
+                    self._prove_at(size)
+            if not can_time:
+                self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
+            elif not self.roster.nothing_left():
+                self._rounds()
+            if can_time and not self.roster.nothing_left():
+                self._find_memories()
+                self._explain()
         self.result.load = host_load()
-        earlier = list(self.settings.earlier())
-        self.result.usual_pace_us = usual_pace_us(earlier)
-        self.result.pace_deviation = pace_deviation([*earlier, self.result])
+        self.result.usual_pace_us = usual_pace_us(self.settings.earlier)
+        self.result.pace_deviation = pace_deviation([*self.settings.earlier, self.result])
         return judge(self.result, self.settings.peaks)
 
-    def _prove_and_time(self, sizes: Sequence[str]) -> None:
-        proven = any(row.proofs for row in self.result.variants)
-        for size in self.settings.prove_at if self.facts["shape"] is None and not proven else sizes:
-            self._prove_at(size)
-        if self.facts["shape"] is None:
-            self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
-        elif not self.roster.nothing_left():
-            self._rounds()
+    def follow(self) -> PairResult:
+        """Start and watch this host's ranks of a pair that another host leads, and which has the result."""
+        worker, result = self.settings.hire(self.pair), self.result
+        try:
+            worker.call("watch", FOLLOWER_PATIENCE * self.settings.time_limit_s)
+            result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"
+        except WorkerError as error:
+            result.status, result.reason = "failed", f"{error.who}: {error.reason}"
+        finally:
+            end_all([worker])
+            result.log = worker.log_tail()
+        for row in result.variants:
+            if row.status == "proven":
+                row.status, row.reason = result.status, result.reason
+        return result
 
-    def _in_workers(self, work: Callable[[], None], apart: bool, fresh: bool = False) -> None:
-        """Have workers load the variants and do this work; a fault of user code ends it and is blamed."""
+    # Workers.
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """A fault of user code ends what is done inside and is blamed; then every row says what became of it."""
+        try:
+            yield
+        except WorkerError as error:
+            self.roster.blame(error.who, error.reason)
+        finally:
+            self.roster.close(self.settings.launch.ranks(self.pair.gpus))
+
+    @contextmanager
+    def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
+        """Workers that have loaded the variants, each a process of its own if `apart`."""
         try:
             with self._phase("start"):
                 self._open(apart, fresh)
-            self._split_start()
-            work()
-        except WorkerError as error:
-            self.roster.blame(error.who, error.reason)
+            yield
         finally:
             if self.pool is not None:
                 with self._phase("end"):
                     self.pool.dismiss()
                 self.result.log += self.pool.logs()
             self.pool = None
-            self.roster.close(self.settings.launch.ranks(self.pair.gpus))
 
     def _open(self, apart: bool, fresh: bool) -> None:
-        load = {"baseline": self.roster.baseline_module, "size": self.settings.size}
-        modules = self.roster.modules()
+        settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
         self.pool = WorkerPool(
-            lambda index, own: self.settings.hire(self.pair, index, own and fresh),
+            lambda index, own: settings.hire(self.pair, index, own and fresh),
             {name: modules[name] for name in living},
             apart,
-            min(self.settings.time_limit_s, self.settings.suite_deadline - time.monotonic()),
-            load,
+            min(settings.time_limit_s, settings.suite_deadline - time.monotonic()),
+            {"baseline": self.roster.baseline_module, "size": settings.size},
         )
-        self.facts = self.pool.facts
-        self.roster.exclude_each(self.facts["failures"])
-        result, facts = self.result, self.facts
+        result, facts = self.result, self.pool.facts
+        self.facts = facts
+        self.roster.exclude(facts["failures"])
         result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
-        if self.settings.device == "cpu":
+        if settings.device == "cpu":
             result.clock = "end_to_end"  # the only clock there is
         if facts["shape"] is not None:
-            result.size, result.shape = self.settings.size, facts["shape"]
+            result.size, result.shape = settings.size, facts["shape"]
             phases = [Cost(**phase) for phase in facts["cost"]]
             result.cost, result.phases = total(phases), phases if len(phases) > 1 else []
 
-    def _split_start(self) -> None:
-        """Of ranks: what their processes, their CUDA contexts and their process group took of the start."""
-        before = 0.0
-        for phase, done in self.facts["started"].items():
-            move_seconds(self.result.seconds, done - before, "start", phase)
-            before = done
-
-    def _prove_at(self, size: str) -> None:
-        """The baseline first: its dtypes are everybody's and its answer tests the tolerance."""
-        names = self.roster.everybody
-        self.dtypes = []  # a size may have its own
-        for share in (names[:1], names[1:]):
-            share = self.roster.living(share)
-            if share and not self.roster.nothing_left():
-                self._prepare(share, size)
-                self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
-                if names[0] in share:
-                    self.dtypes = self._pool.first("dtypes")
-                if names[0] in share and size == "test":
-                    with self._phase("proof"):
-                        accepted = self._pool.first("teeth")
-                    if accepted:
-                        self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
-
-    def _rounds(self) -> None:
-        """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
-        plan = self.plan
-        rounds = len(plan) if plan else sampling_plan.FEWEST_ROUNDS
-        self.probes = [(r % rounds, self.rng.random()) for r in self.rng.sample(range(max(rounds, PROBES)), PROBES)]
-        self.dtypes, index, closing = [], 0, 0
-        while index < (len(plan) if plan else sampling_plan.MOST_ROUNDS):
-            everybody = plan is not None or closing > 0 or not self.slow
-            if not self._round(index, plan[index] if plan else None, everybody):
-                return
-            index += 1
-            self.settings.progress("round", judge(self.result, self.settings.peaks))
-            if plan is None and (closing == 1 or not self.slow) and self._enough(index):
-                break
-            if closing:
-                closing = max(closing - 1, 1)
-            elif plan is None and self._enough(index + sampling_plan.CLOSING):
-                closing = sampling_plan.CLOSING
-        self._find_memories()
-        with self._phase("why"):
-            traces = str(self.settings.folder / "profiles") if self.settings.profile else None
-            for name, why in self._pool.each("why", _proven(self.roster.active()), traces=traces).items():
-                self.roster.row(name).why = Why(**why)
-        if self.settings.reproducible:
-            self.result.notes += [f"not deterministic: {text}" for text in self._pool.refusals()]
-
-    def _find_memories(self) -> None:
-        """Test the variants that took longer on new inputs, for whether they remember answers."""
-        tested = memoization_check.suspects(self.result, _proven(self.roster.active()))
-        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._pool.left_s() / 2)
-        if tested and self.pair.gpus == 1 and not self.settings.reproducible:  # with it what is drawn may not vary
-            limit_s /= len(tested) if len(self._pool.apart(tested)) > 1 else 1  # by workers, one after the other
-            with self._phase("proof"):
-                for name, trios in self._pool.each("trios", tested, limit_s=limit_s).items():
-                    self.roster.row(name).trios = [Trio(**trio) for trio in trios]
-
-    def _round(self, index: int, blocks: int | None, everybody: bool) -> bool:
-        """Fresh inputs and closures, warm-up, blocks, proof. False when nothing is left to measure."""
-        self._prepare(self._partakers(everybody), self.settings.size, index)
-        if index == 0:
-            enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
-            for share in self._pool.apart(_proven(self.roster.active())):
-                self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
-                self.dtypes = self.dtypes or self._pool.first("dtypes")
-        if self.roster.nothing_left():
-            return False
-        self._sample(index, blocks, self._partakers(everybody))
-        self._prove(_proven(self._partakers(everybody)), AFTER, 1)
-        if index == 0:
-            self.opened_s = sampling_plan.beside_s(self.result.seconds)
-        return not self.roster.nothing_left()
-
-    def _sample(self, index: int, blocks: int | None, names: list[str]) -> None:
-        """Warm up and take the round's blocks."""
-        with self._phase("warm-up"):
-            if index == 0:
-                if self.settings.crowded(self._pool.pids) and not self._pool.first("await_device"):
-                    self.result.notes.append(NOT_ALONE)
-                self.result.floor_us = self._pool.start_clocks()
-            limit_s = FIRST_WARM_S if index == 0 else 0.0
-            count = self._pool.warm(names, limit_s, sampling_plan.warm_passes(self.plan, self.settings.warmup))
-            self.count = count if index == 0 else self.count
-        with self._phase("samples"):
-            done, total = 0, blocks or self.usual
-            while (done < total or self._due(index, done, total)) and not self.roster.nothing_left():
-                took = self._block(index, names, done, total)
-                done += 1
-                if time.monotonic() - self.looked_s > LOOK_S:
-                    self._look()
-                if blocks is None and done == 1:
-                    total = self.usual = self._blocks_in_round(index, took)
-            self._look()
-
-    def _blocks_in_round(self, index: int, first_s: float) -> int:
-        """By what the round's first block took; the later ones have no walls, and may have no control."""
-        seconds, first = self.result.seconds, self.result.blocks[-1]
-        beside_s = (sampling_plan.beside_s(seconds) - self.opened_s) / index if index else 0.0
-        again = [s for s in first.samples if s.variant != CONTROL or sampling_plan.has_control(1, self.result.clock)]
-        later_s = first_s * len(again) / (len(first.samples) + len(first.walls) or 1)
-        return sampling_plan.blocks_in_round(self.settings.budget_s, first_s, later_s, beside_s)
-
-    def _due(self, index: int, done: int, total: int) -> list[tuple[int, float]]:
-        return sampling_plan.due(self.probes, index, done, total)
-
-    def _look(self) -> None:
-        """What NVML sees now counts for all blocks since it was last asked, which takes a millisecond."""
-        unseen = self.result.blocks[self.looked :]
-        if unseen and (gpus := self.settings.read_gpus(self._pool.pids)):
-            for block in unseen:
-                block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
-                block.discarded = harmful(block.telemetry)
-        self.looked, self.looked_s = len(self.result.blocks), time.monotonic()
-
-    def _block(self, index: int, names: list[str], done: int, total: int) -> float:
-        controlled = sampling_plan.has_control(done, self.result.clock)
-        names = [name for name in names if name in self.roster.active() and (name != CONTROL or controlled)]
-        order = self.rng.sample(names, len(names))
-        order += reversed(order)
-        probed = self._due(index, done, total)
-        self.probes = [probe for probe in self.probes if probe not in probed]
-        probes = [order.index(name) for name in _proven(names)] if probed else []
-        started = time.monotonic()
-        answer = self._pool.block(order, self.count, probes)
-        move_seconds(self.result.seconds, answer["proof_s"], "samples", "proof")
-        wall_s = time.monotonic() - started
-        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
-        self.result.blocks.append(Block(round=index, steps=self.count, **taken))
-        if reason := beyond_wall(self.result.blocks[-1], wall_s):
-            self.roster.exclude_all(reason)
-        self.result.best_pace_us = min([*answer["paces"], self.result.best_pace_us or math.inf])
-        self.roster.take_proofs(answer["proofs"])
-        return wall_s - float(answer["proof_s"])
-
-    def _enough(self, rounds: int) -> bool:
-        late = sampling_plan.out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
-        rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
-        return enough(self.result, [name for name in rungs if name not in self.slow], rounds, late)
-
-    def _partakers(self, everybody: bool) -> list[str]:
-        """Who is timed in this round: variants that take seconds to prepare are in the first two and the last ones."""
-        return [name for name in self.roster.active() if everybody or name not in self.slow]
-
-    def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
-        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
-        with self._phase("proof"):
-            self.roster.take_proofs(self._pool.each("prove", names, **asked))
-
-    def _prepare(self, names: list[str], size: str, index: int | None = None) -> None:
-        """Prepare these for the round of this index, or for a proof. What compiles does so once: the second tells."""
-        with self._phase("proof" if index is None else "prepare"):
-            answer = self._prepared(names, size)
-        self.roster.exclude_each(answer["failures"])
-        spent = {name: answer["prepare_s"][name] + answer["first_call_s"][name] for name in answer["prepare_s"]}
-        if index == 1 and not self.settings.iterations:
-            timed = {name for name in spent if self.roster.row(name).role != "baseline"}
-            self.slow = {name for name in timed if spent[name] > SLOW_PREPARE_S}
-        for name in _proven(list(spent)) if index == 0 else ():
-            self.roster.row(name).prepare_s = answer["prepare_s"][name]
-            self.roster.row(name).first_call_s = answer["first_call_s"][name]
-
-    def _prepared(self, names: list[str], size: str) -> dict[str, Any]:
-        answer = self._pool.each("prepare", names, size=size, dtypes=self.dtypes)
-        if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
-            self.result.notes.append(APART)
-            self.pool = self._pool.in_turn()
-            answer = self.pool.each("prepare", names, size=size, dtypes=self.dtypes)
-        return answer
-
     @property
     def _pool(self) -> WorkerPool:
-        if self.pool is None:
-            raise RuntimeError("the session has no workers before it is opened")
+        assert self.pool is not None
         return self.pool
 
     @contextmanager
@@ -311,9 +160,184 @@ class Session:
         try:
             yield
         finally:
-            self.result.seconds[name] = self.result.seconds.get(name, 0.0) + time.monotonic() - started
+            self._spend(name, time.monotonic() - started)
+
+    def _spend(self, phase: str, seconds: float) -> None:
+        self.result.seconds[phase] = self.result.seconds.get(phase, 0.0) + seconds
+
+    # Proof.
+
+    def _prove_at(self, size: str) -> None:
+        """The baseline first: its dtypes are those of all variants, and its answer tests the tolerance."""
+        names = self.roster.everybody
+        self.dtypes = []  # a size may have its own
+        for share in (names[:1], names[1:]):
+            share = self.roster.living(share)
+            if not share or self.roster.nothing_left():
+                continue
+            self._prepare(share, size, "proof")
+            self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
+            if names[0] in share:
+                self._ask_baseline(size)
+
+    def _ask_baseline(self, size: str) -> None:
+        """The dtypes that the baseline returned; at `test` size, whether the tolerance accepts a corrupted answer."""
+        self.dtypes = self._pool.first("dtypes")
+        if size == "test":
+            with self._phase("proof"):
+                accepted = self._pool.first("teeth")
+            if accepted:
+                self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
+
+    def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
+        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
+        with self._phase("proof"):
+            self.roster.take_proofs(self._pool.each("prove", names, **asked))
+
+    def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
+        """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
+        asked = {"size": size, "dtypes": self.dtypes}
+        with self._phase(phase):
+            answer = self._pool.each("prepare", names, **asked)
+            if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
+                self.result.notes.append(APART)
+                self.pool = self._pool.in_turn()
+                answer = self.pool.each("prepare", names, **asked)
+        self.roster.exclude(answer["failures"])
+        return answer
+
+    # Timing.
+
+    def _rounds(self) -> None:
+        """Rounds until the interval is narrow, or the counts asked for are reached, or the time is up."""
+        plan = sampling_plan.fixed_plan(self.settings.iterations)
+        sure = len(plan) if plan else sampling_plan.FEWEST_ROUNDS
+        self.probed = self.rng.sample(range(sure), min(PROBES, sure))
+        self.dtypes = []
+        for index in range(len(plan) if plan else sampling_plan.MOST_ROUNDS):
+            self._round(index, plan)
+            if self.roster.nothing_left():
+                return
+            self.settings.progress("round", judge(self.result, self.settings.peaks))
+            if plan is None and self._enough(index + 1):
+                return
+
+    def _round(self, index: int, plan: list[int] | None) -> None:
+        """Fresh inputs and closures, warm-up, blocks, proof."""
+        prepared = self._prepare(self.roster.active(), self.settings.size, "prepare")
+        if index == 0:
+            for name in without_control(list(prepared["prepare_s"])):
+                row = self.roster.row(name)
+                row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
+            enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
+            for share in self._pool.apart(without_control(self.roster.active())):
+                self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
+                self.dtypes = self.dtypes or self._pool.first("dtypes")
+        if self.roster.nothing_left():
+            return
+        self._warm_up(index, plan)
+        self._sample(index, plan[index] if plan else None)
+        self._prove(without_control(self.roster.active()), AFTER, 1)
+        if index == 0:
+            self.opened_s = sampling_plan.beside_s(self.result.seconds)
+
+    def _warm_up(self, index: int, plan: list[int] | None) -> None:
+        passes = sampling_plan.warm_passes(plan, self.settings.warmup)
+        with self._phase("warm-up"):
+            if index > 0:
+                self._pool.warm(self.roster.active(), 0.0, passes)
+                return
+            crowded = any(gpu.other_processes for gpu in self.settings.read_gpus(self._pool.pids))
+            if crowded and not self._pool.first("await_device"):
+                self.result.notes.append(NOT_ALONE)
+            self.result.floor_us = self._pool.start_clocks()
+            self.steps = self._pool.warm(self.roster.active(), FIRST_WARM_S, passes)
+
+    def _sample(self, index: int, blocks: int | None) -> None:
+        """Take the round's blocks: as many as asked for, or as its first one says that there is time for.
+
+        In a probed round, a block at a random place is proven as well.
+        """
+        done, total, place = 0, blocks or self.blocks, self.rng.random()
+        to_prove = index in self.probed
+        with self._phase("samples"):
+            while (done < total or to_prove) and not self.roster.nothing_left():
+                proven = to_prove and done >= int(place * total)
+                took_s = self._block(index, done, proven)
+                done, to_prove = done + 1, to_prove and not proven
+                if time.monotonic() - self.read_s > LOOK_S:
+                    self._read_telemetry()
+                if blocks is None and done == 1:
+                    total = self.blocks = self._blocks_in_round(index, took_s)
+            self._read_telemetry()
+
+    def _block(self, index: int, done: int, proven: bool) -> float:
+        """Sample each variant twice, in mirrored order, and prove one sample of each if asked; seconds of sampling."""
+        names = self.roster.active()
+        if not sampling_plan.has_control(done, self.result.clock):
+            names = without_control(names)
+        order = self.rng.sample(names, len(names))
+        order += reversed(order)
+        started = time.monotonic()
+        probes = [order.index(name) for name in without_control(names)] if proven else []
+        answer = self._pool.block(order, self.steps, probes)
+        wall_s, proof_s = time.monotonic() - started, float(answer["proof_s"])
+        self._spend("samples", -proof_s)
+        self._spend("proof", proof_s)
+        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
+        block = Block(round=index, steps=self.steps, **taken)
+        self.result.blocks.append(block)
+        self.unread.append(block)
+        if reason := beyond_wall(block, wall_s):
+            self.roster.exclude_all(reason)
+        self.result.best_pace_us = min([*block.paces, self.result.best_pace_us or math.inf])
+        self.roster.take_proofs(answer["proofs"])
+        return wall_s - proof_s
+
+    def _blocks_in_round(self, index: int, first_s: float) -> int:
+        """By what the round's first block took; the later ones have no walls, and may have no control."""
+        seconds, first = self.result.seconds, self.result.blocks[-1]
+        beside_s = (sampling_plan.beside_s(seconds) - self.opened_s) / index if index else 0.0
+        again = [s for s in first.samples if s.variant != CONTROL or sampling_plan.has_control(1, self.result.clock)]
+        later_s = first_s * len(again) / (len(first.samples) + len(first.walls) or 1)
+        return sampling_plan.blocks_in_round(self.settings.budget_s, first_s, later_s, beside_s)
+
+    def _read_telemetry(self) -> None:
+        """What NVML sees now counts for all blocks since it was last read."""
+        if self.unread and (gpus := self.settings.read_gpus(self._pool.pids)):
+            for block in self.unread:
+                block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
+                block.discarded = harmful(block.telemetry)
+        self.unread, self.read_s = [], time.monotonic()
+
+    def _enough(self, rounds: int) -> bool:
+        late = sampling_plan.out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
+        rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
+        return enough(self.result, rungs, rounds, late)
+
+    # After the last round.
+
+    def _find_memories(self) -> None:
+        """Test the variants that took longer on new inputs, for whether they remember answers."""
+        tested = memoization_check.suspects(self.result, without_control(self.roster.active()))
+        if not tested or self.pair.gpus > 1 or self.settings.reproducible:  # with it what is drawn may not vary
+            return
+        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._pool.left_s() / 2)
+        limit_s /= len(tested) if len(self._pool.apart(tested)) > 1 else 1  # by workers, one after the other
+        with self._phase("proof"):
+            for name, trios in self._pool.each("trios", tested, limit_s=limit_s).items():
+                self.roster.row(name).trios = [Trio(**trio) for trio in trios]
+
+    def _explain(self) -> None:
+        """Profile one more step of each variant."""
+        traces = str(self.settings.folder / "profiles") if self.settings.profile else None
+        with self._phase("why"):
+            for name, why in self._pool.each("why", without_control(self.roster.active()), traces=traces).items():
+                self.roster.row(name).why = Why(**why)
+        if self.settings.reproducible:
+            self.result.notes += [f"not deterministic: {text}" for text in self._pool.refusals()]
 
 
-def _proven(names: list[str]) -> list[str]:
-    """All but the control: it is the baseline's own code, prepared once more for nothing but to be timed."""
+def without_control(names: Sequence[str]) -> list[str]:
+    """The control is the baseline's own code: it is timed, and needs neither proof nor profile."""
     return [name for name in names if name != CONTROL]

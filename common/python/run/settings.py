@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from common.python.base.results import PairResult, Telemetry
 from common.python.corpus.discovery import Pair
@@ -41,34 +40,15 @@ class Settings:
     cold_start: bool = False
     profile: bool = False
     peaks: Peaks | None = None
-    monitor: Monitor | None = None
-    further_monitors: tuple[Monitor, ...] = ()  # of the GPUs of further ranks, in their order
+    monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
     launch: Launch = ONE_HOST
     progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
-    earlier: Callable[[], Sequence[PairResult]] = tuple  # what this suite has kept so far
+    earlier: Sequence[PairResult] = ()  # what this suite has kept so far
 
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """Start a worker of this pair."""
-        log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
-        return Worker(self.root, scratch, log, self.for_worker(pair, index), fresh)
-
-    def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
-        """What NVML sees now on each GPU of the pair; `own` gives the processes that may be there."""
-        monitors = self._monitors()
-        pids = own() if monitors else set()
-        return [monitor.read(pids) for monitor in monitors]
-
-    def crowded(self, own: Callable[[], set[int]]) -> bool:
-        """Whether NVML sees processes on a GPU of the pair that are none of its `own`."""
-        return any(gpu.other_processes for gpu in self.read_gpus(own))
-
-    def _monitors(self) -> list[Monitor]:
-        return [monitor for monitor in (self.monitor, *self.further_monitors) if monitor]
-
-    def for_worker(self, pair: Pair, index: int) -> dict[str, Any]:
-        """What a worker of this pair is told."""
-        return {
+        told = {
             "seed": self.seed,
             "gpu": self.device != "cpu",
             "reproducible": self.reproducible,
@@ -76,3 +56,10 @@ class Settings:
             "launch": asdict(self.launch),
             "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
         }
+        log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
+        return Worker(self.root, scratch, log, told, fresh)
+
+    def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
+        """What NVML sees now on each GPU of the pair; `own` gives the processes that belong to the session."""
+        pids = own() if self.monitors else set()
+        return [monitor.read(pids) for monitor in self.monitors]

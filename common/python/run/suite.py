@@ -18,9 +18,10 @@ from common.python.base import journal, lock, manifest
 from common.python.base.interrupt import alarm
 from common.python.base.journal import write
 from common.python.base.machine import Machine
+from common.python.base.manifest import utc_now
+from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
-from common.python.base.toolkit import nvcc_version
-from common.python.base.topology import topology_of
+from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import Pair, Variant, choose
 from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
@@ -28,12 +29,10 @@ from common.python.performance_targets import Peaks
 from common.python.profile.external_profilers import profile
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.eligibility import assign, chosen_size, compile_cuda, idle
-from common.python.run.node_follower import follow
+from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
 from common.python.run.parallel import at_once, room
-from common.python.run.prebuild import autotunes, note_built, to_build
-from common.python.run.proof_cache import Notes, RunNote
+from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
@@ -57,7 +56,8 @@ class Task:
 
     pair: Pair
     session: Session
-    note: RunNote | None  # of the last proof at `test` size
+    note: Path | None  # of the last proof at `test` size
+    built: Path | None  # the note that the compilers' caches hold its variants
     known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
     proven: bool = False  # in this run
@@ -66,7 +66,7 @@ class Task:
     @property
     def alone(self) -> bool:
         """Whether nothing else may be at work while it is proven and compiled."""
-        large = any(v.required.memory_gib > LARGE_GIB or autotunes(v) for v in self.unbuilt)
+        large = any(v.required.memory_gib > LARGE_GIB or v.autotunes for v in self.unbuilt)
         return self.crowded or self.pair.gpus > 1 or large
 
 
@@ -92,13 +92,8 @@ class Suite:
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
 
-    @cached_property
-    def notes(self) -> Notes:
-        """On what was proven before."""
-        return Notes(self.options.root)
-
     def run(self) -> Summary:
-        """Prove, time, sum up. Raises OSError, naming the file, where a result cannot be written."""
+        """Prove all pairs, time one after the other, sum up. Raises OSError, naming a file that cannot be written."""
         started, stopped = time.monotonic(), None
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
             self.scratch = Path(scratch)
@@ -112,6 +107,8 @@ class Suite:
                 stopped = str(error) or INTERRUPTED
         return self._sum_up(stopped, time.monotonic() - started)
 
+    # Prove.
+
     def prove(self, pairs: Sequence[Pair]) -> list[Task]:
         """Prove these pairs at `test` size and compile what they time; the tasks that are left to be timed.
 
@@ -122,63 +119,49 @@ class Suite:
         if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
             return tasks
         work = [task for task in tasks if task.known is None or task.unbuilt]
-        done = [task for task in tasks if task not in work]
-        deadline = began + PROVING_SHARE * (self._last_moment() - began)
+        left = [task for task in tasks if task not in work]
         try:
-            for wave in self._waves(work):
-                with closing(at_once(self._prove, wave, self._jobs(), deadline)) as proofs:
-                    for task, sound in proofs:
-                        done += [task] if sound and self._is_left(task) else []
+            for task in self._proven(work, began + PROVING_SHARE * (self._last_moment() - began)):
+                left += [task] if self._is_left(task) else []
         except TimeoutError:
             self.say(f"{TIME_UP} for proofs: {sum(not task.proven for task in work)} pairs are not run")
         if len(work) > 1:
-            self.say(
-                f"proved {sum(task.proven for task in work)} pairs at test size in {time.monotonic() - began:.0f} s"
-            )
-        return [task for task in tasks if task in done]
+            proven, took_s = sum(task.proven for task in work), time.monotonic() - began
+            self.say(f"proved {proven} pairs at test size in {took_s:.0f} s")
+        return [task for task in tasks if task in left]
 
-    @staticmethod
-    def _waves(work: Sequence[Task]) -> Iterator[list[Task]]:
-        """What to prove at once: all that may have company, then one by one those that may not, or could not."""
-        yield [task for task in work if not task.alone]
-        yield from ([task] for task in work if task.alone)
+    def _proven(self, work: Sequence[Task], deadline: float) -> Iterator[Task]:
+        """Each task when it is proven: all that may have company, then one by one those that may not, or could not.
 
-    def time(self, task: Task) -> str | None:
-        """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
-        pair, session = task.pair, task.session
-        known = None if task.proven else task.known
-        session.result.best_pace_us = self.best_pace_us
-        self.show("start", session.result)
-        try:
-            if self.options.launch.follows:
-                result = follow(pair, session.result, session.settings)
-            else:
-                result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
-            if time.monotonic() >= self._last_moment() and failed(result):
-                return (
-                    f"{TIME_UP} while {session.roster.faults[-1][0] if session.roster.faults else pair.key} was at work"
-                )
-            if session.roster.faults and task.note:
-                task.note.write(sound=False)
-            if known and result.blocks:
-                result.notes.append(f"proven at test size at {known}, as it is now, and not again: --quick")
-            self._keep(result, pair)
-        finally:
-            shutil.rmtree(session.settings.scratch, ignore_errors=True)
-        return None
+        Raises TimeoutError at `deadline`, a monotonic time.
+        """
+        jobs = self._jobs()
+        with closing(at_once(self._prove, [task for task in work if not task.alone], jobs, deadline)) as proofs:
+            yield from (task for task, proven in proofs if proven)
+        for alone in [task for task in work if task.alone]:
+            with closing(at_once(self._prove, [alone], 1, deadline)) as proofs:
+                yield from (task for task, proven in proofs if proven)
 
     def _task(self, pair: Pair) -> Task | None:
-        """What is to be done for a pair; None where its row is all that there is to it, which is kept."""
-        result, timed, checked = self._opened(pair)
+        """What is to be done for a pair; None where nothing of it can run here, and its row is kept."""
+        result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
+        timed, checked, result.variants = assign(pair, self.machine, self.on_gpu, self.options.launch)
+        if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
+            result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
+        elif not timed and not checked:
+            result.status, result.reason = result.variants[0].status, result.variants[0].reason
         if not timed and not checked:
             self.show("start", result)
             self._keep(result, pair)
             return None
-        settings, note = self._settings(pair), self._note(pair, timed) if timed and not checked else None
-        known = note.read() if note and self.options.quick else None
-        size = settings.size
-        unbuilt = [] if self.options.cold_start or pair.gpus > 1 else to_build(pair, timed, self.device, size)
-        return Task(pair, Session(pair, Roster(result, timed, checked), settings, result), note, known, unbuilt)
+        session = Session(pair, Roster(result, timed, checked), self._settings(pair))
+        name = self._note_name(pair, timed)
+        note = self.options.artifacts_dir / "proven" / name if name and timed and not checked else None
+        built = build_folder(ROOT) / "prebuilt" / f"{session.settings.size}-{name}" if name else None
+        known = noted_at(note) if note and self.options.quick else None
+        builds = pair.gpus == 1 and not self.options.cold_start and not (built and noted_at(built))
+        unbuilt = [variant for variant in timed if variant.compiles] if builds else []
+        return Task(pair, session, note, built, known, unbuilt)
 
     def _prove(self, task: Task) -> bool:
         """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
@@ -190,12 +173,11 @@ class Suite:
             fresh = self._task(task.pair)
             task.session, task.crowded = fresh.session if fresh else session, True
             return False
-        task.proven = True
-        sound = not session.roster.faults
-        if sound:
-            note_built(task.pair, task.unbuilt, self.device, session.settings.size)
+        task.proven, sound = True, not session.roster.faults
+        if task.built and task.unbuilt and sound:
+            take_note(task.built, sound)
         if task.note:
-            task.note.write(sound)
+            take_note(task.note, sound)
         return True
 
     def _is_left(self, task: Task) -> bool:
@@ -215,6 +197,80 @@ class Suite:
         shared = all(monitor.shared() for gpu in self.machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         return (self.options.jobs or room(self.machine)) if shared else 1
 
+    def _note_name(self, pair: Pair, timed: Sequence[Variant]) -> str | None:
+        """What notes on these variants, as they are, on this device are called; None where a file cannot be read."""
+        about, names = self.manifest, [variant.name for variant in timed]
+        how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
+        here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
+        try:
+            return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
+        except (OSError, SyntaxError):  # which its session will tell of
+            return None
+
+    # Time.
+
+    def time(self, task: Task) -> str | None:
+        """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
+        pair, session = task.pair, task.session
+        known, faults = None if task.proven else task.known, session.roster.faults
+        session.result.best_pace_us = self.best_pace_us
+        self.show("start", session.result)
+        try:
+            if self.options.launch.follows:
+                result = session.follow()
+            else:
+                result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
+            if time.monotonic() >= self._last_moment() and failed(result):
+                return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
+            if faults and task.note:
+                take_note(task.note, sound=False)
+            if known and result.blocks:
+                result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
+            self._keep(result, pair)
+        finally:
+            shutil.rmtree(session.settings.scratch, ignore_errors=True)
+        return None
+
+    def _settings(self, pair: Pair) -> Settings:
+        options = self.options
+        gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
+        uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
+        return Settings(
+            root=options.root,
+            folder=self.folder / f"{pair.chapter}_{pair.name}",
+            scratch=self.scratch / f"{pair.chapter}_{pair.name}",
+            size=options.size or ("bench" if self.on_gpu else "cpu"),
+            seed=self.seed,
+            device=self.device,
+            budget_s=options.budget_s,
+            time_limit_s=PAIR_LIMIT_S * options.timeout_multiplier,
+            suite_deadline=self._last_moment(),
+            iterations=options.iterations,
+            warmup=options.warmup,
+            reproducible=options.reproducible,
+            cold_start=options.cold_start,
+            profile=options.profile,
+            peaks=self.peaks,
+            monitors=tuple(monitor for uuid in uuids if (monitor := Monitor.open(uuid))),
+            launch=options.launch,
+            progress=self.show,
+            earlier=self.results,
+        )
+
+    # Report.
+
+    def _keep(self, result: PairResult, pair: Pair) -> None:
+        """Write the pair's files, then one synced line in the journal: what the journal names is whole."""
+        folder = self.folder / f"{pair.chapter}_{pair.name}"
+        config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
+        write(folder / "config.json", json.dumps(config, indent=1, default=str))
+        write(folder / "results" / "benchmark_test_results.json", result.model_dump_json(indent=1))
+        write(folder / "results" / "benchmark_test_results.md", pair_markdown(result))
+        journal.append(self.folder, result)
+        self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
+        self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
+        self.show("done", result)
+
     def _sum_up(self, stopped: str | None, seconds: float) -> Summary:
         """Write the summary of what was done, in the order of the pairs, and of what was not run and why."""
         not_run = {pair.key: stopped or TIME_UP for pair in self.pairs if not self.done(pair)}
@@ -222,7 +278,7 @@ class Suite:
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
         summary = Summary(
             manifest=self.manifest,
-            finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            finished=utc_now(),
             seconds=seconds,
             complete=not not_run,
             interrupted=stopped == INTERRUPTED or self.asked_to_stop(),
@@ -247,73 +303,18 @@ class Suite:
         return self.deadline - REPORT_S * len(self.results)
 
     def done(self, pair: Pair) -> bool:
-        """Whether the run that is resumed has this pair, with these very files."""
+        """Whether a result of this pair, with these very files, is kept."""
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    def _note(self, pair: Pair, timed: Sequence[Variant]) -> RunNote | None:
-        """The note that these variants, as they are, were proven on this device; None where a file cannot be read."""
-        about, names = self.manifest, [variant.name for variant in timed]
-        how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
-        here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
-        try:
-            return self.notes.of_run(pair, map(str, here), self.options.artifacts_dir / "proven")
-        except (OSError, SyntaxError):  # which its session will tell of
-            return None
-
-    def _opened(self, pair: Pair) -> tuple[PairResult, list[Variant], list[Variant]]:
-        """Its row, whom to time and whom to prove only: nobody where the row is all that there is to it."""
-        result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
-        timed, checked, result.variants = assign(pair, self.machine, self._gpu(), self.options.launch)
-        if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
-            return result.model_copy(update={"status": "failed", "reason": f"no baseline_{pair.name}.py"}), [], []
-        return result if timed or checked else idle(result), timed, checked
-
-    def _settings(self, pair: Pair) -> Settings:
-        return Settings(
-            root=self.options.root,
-            folder=self._folder_of(pair),
-            scratch=self.scratch / f"{pair.chapter}_{pair.name}",
-            size=chosen_size(self.options.size, self._gpu()),
-            seed=self.seed,
-            device=self.device,
-            budget_s=self.options.budget_s,
-            time_limit_s=PAIR_LIMIT_S * self.options.timeout_multiplier,
-            suite_deadline=self._last_moment(),
-            iterations=self.options.iterations,
-            warmup=self.options.warmup,
-            reproducible=self.options.reproducible,
-            cold_start=self.options.cold_start,
-            profile=self.options.profile,
-            peaks=self.peaks,
-            monitor=Monitor.open(self.uuid) if self.uuid else None,
-            further_monitors=self._further_monitors(pair),
-            launch=self.options.launch,
-            progress=self.show,
-            earlier=lambda: self.results,
-        )
-
-    def _further_monitors(self, pair: Pair) -> tuple[Monitor, ...]:
-        gpus = self.machine.gpus[1 : self.options.launch.ranks_here(pair.gpus)]
-        return tuple(monitor for gpu in gpus if (monitor := Monitor.open(gpu.uuid)) is not None)
-
-    def _gpu(self) -> bool:
+    @property
+    def on_gpu(self) -> bool:
         return self.device != "cpu"
 
-    def _folder_of(self, pair: Pair) -> Path:
-        return self.folder / f"{pair.chapter}_{pair.name}"
-
-    def _keep(self, result: PairResult, pair: Pair) -> None:
-        """Write the pair's files, then one synced line in the journal: what the journal names is whole."""
-        folder = self._folder_of(pair)
-        config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
-        write(folder / "config.json", json.dumps(config, indent=1, default=str))
-        write(folder / "results" / "benchmark_test_results.json", result.model_dump_json(indent=1))
-        write(folder / "results" / "benchmark_test_results.md", pair_markdown(result))
-        journal.append(self.folder, result)
-        self.results = [kept for kept in self.results if kept.key != result.key] + [result]
-        self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
-        self.show("done", result)
+    @cached_property
+    def notes(self) -> Notes:
+        """On what was proven before."""
+        return Notes(self.options.root)
 
 
 def open_suite(
@@ -326,37 +327,46 @@ def open_suite(
     Raises TargetError for targets that name nothing, OSError for a folder that cannot be written, ValueError for a run
     that cannot be gone on with, PeakFileError for stored peaks that cannot be read, and SuiteTimeUp.
     """
-    deadline = math.inf
-    if options.suite_timeout is not None:
-        closing_s = min(CLOSING_S, CLOSING_SHARE * options.suite_timeout)
-        deadline = (began or time.monotonic()) + options.suite_timeout - closing_s
+    deadline = _deadline(options.suite_timeout, began or time.monotonic())
     pairs = choose(options.root, options.targets)
     if not pairs:
         raise TargetError("no pairs to run")
-    seed = options.seed if options.seed is not None else 0 if options.reproducible else random.randrange(2**31)
-    if options.resume and options.seed is None:
-        seed = resume.earlier_seed(options.resume) or 0
+    seed = _seed(options)
     folder = options.resume or options.artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     folder.mkdir(parents=True, exist_ok=True)
     if options.reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
         machine, found = open_machine(options.root, folder, pairs)
-    claim(found.get("uuid"))
+    device, uuid = found["device"], found.get("uuid")
+    claim(uuid)
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
-    files = [variant.path for pair in pairs for variant in pair.variants]
-    sources, links = manifest.sources_of(files), topology_of([gpu.uuid for gpu in machine.gpus])
-    about = manifest.collect(
-        options.targets, options.told(), sources, seed, host=machine, nvcc=nvcc_version(), topology=links
-    )
+    sources = manifest.sources_of([variant.path for pair in pairs for variant in pair.variants])
+    about = manifest.collect(options.targets, options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     journal.begin(folder)
-    peaks = peaks_for_run(manifest.ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
-    suite = Suite(options, pairs, folder, machine, found["device"], found.get("uuid"), peaks, seed, show, about, say)
-    suite.results, suite.deadline, suite.best_pace_us = done, deadline, found.get("quiet_pace_us")
+    peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
+    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
+    suite.best_pace_us = found.get("quiet_pace_us")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
-        compile_cuda(missing, machine, found["device"] != "cpu", options.launch, say)
+        compile_cuda(missing, machine, suite.on_gpu, options.launch, say)
     return suite
+
+
+def _deadline(suite_timeout: float | None, began: float) -> float:
+    """When pairs must have ended: what remains is for ending workers and beginning the report."""
+    if suite_timeout is None:
+        return math.inf
+    return began + suite_timeout - min(CLOSING_S, CLOSING_SHARE * suite_timeout)
+
+
+def _seed(options: Options) -> int:
+    """What was asked for, else that of the run that is resumed, else 0 with --reproducible, else any."""
+    if options.seed is not None:
+        return options.seed
+    if options.resume:
+        return resume.earlier_seed(options.resume) or 0
+    return 0 if options.reproducible else random.randrange(2**31)

@@ -1,6 +1,6 @@
-"""Who takes part in a session, who is out and why. A proof that failed, an exception, a crash: each is a reason."""
+"""Which variants take part in a session, which are out and why: a failed proof, an exception, a crash."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,15 +29,11 @@ class Roster:
     timed: list[Variant]  # can be timed here; the baseline first, if it is among them
     checked: list[Variant]  # are only proven here, at test size
     imported: list[Variant] = field(default_factory=list)  # are only imported here
-    faults: list[tuple[str, str]] = field(default_factory=list)  # who (or "workload") is at fault, and why: each once
+    faults: list[tuple[str, str]] = field(default_factory=list)  # which variant (or "workload"), and why: each once
 
     @property
     def baseline_module(self) -> str:
         return f"{self.result.chapter}.baseline_{self.result.name}"
-
-    @property
-    def compares(self) -> bool:
-        return len(self.timed) > 1 and self.timed[0].role == "baseline"
 
     @property
     def everybody(self) -> list[str]:
@@ -46,23 +42,22 @@ class Roster:
     def modules(self) -> dict[str, str]:
         """Module by name of all that take part, the control included."""
         modules = {variant.name: variant.module for variant in (*self.timed, *self.checked, *self.imported)}
-        return modules | ({CONTROL: self.baseline_module} if self.compares else {})
+        return modules | ({CONTROL: self.baseline_module} if self._has_control() else {})
 
     def active(self) -> list[str]:
-        """Who is to be timed now."""
-        failed = self._failed()
-        names = [variant.name for variant in self.timed if variant.name not in failed]
-        return names + [CONTROL] * (self.compares and len(names) > 1)
+        """The variants to be timed now, the control last."""
+        names = self.living(variant.name for variant in self.timed)
+        return names + [CONTROL] * (self._has_control() and len(names) > 1)
 
-    def living(self, names: list[str]) -> list[str]:
+    def living(self, names: Iterable[str]) -> list[str]:
         """Those of these names that have not failed."""
         return [name for name in names if self.row(name).status != "failed"]
 
     def nothing_left(self) -> bool:
-        """The baseline failed, or all that it was to be timed against."""
-        failed, names = self._failed(), [variant.name for variant in self.timed or self.checked]
+        """Whether the baseline failed, or all that it was to be timed against."""
+        names = [variant.name for variant in self.timed or self.checked]
         rivals = [variant.name for variant in self.timed[1:]]
-        return not names or names[0] in failed or (bool(rivals) and failed.issuperset(rivals))
+        return not self.living(names[:1]) or (bool(rivals) and not self.living(rivals))
 
     def row(self, name: str) -> VariantResult:
         """The variant's row; the control has none of its own and shares the baseline's."""
@@ -76,16 +71,13 @@ class Roster:
             wrong = next((proof for proof in found if proof["reason"]), None)
             if wrong is not None:
                 row.verdict = "invalid"
-                self.exclude(name, f"wrong at {wrong['size']} size, {wrong['when']}: {wrong['reason']}")
+                self.exclude({name: f"wrong at {wrong['size']} size, {wrong['when']}: {wrong['reason']}"})
 
-    def exclude(self, name: str, reason: str) -> None:
-        self.faults.append((name, reason))
-        self._fail(self.row(name), reason)
-
-    def exclude_each(self, reasons: Mapping[str, str]) -> None:
-        """Of the variants that are named, for the reason of each."""
+    def exclude(self, reasons: Mapping[str, str]) -> None:
+        """These variants fail, each for its reason."""
         for name, reason in reasons.items():
-            self.exclude(name, reason)
+            self.faults.append((name, reason))
+            _fail(self.row(name), reason)
 
     def exclude_all(self, reason: str) -> None:
         """The workload itself is at fault, so no result of it can stand."""
@@ -93,39 +85,37 @@ class Roster:
         for row in self.result.variants:
             if row.status != "unsupported":
                 row.verdict = "invalid"
-                self._fail(row, reason)
+                _fail(row, reason)
 
-    def blame(self, who: str, reason: str) -> None:
-        """The session ends here: whoever was at work takes the reason, and so does the pair."""
-        if any(row.name == who for row in self.result.variants) or who == CONTROL:
-            self.exclude(who, reason)
+    def blame(self, name: str, reason: str) -> None:
+        """The session ends here: the variant that was at work takes the reason, and so does the pair."""
+        if name == CONTROL or any(row.name == name for row in self.result.variants):
+            self.exclude({name: reason})
         else:
-            self.faults.append((who, reason))
-        self.result.status = "failed"
-        self.result.reason = f"{who}: {reason}"
+            self.faults.append((name, reason))
+        self.result.status, self.result.reason = "failed", f"{name}: {reason}"
 
     def close(self, ranks: int = 0) -> None:
         """Say of each row that was not timed why: nothing is called proven without a proof.
 
         `ranks` is how many proved it, for a pair on several GPUs.
         """
-        failed = self._failed()
-        for name in self.everybody:
-            row = self.row(name)
+        sound = bool(self.living(self.everybody[:1]))
+        for row in map(self.row, self.everybody):
             if row.status == "proven" and not row.proofs:
-                if self.result.reason is None and self.faults and self.everybody[0] not in failed:
+                if self.result.reason is None and self.faults and sound:
                     self.result.reason = "{}: {}".format(*self.faults[0])  # its rivals are at fault, not the baseline
-                self._fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
+                _fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
         for variant in self.checked:
             row = self.row(variant.name)
             if row.status == "proven":
-                row.reason = f"proven {f'on {ranks} gloo ranks ' if ranks else ''}at test size; not timed"
-                if "Triton" in variant.kinds:
-                    row.reason = "proven in Triton's interpreter at test size; not timed"
+                where = f" on {ranks} gloo ranks" if ranks else ""
+                where = " in Triton's interpreter" if "Triton" in variant.kinds else where
+                row.reason = f"proven{where} at test size; not timed"
 
-    @staticmethod
-    def _fail(row: VariantResult, reason: str) -> None:
-        row.status, row.reason = "failed", row.reason or reason
+    def _has_control(self) -> bool:
+        return len(self.timed) > 1 and self.timed[0].role == "baseline"
 
-    def _failed(self) -> set[str]:
-        return {row.name for row in self.result.variants if row.status == "failed"}
+
+def _fail(row: VariantResult, reason: str) -> None:
+    row.status, row.reason = "failed", row.reason or reason

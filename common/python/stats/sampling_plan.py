@@ -1,14 +1,13 @@
 """How much a session measures: rounds, blocks in each, and when it is enough. Times in seconds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 TRIALS = 3  # proofs before timing
 ENOUGH = 0.25  # of the budget: proving at the timed size begins no further trial beyond it
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16
-CLOSING = 2  # last rounds, in which all variants take part
 PRECISE = 0.005  # relative half-width of the interval at which sampling stops
 OVERHEAD = 0.5  # of the budget: what may be spent beside sampling after the first round
 MOST_BLOCKS, FEW_BLOCKS = 32, 4  # in a round
@@ -43,11 +42,6 @@ def blocks_in_round(budget_s: float, first_s: float, later_s: float, beside_s: f
     return max(1, min(MOST_BLOCKS, fit))
 
 
-def due(probes: Sequence[tuple[int, float]], index: int, done: int, total: int) -> list[tuple[int, float]]:
-    """The probes (round, and how far into it) that block `done` of the `total` of round `index` has to make."""
-    return [probe for probe in probes if probe[0] == index and int(probe[1] * total) <= done]
-
-
 def has_control(index: int, clock: str | None) -> bool:
     """Whether block `index` of a round times the control: on the device's clock only the first block does.
 
@@ -59,12 +53,6 @@ def has_control(index: int, clock: str | None) -> bool:
 def beside_s(seconds: Mapping[str, float]) -> float:
     """The time spent on the phases that every round has beside its samples."""
     return sum(seconds.get(phase, 0.0) for phase in ("prepare", "warm-up", "proof"))
-
-
-def move_seconds(spent: dict[str, float], seconds: float, source: str, target: str) -> None:
-    """Count these seconds as another phase's."""
-    spent[source] = spent.get(source, 0.0) - seconds
-    spent[target] = spent.get(target, 0.0) + seconds
 
 
 def out_of_time(seconds: Mapping[str, float], budget_s: float, opened_s: float = 0.0) -> bool:

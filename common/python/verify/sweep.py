@@ -214,7 +214,7 @@ def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
         show(pair.key)
         rows = [new_row(pair, variant) for variant in (*able, *imported)]
         result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
-        session = Session(pair, Roster(result, [], able, imported), place.settings(pair), result)
+        session = Session(pair, Roster(result, [], able, imported), place.settings(pair))
         session.prove()
         _count(session, imports, proofs)
     return imports, proofs

@@ -88,7 +88,6 @@ class Commands:
         chosen = dict(workload.sizes[size]) if size in workload.sizes else None
         return {
             "failures": failures,
-            "started": self.ranks.started,
             "clock": workload.clock,
             "goal": workload.goal,
             "gpus": workload.gpus,

@@ -229,26 +229,17 @@ def _await_all(board: Board) -> None:
 
 def _join(leader: Leader, rank: int, local: int) -> Ranks:
     """The default group, which is the pair's to use, and one for the harness. NCCL sets itself up here, once."""
-    started: dict[str, float] = {}
-
-    def done(phase: str) -> None:
-        started[phase] = time.monotonic() - leader.settings["hired"]
-
-    done("processes")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // leader.here))
     if torch.cuda.is_available():
         torch.cuda.set_device(local)
-        torch.cuda.synchronize()
-        done("CUDA contexts")
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
     else:
         dist.init_process_group("gloo")
     group = dist.new_group(backend="gloo")
-    ranks = Ranks(rank, dist.get_world_size(), local, group, leader.counters, started)
+    ranks = Ranks(rank, dist.get_world_size(), local, group, leader.counters)
     if torch.cuda.is_available():
         ranks.enqueue_meeting()  # NCCL loads its kernels and connects at the first collective
         torch.cuda.synchronize()
-    done("process group")
     return ranks
 
 

@@ -27,17 +27,11 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
     home = Path(os.environ.get("TRITON_HOME") or Path.home())
     os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))  # Inductor would move it in each process
-    compiling = any(map(compiles, pairs))
+    compiling = any(variant.uses_torch_compile or variant.autotunes for pair in pairs for variant in pair.variants)
     further = COMPILERS if compiling and machine.gpus else INDUCTOR
     warm_up_forkserver(*([further] if compiling or machine.gpus else []))
     found = describe(root, folder)
     return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
-
-
-def compiles(pair: Pair) -> bool:
-    """Whether a file of it mentions torch.compile, or Triton's autotune."""
-    sound = (v.path for v in pair.variants if v.problem is None and v.path.exists())
-    return any(word in text for text in map(Path.read_bytes, sound) for word in (b"torch.compile", b"autotune"))
 
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base.interrupt import sheltered
-from common.python.base.reaper import children, note_states, parent_of, split
+from common.python.base.reaper import children, parent_of, split, stopped
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.fork_server import PRELOAD, let_forkserver_end
 from common.python.workers.worker_status import Board, how_ended, speak_into
@@ -50,7 +50,7 @@ class Worker:
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid, self._at_work = Channel(ours), 0, False
-        settings = settings | {"fresh": fresh, "hired": time.monotonic(), "parent": os.getpid()}
+        settings = settings | {"fresh": fresh, "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
         with sheltered():
@@ -97,7 +97,9 @@ class Worker:
         return answer["value"]
 
     def _hung(self, timeout_s: float) -> WorkerError:
-        told = note_states(self.pid, self.log) if self.pid else "; it had hardly begun"
+        told = "; its stack is in the log" if self.pid else "; it had hardly begun"
+        if self.pid and stopped(self.pid):
+            told = "; a signal had stopped it"
         for pid in self.pids() if self.pid else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
@@ -130,11 +132,7 @@ class Worker:
         """Tell it to end by itself. A worker that is busy would not notice, and is killed."""
         self._channel.close()
         if self._at_work:
-            self.give_up()
-
-    def give_up(self) -> None:
-        """Have its reaper end it. A thread that waits for its answer gets a WorkerError. Any thread may call this."""
-        self._process.terminate()
+            self._process.terminate()
 
     def await_end(self, deadline: float) -> None:
         """Wait until `deadline`, a monotonic time, for a worker that is to end; then have it killed."""

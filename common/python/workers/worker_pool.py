@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from common.python.base.results import AFTER
@@ -12,7 +13,7 @@ Hire = Callable[[int, bool], Worker]
 
 
 class WorkerPool:
-    """Sends a command to the workers that hold the named variants and merges the answers."""
+    """Sends a command to the workers that hold the named variants, one after the other, and merges the answers."""
 
     turns = False
 
@@ -27,29 +28,21 @@ class WorkerPool:
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
+        groups = [[name] for name in modules] if apart else [list(modules)]
+        self._start(groups if modules else [], apart)
+
+    def _start(self, groups: list[list[str]], fresh: bool) -> None:
         try:
-            groups = [[name] for name in modules] if apart else [list(modules)]
-            for index, names in enumerate(groups if modules else []):
-                self._workers.append((hire(index, apart), names))
-            for worker, names in self._workers:  # at the same time, since fresh interpreters import torch
-                self._ask_to_load(worker, names)
+            for index, names in enumerate(groups):
+                self._workers.append((self._hire(index, fresh), names))
+            for worker, names in self._workers:  # all at the same time, since fresh interpreters import torch
+                worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
             for worker, _ in self._workers:
-                self._loaded(worker)
+                answer = worker.answer(self.left_s())
+                self.facts = answer | {"failures": self.facts.get("failures", {}) | answer["failures"]}
         except BaseException:
             self.dismiss()
             raise
-
-    def _ask_to_load(self, worker: Worker, names: list[str]) -> None:
-        worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
-
-    def _loaded(self, worker: Worker) -> None:
-        answer = worker.answer(self.left_s())
-        before = self.facts or answer
-        slowest = max(before["started"], answer["started"], key=lambda started: max(started.values(), default=0.0))
-        self.facts = answer | {"failures": before["failures"] | answer["failures"], "started": slowest}
-
-    def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
-        return worker.call(command, self.left_s(), **arguments)
 
     def left_s(self) -> float:
         """Seconds left of the limit."""
@@ -64,48 +57,33 @@ class WorkerPool:
         return self._call(self._workers[0][0], command)
 
     def apart(self, names: list[str]) -> list[list[str]]:
-        """The groups to prove in: all together, or the baseline first where others must be told its dtypes."""
+        """The groups to prove in: all together, or the baseline first where other workers must hear its dtypes."""
         return [names] if len(self._workers) == 1 and not self.turns else [names[:1], names[1:]]
 
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
-        """Have every worker run it for the names it holds; the answers, merged. They prove at the same time."""
-        busy = [(worker, own) for worker, held in self._workers if (own := [name for name in names if name in held])]
-        if command == "prove":
-            for worker, own in busy:
-                worker.ask(command, names=own, **arguments)
-            answers = [worker.answer(self.left_s()) for worker, _ in busy]
-        else:
-            answers = [self._call(worker, command, names=own, **arguments) for worker, own in busy]
-        merged: dict[str, Any] = {}
-        for answer in answers:
-            merged = _merge(merged, answer)
-        return merged
+        """Have every worker run it for the names it holds; the answers, merged."""
+        return merged([self._call(worker, command, names=own, **arguments) for worker, own in self._holding(names)])
 
     def start_clocks(self) -> float:
         """The floor of the headline clock, in microseconds."""
         return float(max(self._call(worker, "start_clock") for worker, _ in self._workers))
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Warm up, one worker after the other within one limit; the number of steps that a sample must hold."""
-        shares = [own for _, held in self._workers if (own := [name for name in names if name in held])]
-        counts = [
-            self._call(self._owner(own[0]), "warm", names=own, limit_s=limit_s / len(shares), passes=passes)
-            for own in shares
-        ]
-        return int(max(counts))
+        """Warm up, all workers within one limit; the number of steps that a sample must hold."""
+        shares = self._holding(names)
+        how = {"limit_s": limit_s / len(shares), "passes": passes}
+        return max(int(self._call(worker, "warm", names=own, **how)) for worker, own in shares)
 
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         """A block over all: workers take turns wherever the order passes from one's variants to another's."""
-        merged: dict[str, Any] = {}
-        for owner, run in itertools.groupby(enumerate(order), key=lambda item: self._owner(item[1])):
-            turn = list(run)
-            mine = [position for position, (index, _) in enumerate(turn) if index in probes]
-            how = {"count": count, "probes": mine, "waken": len(self._workers) > 1}
-            merged = _merge(merged, self._call(owner, "block", order=[name for _, name in turn], **how))
-        return merged
-
-    def _owner(self, name: str) -> Worker:
-        return next(worker for worker, held in self._workers if name in held)
+        answers, begun = [], 0
+        for owner, run in itertools.groupby(order, key=self._owner):
+            own = list(run)
+            mine = [place - begun for place in probes if 0 <= place - begun < len(own)]
+            waken = len(self._workers) > 1
+            answers.append(self._call(owner, "block", order=own, count=count, probes=mine, waken=waken))
+            begun += len(own)
+        return merged(answers)
 
     def in_turn(self) -> "TurnPool":
         """Dismiss these workers for a pool in which only one lives at a time."""
@@ -122,8 +100,16 @@ class WorkerPool:
     def dismiss(self) -> None:
         """End the workers, and return when they are gone."""
         end_all([worker for worker, _ in self._workers])
-        self._log += "".join(worker.log_tail() for worker, _ in self._workers)
-        self._workers = []
+        self._log, self._workers = self.logs(), []
+
+    def _holding(self, names: list[str]) -> list[tuple[Worker, list[str]]]:
+        return [(worker, own) for worker, held in self._workers if (own := [name for name in names if name in held])]
+
+    def _owner(self, name: str) -> Worker:
+        return next(worker for worker, held in self._workers if name in held)
+
+    def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
+        return worker.call(command, self.left_s(), **arguments)
 
 
 class TurnPool(WorkerPool):
@@ -135,34 +121,33 @@ class TurnPool(WorkerPool):
         super().__init__(hire, {}, True, limit_s, load)
         self._modules = modules
         self._prepared: dict[str, Any] = {}
-        self._proofs: dict[str, Any] = {}
         self._warm: dict[str, Any] = {}
+        self._proofs: list[dict[str, Any]] = []  # made at the end of each turn
 
-    def _alone(self, name: str) -> Worker:
+    def _turn(self, name: str, timed: bool = False) -> tuple[Worker, dict[str, Any]]:
+        """A fresh worker that has prepared this variant, and warmed it up if it is `timed`; what `prepare` said."""
         self.dismiss()
-        worker = self._hire(0, False)
-        self._workers = [(worker, [name])]
-        self._ask_to_load(worker, [name])
-        self._loaded(worker)
-        return worker
+        self._start([[name]], False)
+        [(worker, _)] = self._workers
+        prepared: dict[str, Any] = self._call(worker, "prepare", names=[name], **self._prepared)
+        if timed:
+            self._call(worker, "start_clock")
+            self._call(worker, "warm", names=[name], **self._warm)
+        return worker, prepared
 
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
         """A command that needs a prepared variant prepares it first; each turn ended with its proof after timing."""
         if command == "prove" and arguments["when"] == AFTER:
-            proofs, self._proofs = self._proofs, {}
-            return proofs
+            proofs, self._proofs = self._proofs, []
+            return merged(proofs)
         if command == "prepare":
             self._prepared = arguments
-        merged: dict[str, Any] = {}
+        answers = []
         for name in names:
-            worker = self._alone(name)
-            if command != "prepare":
-                self._call(worker, "prepare", names=[name], **self._prepared)
-            if command == "trios":
-                self._call(worker, "start_clock")
-                self._call(worker, "warm", names=[name], **self._warm)
-            merged = _merge(merged, self._call(worker, command, names=[name], **arguments))
-        return merged
+            worker, prepared = self._turn(name, timed=command == "trios")
+            done = prepared if command == "prepare" else self._call(worker, command, names=[name], **arguments)
+            answers.append(done)
+        return merged(answers)
 
     def start_clocks(self) -> float:
         return float(self.first("start_clock"))
@@ -174,16 +159,18 @@ class TurnPool(WorkerPool):
 
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         """Each run of one variant in `order` is a turn: start, prepare, warm up, sample, prove."""
-        merged: dict[str, Any] = {}
+        answers = []
         for name, run in itertools.groupby(order):
-            worker = self._alone(name)
-            self._call(worker, "prepare", names=[name], **self._prepared)
-            self._call(worker, "start_clock")
-            self._call(worker, "warm", names=[name], **self._warm)
-            merged = _merge(merged, self._call(worker, "block", order=list(run), count=count, probes=[], waken=False))
-            proofs = self._call(worker, "prove", names=[name], when=AFTER, trials=1, dtypes=self._prepared["dtypes"])
-            self._proofs = _merge(self._proofs, proofs)
-        return merged
+            worker, _ = self._turn(name, timed=True)
+            answers.append(self._call(worker, "block", order=list(run), count=count, probes=[], waken=False))
+            asked = {"when": AFTER, "trials": 1, "dtypes": self._prepared["dtypes"]}
+            self._proofs.append(self._call(worker, "prove", names=[name], **asked))
+        return merged(answers)
+
+
+def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Answers of several workers as one: numbers and lists are added, key by key."""
+    return reduce(_merge, answers, {})
 
 
 def _merge(a: Any, b: Any) -> Any:
