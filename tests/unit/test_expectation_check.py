@@ -254,8 +254,7 @@ def test_a_memory_ratio_that_wanders_is_held_against_where_a_further_runs_lies()
     row = hold(smaller(3.67), then, manifest())
     assert (row.status, row.reason) == (
         "inconclusive",
-        "3.67x less memory, expected 3.92x [2.97, 5.18]: a loss of 3% is not excluded; the smallest that would show is "
-        "25.1%",
+        "3.67x less memory, expected 3.92x [2.97, 5.18]: a loss of 3% is not excluded",
     )
     assert hold(smaller(5.1), then, manifest()).status == "met"
     row = hold(smaller(2.9), then, manifest())
