@@ -9,9 +9,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from common.python.base.results import Manifest, PairResult, VariantResult
+from common.python.base.results import PairResult, VariantResult
 from common.python.base.text import clean, printable
-from common.python.performance_targets import Peaks, peak_text
+from common.python.performance_targets import peak_text
 from common.python.report.artifacts import Run
 from common.python.report.charts import PALETTE, gain_chart, on_roofline, roofline_chart, sample_chart
 from common.python.report.markdown import pair_facts, sections
@@ -56,8 +56,9 @@ def page(run: Run, root: Path) -> str:
         gains=gain_chart(pairs) if any(measured) else None,
         roofline=roofline_chart(pairs, run.peaks) if run.peaks else None,
         peaks=run.peaks,
+        peak_text=peak_text,
         off_roofline=[result.key for result in pairs if not on_roofline(result, run.peaks)],
-        facts=_facts(about, run.peaks),
+        facts=_facts("", about.model_dump(mode="json", exclude={"schema_version", "sources"})),
         sections=sections,
         pair_facts=pair_facts,
         sample_chart=sample_chart,
@@ -72,34 +73,17 @@ def _shown(value: object) -> object:
     return "\n".join(printable(line.expandtabs(4)) for line in str(value).split("\n"))
 
 
-def _facts(about: Manifest, peaks: Peaks | None) -> list[tuple[str, object]]:
-    """What the results depend on, as the manifest has it."""
-    machine = about.machine
-    gpus = []
-    for gpu in machine.gpus:
-        limits = (
-            (gpu.power_limit_w, "W power limit"),
-            (gpu.max_sm_mhz, "MHz SM at most"),
-            (gpu.max_memory_mhz, "MHz memory at most"),
-        )
-        known = [f"{value:.0f} {unit}" for value, unit in limits if value is not None]
-        gpus.append(", ".join([gpu.name, f"sm_{gpu.sm}", f"{gpu.memory_gib:.0f} GiB", *known, gpu.uuid]))
-    measured = [f"{resource} {peak_text(resource, value)}" for resource, value in peaks.values.items()] if peaks else []
-    facts: list[tuple[str, object]] = [
-        ("command", " ".join(about.command)),
-        ("commit", f"{about.git_commit or 'unknown'}{' with uncommitted changes' * bool(about.git_dirty)}"),
-        ("host", f"{machine.hostname}, {machine.system}"),
-        ("CPU", f"{machine.cpu}, {machine.cores} cores, {machine.numa_nodes} NUMA nodes, {machine.memory_gib:.0f} GiB"),
-        *(("GPU", gpu) for gpu in gpus),
-        ("driver", machine.driver),
-        ("CUDA of the driver", machine.cuda_driver),
-        ("peaks", f"{peaks.source}: {', '.join(measured)}" if peaks else None),
-        ("seed", about.seed),
-        *about.versions.items(),
-        *((f"option {name}", value) for name, value in about.options.items()),
-        *((f"${name}", value) for name, value in about.environment.items()),
-    ]
-    return [(name, value) for name, value in facts if value is not None and value is not False]
+def _facts(name: str, value: object) -> list[tuple[str, object]]:
+    """What the manifest holds, a line for each value: `machine.gpus.0.name`, `versions.torch`; null is left out."""
+    if isinstance(value, dict):
+        return [fact for key, inner in value.items() for fact in _facts(f"{name}.{key}".lstrip("."), inner)]
+    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        return _facts(name, dict(enumerate(value)))
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    return [] if value is None else [(name, value)]
 
 
 def _sources(result: PairResult, digests: Mapping[str, str], root: Path) -> list[tuple[str, list[list[Panel]]]]:
