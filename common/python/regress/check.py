@@ -218,7 +218,7 @@ def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
 
 
 def sides(result: PairResult) -> tuple[VariantResult | None, VariantResult | None]:
-    """The variant that speaks, and the baseline."""
+    """The headline variant, and the baseline."""
     return headline_row(result), next((row for row in result.variants if row.role == "baseline"), None)
 
 

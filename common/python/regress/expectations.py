@@ -46,7 +46,7 @@ class Expectation(Model):
     )
     time: Time | None = Field(
         default=None,
-        description="of the variant that speaks, on the headline clock; over three runs or more, the interval is where "
+        description="of the headline variant, on the headline clock; over three runs or more, the interval is where "
         "a further run's lies",
     )
     memory_ratio: Interval | None = Field(
@@ -157,10 +157,10 @@ def table(expectations: Expectations, mechanisms: bool = False) -> str:
 
 
 def _over_runs(pair: Expectation) -> PairResult:
-    """The run that is kept, with the speedup over all runs in the line that speaks for the pair."""
-    speaks = headline_row(pair.result)
+    """The run that is kept, with the speedup over all runs in the pair's own line."""
+    lead = headline_row(pair.result)
     rows = [
-        row.model_copy(update={"speedup": pair.gain}) if speaks and row.name == speaks.name else row
+        row.model_copy(update={"speedup": pair.gain}) if lead and row.name == lead.name else row
         for row in pair.result.variants
     ]
     return pair.result.model_copy(update={"variants": rows})
