@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base.results import Spread, VariantResult
+from common.python.base.results import VariantResult
 from common.python.base.text import clean, wide_console
 from common.python.report.rows import bytes_text, time_text
 from common.python.stats.intervals import MARGIN
@@ -22,6 +22,28 @@ Group = Literal["timing", "memory", "throughput", "profiler", "other"]
 Better = Literal["lower", "higher"]
 Judgement = Literal["better", "same", "worse"]
 Metrics = Mapping[str, float | None]
+
+GROUPS: tuple[Group, ...] = ("timing", "memory", "throughput", "profiler", "other")
+HEADLINE = ("median", "p95", "p99")
+UNTRUSTED = ("invalid", "too noisy")  # verdicts of rows that show no numbers
+STYLES = {"better": "green", "same": "yellow", "worse": "red"}
+# The first rule with a word of the name decides, so what is said outright ("miss", "saved") comes before what is being
+# measured ("memory") and a rate before the unit in it ("GB/s" is no memory).
+RULES: tuple[tuple[Group, Better | None, str], ...] = (
+    ("profiler", "lower", "miss misses stall stalls stalled conflict conflicts spill spills evictions replays"),
+    ("profiler", "lower", "divergence"),
+    ("other", "lower", "error errors failure failures drop drops dropped outliers energy joules"),
+    ("memory", None, "memory_utilization memory_utilisation"),  # of its bandwidth or of its size?
+    ("profiler", "higher", "hit hits occupancy utilization utilisation efficiency mfu sm_busy"),
+    ("profiler", "higher", "pct_of_peak percent_of_peak percent_of_limit"),
+    ("memory", "higher", "saved saving savings reduction memory_ratio"),
+    ("throughput", "higher", "throughput bandwidth goodput speedup gbps gflops tflops fps qps rps iops"),
+    ("profiler", "lower", "kernels launches syncs synchronizations synchronisations operators copies transfers copied"),
+    ("timing", "lower", "time latency duration elapsed runtime overhead ttft tpot std ns us ms s sec secs seconds"),
+    ("timing", "lower", "minutes"),
+    ("memory", "lower", "bytes kb mb gb tb kib mib gib memory mem allocated reserved footprint vram rss"),
+)
+PER_TIME = re.compile(r"(/|(^|_)per_)(s|sec|second|us|ms|minute|hour)(?![a-z0-9])")  # also in tokens/s/GPU
 
 
 @dataclass(frozen=True)
@@ -66,95 +88,57 @@ def compare_and_display_all_metrics(
     deviation, quartiles, count, outliers) to its median and tails; of a mapping everything is always shown. Raises
     TypeError for a metric that is no number.
     """
-    sides = {"baseline": baseline_result, "optimized": optimized_result}
-    before, after = (_metrics(side, result, include_raw_metrics) for side, result in sides.items())
+    metrics, notes = [], []
+    for side, result in (("baseline", baseline_result), ("optimized", optimized_result)):
+        if not isinstance(result, VariantResult):
+            metrics.append(_checked(side, result))
+        elif note := _doubt(side, result):
+            metrics.append({})
+            notes.append(note)
+        else:
+            metrics.append(_of_variant(result, include_raw_metrics))
+    before, after = metrics
     changes = [change(metric, before.get(metric), after.get(metric)) for metric in {**before, **after}]
     changes.sort(key=lambda found: GROUPS.index(found.group))
-    notes = (_doubt(side, result) for side, result in sides.items() if isinstance(result, VariantResult))
-    comparison = Comparison(chapter, name, tuple(changes), tuple(filter(None, notes)))
-    console = wide_console()
-    console.print(comparison_table(comparison))
+    comparison = Comparison(chapter, name, tuple(changes), tuple(notes))
+    wide_console().print(comparison_table(comparison))
     return comparison
 
 
-# What a result has to say.
-
-
-def _metrics(side: str, result: VariantResult | Metrics, raw: bool) -> dict[str, float | None]:
-    if isinstance(result, VariantResult):
-        return {} if _doubt(side, result) else _of_variant(result, raw)
-    given: Mapping[str, Any] = result
+def _checked(side: str, given: Mapping[str, Any]) -> dict[str, float | None]:
     for metric, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise TypeError(f"metric {metric!r} of {side}_result is {value!r}: a number or None is needed")
     return {metric: None if value is None else float(value) for metric, value in given.items()}
 
 
-def _doubt(side: str, result: VariantResult | Metrics) -> str | None:
+def _doubt(side: str, result: VariantResult) -> str | None:
     """Why numbers of a variant may not be compared: nothing proved them, or something speaks against them."""
-    if not isinstance(result, VariantResult) or (result.status == "measured" and result.verdict not in UNTRUSTED):
+    if result.status == "measured" and result.verdict not in UNTRUSTED:
         return None
     became = result.verdict if result.verdict in UNTRUSTED else result.status
     return f"{side} is {became}, so it has no numbers to compare" + (f": {result.reason}" if result.reason else "")
 
 
-HEADLINE = ("median", "p95", "p99")
-UNTRUSTED = ("invalid", "too noisy")  # verdicts of rows that show no numbers
-
-
 def _of_variant(result: VariantResult, raw: bool) -> dict[str, float | None]:
-    """Named so that the rules below know them: `device_median_us`, `GB/s`, `kernels`."""
+    """Named so that the rules know them: `device_median_us`, `GB/s`, `kernels`."""
     found: dict[str, float | None] = {}
     for clock, spread in (("device", result.device), ("wall", result.wall)):
-        if spread is not None:
-            fields = Spread.model_fields if raw else HEADLINE
-            counts = ("n", "outliers")
-            found |= {f"{clock}_{f}" + "_us" * (f not in counts): getattr(spread, f) for f in fields}
-    found |= {"prepare_s": result.prepare_s, "first_call_s": result.first_call_s}
-    found |= result.rates
+        for name, value in (spread.model_dump() if spread else {}).items():
+            if raw or name in HEADLINE:
+                found[f"{clock}_{name}" + "_us" * (name not in ("n", "outliers"))] = value
+    found |= {"prepare_s": result.prepare_s, "first_call_s": result.first_call_s, **result.rates}
     found["percent_of_limit"] = result.percent_of_limit
     if why := result.why:
-        found |= {"kernels": why.kernels, "operators": why.operators, "syncs": why.syncs, "busy_us": why.busy_us}
-        found |= {"copied_bytes": why.copied_bytes, "peak_memory_bytes": why.peak_bytes}
+        found |= why.model_dump(include={"kernels", "operators", "syncs", "busy_us", "copied_bytes"})
+        found["peak_memory_bytes"] = why.peak_bytes
     if seen := result.speed_of_light:
         found |= {"dram_percent_of_peak": seen.dram_percent, "sm_percent_of_peak": seen.sm_percent}
-        found |= {"occupancy": seen.occupancy_percent}
+        found["occupancy"] = seen.occupancy_percent
     errors = [proof.error for proof in result.proofs if proof.error is not None]
     if raw and errors:
         found["largest_error"] = max(errors)
     return {metric: value for metric, value in found.items() if value is not None}
-
-
-# What a metric's name says.
-
-GROUPS: tuple[Group, ...] = ("timing", "memory", "throughput", "profiler", "other")
-# The first rule with a word of the name decides, so what is said outright ("miss", "saved") comes before what is being
-# measured ("memory") and a rate before the unit in it ("GB/s" is no memory).
-RULES: tuple[tuple[Group, Better | None, str], ...] = (
-    (
-        "profiler",
-        "lower",
-        "miss misses stall stalls stalled conflict conflicts spill spills evictions replays divergence",
-    ),
-    ("other", "lower", "error errors failure failures drop drops dropped outliers energy joules"),
-    ("memory", None, "memory_utilization memory_utilisation"),  # of its bandwidth or of its size?
-    (
-        "profiler",
-        "higher",
-        "hit hits occupancy utilization utilisation efficiency mfu sm_busy pct_of_peak percent_of_peak",
-    ),
-    ("profiler", "higher", "percent_of_limit"),
-    ("memory", "higher", "saved saving savings reduction memory_ratio"),
-    ("throughput", "higher", "throughput bandwidth goodput speedup gbps gflops tflops fps qps rps iops"),
-    ("profiler", "lower", "kernels launches syncs synchronizations synchronisations operators copies transfers copied"),
-    (
-        "timing",
-        "lower",
-        "time latency duration elapsed runtime overhead ttft tpot std ns us ms s sec secs seconds minutes",
-    ),
-    ("memory", "lower", "bytes kb mb gb tb kib mib gib memory mem allocated reserved footprint vram rss"),
-)
-PER_TIME = re.compile(r"(/|(^|_)per_)(s|sec|second|us|ms|minute|hour)$")
 
 
 def judge_name(metric: str) -> tuple[Group, Better | None]:
@@ -176,16 +160,10 @@ def change(metric: str, baseline: float | None, optimized: float | None) -> Chan
         return Change(metric, group, better, baseline, optimized, percent=None, judgement=None)
     share = (optimized / baseline - 1) * math.copysign(1, baseline) if baseline else math.copysign(math.inf, optimized)
     share = 0.0 if optimized == baseline else share
-    alike = abs(share) <= MARGIN
     gain = (optimized > baseline) == (better == "higher")
-    judgement: Judgement | None = None if better is None else "same" if alike else "better" if gain else "worse"
+    judgement: Judgement = "same" if abs(share) <= MARGIN else "better" if gain else "worse"
     percent = 100 * share if math.isfinite(share) else None  # of nothing there is no share
-    return Change(metric, group, better, baseline, optimized, percent, judgement)
-
-
-# What is shown.
-
-STYLES = {"better": "green", "same": "yellow", "worse": "red"}
+    return Change(metric, group, better, baseline, optimized, percent, judgement if better else None)
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -488,9 +488,7 @@ def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
     done = verify(honest, "--no-execute")
     line = line or len(path.read_bytes().splitlines())
     assert (done.code, len(done.problems)) == (1, 1)
-    assert done.problems[0].startswith(
-        f"ch01/expectations_h200.json:{line}: is not a readable expectations file: {message}"
-    )
+    assert done.problems[0].startswith(f"ch01/expectations_h200.json:{line}: is damaged or foreign: {message}")
     assert (done.counts["expectations"], done.counts["README tables"]) == ((0, 0, 1, 0), (0, 0, 0, 1))
     assert "1 README tables: no readable expectations" in done.not_done
 

@@ -194,7 +194,7 @@ def test_unreadable_files_are_one_line(settled: Place) -> None:
         settled.kept.write_text(text)
         code, _, err = settled.analyze()
         assert (code, len(err)) == (2, 1)
-        assert "expectations_h200.json is not a readable expectations file" in err[0]
+        assert "expectations_h200.json is damaged or foreign" in err[0]
     settled.kept.write_text(kept)
     (settled.artifacts / "20260103T000000.000000Z" / "summary.json").write_text("{")
     code, _, err = settled.analyze()

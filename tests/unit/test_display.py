@@ -15,12 +15,10 @@ def test_pairs_at_work_have_lines_until_they_are_done() -> None:
     display.expect(3)
     for name, phase in (("a", "start"), ("b", "start"), ("a", "proof")):
         display.show(phase, pair(name))
-    assert [(one["pair"], one["doing"]) for one in display._running()] == [("ch01:a", "proof"), ("ch01:b", "start")]
-    assert not any("left_s" in one for one in display._running()), "nothing is known before the first is done"
+    assert [(one.pair, one.why) for one in display._running()] == [("ch01:a", "proof"), ("ch01:b", "start")]
     display.show("start", pair("c"))
     display.show("done", pair("a"))
-    assert [one["pair"] for one in display._running()] == ["ch01:b", "ch01:c"]
-    assert ["left_s" in one for one in display._running()] == [False, True]
+    assert [(one.pair, one.why) for one in display._running()] == [("ch01:b", "start"), ("ch01:c", "start, 0 s left")]
     display.show("done", pair("b"))
     display.show("done", pair("c"))
     assert display._running() == []

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +13,7 @@ from synthetic_run import blocks, manifest, pair, refused, variant, write_run
 
 from common.python.base.machine import Gpu
 from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult, Sample, Telemetry
-from common.python.regress.check import LOSS, Held, compare_intervals, hold, hold_run, smallest_loss
+from common.python.regress.check import Held, compare_intervals, hold, hold_run, smallest_loss
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of, over_runs, where_further
 from common.python.report.artifacts import read_run
@@ -68,31 +67,27 @@ def noisy(random: np.random.Generator, loss: float, placement: float, between: f
     return sound(blocks=made, plan={"rounds": 1, "a_round": 1})
 
 
-def statuses(seed: int, loss: float, placement: float, sessions: int = 20, expectations: int = 8) -> Counter[str]:
-    """Sessions with this loss, each held against expectations that are the median of three others without it."""
-    random = np.random.default_rng(seed)
-    before = [[noisy(random, 0.0, placement, 0.0005) for _ in range(3)] for _ in range(expectations)]
-    then = [expect(*three) for three in before]
-    now = [noisy(random, loss, placement, 0.0005) for _ in range(sessions)]
-    counts = Counter(hold(one, what, manifest()).status for one in now for what in then)
-    return Counter({status: count / counts.total() for status, count in counts.items()})
-
-
-@pytest.mark.parametrize("placement", [0.003, 0.006])
-def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not(placement: float) -> None:
-    rates = {loss: statuses(7, loss, placement) for loss in (0.0, 0.01, 0.03, 0.1, 0.3)}
+def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not() -> None:
+    """Sessions with each loss, held against expectations that are the median of three others without it."""
+    random = np.random.default_rng(7)
+    then = [expect(*(noisy(random, 0.0, 0.003, 0.0005) for _ in range(3))) for _ in range(8)]
+    drawn = random.bit_generator.state
+    rates = {}
+    for loss in (0.0, 0.03, 0.1):
+        random.bit_generator.state = drawn  # the same noise with each loss
+        now = [noisy(random, loss, 0.003, 0.0005) for _ in range(20)]
+        rates[loss] = Counter(hold(one, what, manifest()).status for one in now for what in then)
     assert rates[0.0]["regressed"] == 0
-    assert rates[0.0]["met"] >= 0.97
-    assert rates[0.01]["regressed"] <= 0.02  # which is the margin
-    assert rates[0.03]["regressed"] >= (0.98 if placement < 0.006 else 0.95)  # by other seeds 0.92 to 1
+    assert rates[0.0]["met"] >= 0.97 * 160
+    assert rates[0.03]["regressed"] >= 0.98 * 160
     assert rates[0.03]["met"] == 0  # what is not seen is at least in doubt
-    assert (rates[0.1]["regressed"], rates[0.3]["regressed"]) == (1.0, 1.0)
+    assert rates[0.1]["regressed"] == 160
     assert not any(rate["improved"] for rate in rates.values())
 
 
 # Rounds, standard deviation of their log ratios in percent, that between runs, and the least share of losses of 3%
 # seen: the figures that docs/benchmark_harness_guide.md gives.
-RATES = [(8, 0.1, 0.0, 0.999), (8, 0.3, 0.0, 0.999), (8, 0.6, 0.0, 0.98), (3, 0.3, 0.0, 0.95), (8, 0.3, 0.3, 0.94)]
+RATES = [(8, 0.3, 0.0, 0.999), (8, 0.6, 0.0, 0.98), (3, 0.3, 0.0, 0.95), (8, 0.3, 0.3, 0.94)]
 
 
 @pytest.mark.parametrize(("rounds", "placement", "between", "least"), RATES)
@@ -107,7 +102,7 @@ def test_over_thousands_of_sessions_the_rule_keeps_its_rates(
 
 
 # What runs differ by in percent, and how many an expectation is of: hosts of one kind, up to those that are shared.
-DIFFERING = [(between, runs) for between in (0.5, 2.0, 20.0) for runs in (3, 4, 10)]
+DIFFERING = [(0.5, 3), (2.0, 4), (20.0, 10), (20.0, 3)]
 
 
 @pytest.mark.parametrize(("between", "runs"), DIFFERING)
@@ -126,7 +121,6 @@ def share_regressed(
     loss: float,
     runs: int = 3,
     status: str = "regressed",
-    further: Callable[[Interval], Interval] = where_further,
     sessions: int = 1500,
 ) -> float:
     """The share of sessions with this loss that get this status, by expectations of so many runs without it."""
@@ -137,7 +131,7 @@ def share_regressed(
     for before, now in zip(logs[:, :runs], logs[:, runs] + math.log1p(-loss)):
         session, over = interval(now.tolist()), over_runs(np.exp(before.mean(axis=1)).tolist())
         assert session is not None
-        found += compare_intervals(session, over, further(over)) == status
+        found += compare_intervals(session, over, where_further(over)) == status
     return found / sessions
 
 
@@ -254,24 +248,12 @@ def test_a_memory_ratio_that_wanders_is_held_against_where_a_further_runs_lies()
     row = hold(smaller(3.67), then, manifest())
     assert (row.status, row.reason) == (
         "inconclusive",
-        "3.67x less memory, expected 3.92x [2.97, 5.18]: a loss of 3% is not excluded; the smallest that would show is "
-        "25.1%",
+        "3.67x less memory, expected 3.92x [2.97, 5.18]: a loss of 3% is not excluded",
     )
     assert hold(smaller(5.1), then, manifest()).status == "met"
     row = hold(smaller(2.9), then, manifest())
     assert (row.status, row.reason) == ("regressed", "2.9x less memory, expected 3.92x [2.97, 5.18]")
     assert hold(smaller(5.3), then, manifest()).status == "improved"
-
-
-@pytest.mark.parametrize("three", [(6.07, 6.07, 6.07), (7.70, 7.71, 7.72)])
-def test_where_a_memory_ratio_repeats_a_loss_of_3_percent_is_seen(three: tuple[float, ...]) -> None:
-    then = expect(*map(smaller, three))
-    assert hold(smaller(three[1] * 0.97), then, manifest()).status == "regressed"
-    assert hold(smaller(three[1] * 1.03), then, manifest()).status == "improved"
-    row = hold(smaller(three[0]), then, manifest())
-    assert row.status == "met"
-    assert row.smallest_loss is not None
-    assert 0.01 <= row.smallest_loss < LOSS
 
 
 # Fewer runs than three.

@@ -9,10 +9,9 @@ import pytest
 from synthetic_run import HOSTILE, STARTED, every_kind, manifest, pair
 
 from common.python.base.results import PairResult
-from common.python.regress.check import Held, Status, hold
+from common.python.regress.check import FIELDS, Held, Status, counts, hold, job_page, proof_csv, sight
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of
-from common.python.regress.table import FIELDS, counts, job_page, proof_csv, sight
 
 ROOT = Path(__file__).resolve().parents[2]
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}

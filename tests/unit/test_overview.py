@@ -9,8 +9,7 @@ import pytest
 from common.python.base.machine import Machine
 from common.python.corpus.discovery import find_pairs
 from common.python.corpus.targets import TargetError
-from common.python.report.listing import print_list
-from common.python.report.overview import print_targets
+from common.python.report.listing import print_list, print_targets
 
 WORDS = "Each thread of a warp copies one element, and its neighbours in the row stand a whole row apart in the result"
 README = """# Chapter 7: memory access

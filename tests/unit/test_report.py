@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -21,7 +22,7 @@ from common.python.report.markdown import (
     summary_markdown,
 )
 from common.python.report.rows import (
-    Running,
+    Row,
     bytes_text,
     clean,
     footers,
@@ -146,17 +147,13 @@ def test_a_pair_is_one_line_with_interval_times_limit_peer_and_why() -> None:
     )
 
 
-def test_a_pair_that_was_not_measured_is_a_line_with_its_reason_and_hint() -> None:
-    line = pair_line(refused("failed", "Traceback:\n  no such file", "check the path"))
-    assert line == "ch08:gemm  failed  Traceback: no such file; check the path"
-
-
 @pytest.mark.parametrize("status", ["failed", "unsupported", "proven", "built"])
-def test_every_status_is_a_row_with_its_reason(status: str) -> None:
-    text = drawn(suite_table([pair(), refused(status, "needs sm_100 or later")]))
-    line = next(line for line in text.splitlines() if "ch08:gemm" in line)
+def test_a_pair_that_was_not_measured_is_a_line_with_its_reason_and_hint(status: str) -> None:
+    result = refused(status, "Traceback:\n  no such file", "check the path")
+    assert pair_line(result) == f"ch08:gemm  {status}  Traceback: no such file; check the path"
+    line = next(line for line in drawn(suite_table([pair(), result])).splitlines() if "ch08:gemm" in line)
     assert status in line
-    assert "needs sm_100 or later" in line
+    assert "no such file; check the path" in line
 
 
 NUMBERS = ("3.42", "3.40", "1.23 ms", "361", "94%", "1.050x", "3.418")
@@ -217,18 +214,31 @@ def test_memory_is_the_headline_of_a_memory_pair() -> None:
     assert "3.42x" not in pair_line(result)
 
 
+def limited(percent: float, peer: float = 2.0, **changes: Any) -> PairResult:
+    """A pair whose baseline reaches this share of its limit, with a peer so many times faster than it."""
+    lib = variant("cublas", "peer", device=spread(400.0), speedup=Interval(ratio=peer, low=peer, high=peer, rounds=8))
+    return pair(baseline(percent_of_limit=percent), optimized(), lib, **changes)
+
+
 @pytest.mark.parametrize(
-    ("ratio", "text"),
+    ("result", "weak"),
     [
-        (2.1, "2.1x less memory"),
-        (0.5, "2x more memory"),
-        (1.005, "same memory"),
-        (1.04, "1.04x less memory"),
-        (1024.3, "1024x less memory"),
+        (limited(1.9), True),
+        (limited(2.1), False),
+        (limited(50.0, peer=5.1), True),
+        (limited(1.9, goal="memory"), False),  # the limit is one of time
+        (pair(), False),
     ],
 )
-def test_a_memory_ratio_says_less_or_more(ratio: float, text: str) -> None:
-    assert memory_text(ratio) == text
+def test_where_the_baseline_is_weak_the_peer_leads_and_the_speedup_is_dim(result: PairResult, weak: bool) -> None:
+    out = io.StringIO()
+    Console(file=out, width=240, force_terminal=True).print(suite_table([result]))
+    assert ("peer 1.050x cublas; \x1b[2m3.42x [3.40, 3.44] †" in out.getvalue()) == weak
+    assert ("peer 1.050x cublas; 3.42x [3.40, 3.44] †  " in pair_line(result)) == weak
+    for text in (chapter_table([result]), summary_markdown(summary(result))):
+        assert ("| peer 1.050x cublas; <sub>3.42x \\[3.40, 3.44\\] †</sub> |" in text) == weak
+        assert ("\n- † the baseline is under 2% of its limit or a peer is over 5 times faster" in text) == weak
+    assert any(line.startswith("† ") for line in footers([result])) == weak
 
 
 def test_the_cpu_is_said_loudly() -> None:
@@ -248,7 +258,7 @@ HOSTILE = "[red]bad[/red] [/] [link=x] \x1b[31m | <b>\n\ta\\"
 def test_foreign_text_is_shown_and_never_read_as_markup() -> None:
     result = pair(baseline(), optimized(), optimized(HOSTILE), name=HOSTILE, reason=HOSTILE, hint=HOSTILE,
                   device=HOSTILE, best_peer=HOSTILE, notes=[HOSTILE])  # fmt: skip
-    text = drawn(suite_table([result], [Running(pair=HOSTILE, doing=HOSTILE)])) + drawn(variant_table(result))
+    text = drawn(suite_table([result])) + drawn(variant_table(result))
     assert text.count("[red]bad[/red] [/] [link=x]") >= 8
     assert "\x1b" not in text + pair_line(result)
     assert "\n" not in pair_line(result)
@@ -325,13 +335,10 @@ def test_what_github_renders_of_foreign_text_is_that_text(planted: str) -> None:
     assert alone.elements <= found.elements | {"h2", "strong"}
 
 
-def test_the_running_pair_is_the_last_row_with_its_interval_and_time_left() -> None:
-    found = Interval(ratio=2.0, low=1.9, high=2.1, rounds=3)
-    text = drawn(suite_table([], [Running(pair="ch09:scan", doing="round 4 of 8", interval=found, left_s=12.4)]))
-    line = next(line for line in text.splitlines() if "ch09:scan" in line)
-    assert "running" in line
-    assert "2.00x [1.90, 2.10]" in line
-    assert "round 4 of 8, 12 s left" in line
+def test_running_pairs_are_the_last_rows() -> None:
+    text = drawn(suite_table([pair()], [Row("ch09:scan", "running", "2.00x [1.90, 2.10]", why="round 4 of 8")]))
+    line = text[: text.index("speedup: baseline time")].splitlines()[-2]
+    assert all(part in line for part in ("ch09:scan", "running", "2.00x [1.90, 2.10]", "round 4 of 8"))
 
 
 def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_and_each_note_once() -> None:
@@ -347,43 +354,32 @@ def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_an
 
 
 @pytest.mark.parametrize(
-    ("us", "text"),
+    ("text_of", "value", "text"),
     [
-        (0.5234, "0.523 us"),
-        (9.994, "9.99 us"),
-        (9.996, "10.0 us"),
-        (999.4, "999 us"),
-        (999.6, "1.00 ms"),
-        (999_600.0, "1.00 s"),
-        (123_456_789.0, "123 s"),
-        (0.0, "0 us"),
+        (time_text, 0.5234, "0.523 us"),
+        (time_text, 9.996, "10.0 us"),
+        (time_text, 999.6, "1.00 ms"),
+        (time_text, 999_600.0, "1.00 s"),
+        (time_text, 123_456_789.0, "123 s"),
+        (time_text, 0.0, "0 us"),
+        (bytes_text, 0, "0 B"),
+        (bytes_text, 2_100_000_000, "2.1 GB"),
+        (bytes_text, 9.96e9, "10 GB"),
+        (bytes_text, 999.6e6, "1.0 GB"),
+        (ratio_text, 3.418, "3.42x"),
+        (ratio_text, 123.4, "123x"),
+        (ratio_text, 1.0042, "1.004x"),  # the margin of the verdict is 1%
+        (ratio_text, 0.01234, "0.0123x"),
+        (memory_text, 2.1, "2.1x less memory"),
+        (memory_text, 0.5, "2x more memory"),
+        (memory_text, 1.005, "same memory"),
+        (memory_text, 1024.3, "1024x less memory"),
     ],
 )
-def test_times_have_three_digits_in_the_unit_that_suits(us: float, text: str) -> None:
-    assert time_text(us) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (994, "994 B"),
-        (2_100_000_000, "2.1 GB"),
-        (12_300_000, "12 MB"),
-        (9.96e9, "10 GB"),
-        (999.6e6, "1.0 GB"),
-    ],
-)
-def test_bytes_have_two_digits_in_decimal_units(count: float, text: str) -> None:
-    assert bytes_text(count) == text
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"),
-    [(3.418, "3.42x"), (12.345, "12.3x"), (123.4, "123x"), (1.0042, "1.004x"), (0.98, "0.980x"), (0.01234, "0.0123x")],
-)
-def test_ratios_have_three_digits_and_four_near_one(ratio: float, text: str) -> None:
-    assert ratio_text(ratio) == text
+def test_figures_have_the_digits_and_the_unit_that_suit(
+    text_of: Callable[[float], str], value: float, text: str
+) -> None:
+    assert text_of(value) == text
 
 
 def test_why_shows_only_what_differs() -> None:

@@ -33,7 +33,7 @@ WORKERS = {
     for module in ("commands", "compile_caches", "distributed", "loading", "preload", "profiled_step")
 }
 WORKER_PACKAGES = {"proof", "peaks", "profile"}
-PARENTS = {"profile.nsight", "profile.external_profilers"} | {
+PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.

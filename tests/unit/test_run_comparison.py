@@ -9,6 +9,7 @@ import pytest
 from synthetic_run import HOSTILE_NAME, every_kind, manifest, pair, write_run
 
 from common.python.base.results import Manifest, PairResult, Telemetry, Why
+from common.python.regress import environment
 from common.python.regress.run_comparison import WARNING, Change, compare_runs, print_comparison
 from common.python.report.artifacts import Run, read_run
 
@@ -113,6 +114,17 @@ def test_what_differs_around_the_runs_is_named(tmp_path: Path, changed: dict[str
     assert all(line.startswith(start) for line, start in zip(found, told))
     if "0.py" in "".join(told):
         assert found[0].endswith("4.py and 2 more")
+
+
+def test_clock_and_pace_are_medians_over_the_blocks_that_count() -> None:
+    blocks = pair({"baseline": 100.0, "optimized": 50.0}).blocks[:4]
+    for block, clock, pace in zip(blocks, (1000.0, 1200.0, None, 9000.0), (20.0, 24.0, None, 900.0)):
+        block.telemetry, block.paces = Telemetry(sm_mhz=clock), [pace, pace - 1] if pace else []
+    blocks[3].discarded = "GPU slowed"
+    assert (environment.sm_mhz(blocks), environment.pace_us(blocks)) == (1100.0, 22.0)
+    blocks[0].telemetry = None
+    assert environment.sm_mhz(blocks) == 1200.0
+    assert (environment.sm_mhz([]), environment.pace_us([])) == (None, None)
 
 
 def test_clock_and_pace_are_of_the_pairs_that_both_have(tmp_path: Path) -> None:

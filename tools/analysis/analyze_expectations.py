@@ -19,13 +19,13 @@ import typer
 from common.python.base.journal import write
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
-from common.python.regress.check import STATUSES, Held, hold_run
+from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, expected, record
 from common.python.regress.runs import alike, choose, run_folders
-from common.python.regress.table import beside, counts, job_page, proof_csv, sight
 from common.python.report.artifacts import Run, read_run
-from common.python.report.publish import STEP_SUMMARY
-from common.python.report.rows import interval_text, memory_text
+from common.python.report.publish import append_to_job_page
+from common.python.report.rows import gain_text, interval_text
+from common.python.stats.verdict import headline_row
 from tools.cli.benchmark_cli import UsageError
 from tools.documentation.front_page import renew
 
@@ -85,17 +85,14 @@ def _device(run: Run) -> str:
 
 
 def _show(rows: Sequence[Held], run: Run) -> None:
-    for row in rows:
-        told = [clean(row.key), row.status, row.reason]
-        told += [f"({'; '.join(more)})"] if (more := beside(row)) else []
-        typer.echo("  ".join(filter(None, told)))
-    if told_of_losses := sight(rows):
-        typer.echo(told_of_losses)
     title = f"{run.folder} on {clean(_device(run))}"
+    for row in rows:
+        beside = f"({'; '.join(more)})" if (more := row.beside()) else ""
+        typer.echo("  ".join(filter(None, [clean(row.key), row.status, row.reason, beside])))
+    if told := sight(rows):
+        typer.echo(told)
     typer.echo(f"{title}: {counts(rows)}")
-    if page := os.environ.get(STEP_SUMMARY):
-        with Path(page).open("a") as written:
-            written.write(job_page(rows, title))
+    append_to_job_page(job_page(rows, title), os.environ)
 
 
 def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool) -> None:
@@ -104,8 +101,8 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         typer.echo(f"left out {clean(line)}", err=True)
     if len(told) > SHOWN:
         typer.echo(f"left out {len(told) - SHOWN} older runs too", err=True)
-    if len(runs) < FEWEST_RUNS and not provisional:
-        needed = FEWEST_RUNS - len(runs)
+    needed = FEWEST_RUNS - len(runs)
+    if needed > 0 and not provisional:
         raise ValueError(
             f"--update takes {FEWEST_RUNS} runs of the same sources, and here {'is' if len(runs) == 1 else 'are'} "
             f"{len(runs)}: {needed} more {'is' if needed == 1 else 'are'} needed, or --provisional"
@@ -123,9 +120,9 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
 
 
 def _gain(one: Expectation) -> str:
-    memory = next((row.memory_ratio for row in one.result.variants if row.verdict == "smaller"), None)
-    if one.result.goal == "memory" and memory:
-        return memory_text(memory)
+    own = headline_row(one.result)
+    if one.result.goal == "memory" and own:
+        return gain_text(one.result, own)
     return interval_text(one.gain) if one.gain else "nothing"
 
 

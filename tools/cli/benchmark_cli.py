@@ -51,7 +51,7 @@ def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
     """
     from common.python.corpus.targets import TargetError
-    from common.python.report.overview import print_targets
+    from common.python.report.listing import print_targets
 
     try:
         print_targets(root, [*(words or []), *(targets or [])])

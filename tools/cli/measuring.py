@@ -249,7 +249,7 @@ def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Pa
     from common.python.report.publish import publish as write_report
 
     if job_page:
-        append_to_job_page(folder, os.environ)
+        append_to_job_page((folder / "summary.md").read_text() + "\n", os.environ)
     return write_report(read_run(folder), root, junit)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from common.python.base.journal import write
 from common.python.performance_targets import Peaks
 from common.python.regress.expectations import Expectation, Expectations, expected, renew_tables, table
+from common.python.report.charts import roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
 from common.python.stats.verdict import headline_row
 from tools.arguments import Arguments
@@ -36,9 +37,6 @@ def current(text: str, root: Path) -> str:
 
 def picture(root: Path) -> str | None:
     """The roofline as a file of its own; None where no pair that does arithmetic was measured."""
-    from common.python.report.charts import roofline_chart
-    from common.python.report.link_plots import standing_alone  # loads matplotlib
-
     known = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
     limits = [one.result.limit for one in known if one.result.limit and one.result.limit.source.startswith("measured")]
     peaks = Peaks(values={limit.resource: limit.peak for limit in limits}, source="measured")

@@ -1,21 +1,33 @@
-"""Nsight Compute and Nsight Systems on one marked step: their command lines, and what their reports hold.
+"""`run --profile` after a pair's session: an ncu report and an nsys timeline of one step of each measured variant.
 
-Options are described at https://docs.nvidia.com/nsight-compute/NsightComputeCli and
-https://docs.nvidia.com/nsight-systems/UserGuide. Both tools start the process that they watch.
+Everything here is outside the timed samples and inside the pair's time limit: profilers get what its session left.
+What could not be captured is a note of the pair, with the reason, and never a failure of it. Both tools start the
+process that they watch; their options are described at https://docs.nvidia.com/nsight-compute/NsightComputeCli and
+https://docs.nvidia.com/nsight-systems/UserGuide.
 """
 
+import contextlib
 import csv
-import io
+import json
+import math
+import os
 import re
+import signal
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from common.python.base.results import SpeedOfLight
+from common.python.base.results import PairResult, SpeedOfLight, VariantResult
 from common.python.base.text import clean
+from common.python.base.toolkit import ROOT, find_program
+from common.python.corpus.discovery import Pair, Variant
 
+NO_TIME = "no time was left of the pair's limit (--timeout-multiplier) or of the suite's"
 LAUNCHES = 100  # the most that ncu replays of a step: each takes tens of passes, with its memory restored between them
 SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "MemoryWorkloadAnalysis")
 TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
@@ -37,8 +49,35 @@ TOP_LETTERS = 120  # of a name in Why.top
 COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
-class ReportError(Exception):
-    """A report that cannot be read, or is not of the step: what was wrong."""
+class Settings(Protocol):
+    """What is used here of how a session is run; `suite_deadline` is a monotonic time."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def size(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def time_limit_s(self) -> float: ...
+    @property
+    def suite_deadline(self) -> float: ...
+    @property
+    def reproducible(self) -> bool: ...
+    @property
+    def profile(self) -> bool: ...
+    @property
+    def progress(self) -> Callable[[str, PairResult], None]: ...
+
+
+class Uncaptured(Exception):
+    """Why there is no report of a step, or why it is not of that step."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +86,164 @@ class Launch:
 
     kernel: str
     values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One tool over one variant's step; `deadline` is a monotonic time."""
+
+    program: Path
+    pair: Pair
+    variant: Variant
+    row: VariantResult
+    settings: Settings
+    deadline: float
+
+    def report(self, suffix: str) -> Path:
+        return self.settings.folder.resolve() / "profiles" / f"{self.row.name}{suffix}"
+
+    def command(self) -> list[str]:
+        """The command line of the process that steps the variant once, marked."""
+        settings = self.settings
+        asked = {
+            "root": str(settings.root.resolve()),
+            "scratch": str(settings.scratch.resolve() / "profiled"),
+            "baseline": f"{self.pair.chapter}.baseline_{self.pair.name}",
+            "module": self.variant.module,
+            "name": self.row.name,
+            "size": settings.size,
+            "seed": settings.seed,
+            "reproducible": settings.reproducible,
+            "limit_s": math.ceil(settings.time_limit_s),
+        }
+        return [sys.executable, "-m", "common.python.workers.profiled_step", json.dumps(asked)]
+
+    def _run(self, words: list[str], log: Path) -> str:
+        """Run a command line to its end; what it printed, which `log` keeps. Raises Uncaptured when it failed."""
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise Uncaptured(NO_TIME)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
+        with log.open("w+", errors="replace") as output:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=ROOT,  # where the step's module is found
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(left_s)
+            except subprocess.TimeoutExpired:
+                raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            printed = output.read()
+        if failure := complaint(printed, code):
+            raise Uncaptured(failure)
+        return printed
+
+    def write(self, words: list[str], report: Path) -> None:
+        """Run a tool that writes `report`. Raises Uncaptured when there is none or it is empty."""
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.unlink(missing_ok=True)  # a resumed run may have left one
+        self._run(words, self._log(report))
+        if not report.exists() or not report.stat().st_size:
+            raise Uncaptured(f"it wrote no {report.name}")
+
+    def read(self, words: list[str], report: Path) -> str:
+        """What the tool prints of a report."""
+        return self._run(words, self._log(report).with_suffix(".read.log"))
+
+    def _log(self, report: Path) -> Path:
+        return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
+
+
+def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
+    """The result with ncu's figures and with notes on what could not be captured; reports go to profiles/."""
+    rows = [row for row in result.variants if row.status == "measured" and row.why is not None]
+    if not settings.profile or not rows:
+        return result
+    if settings.device == "cpu":
+        result.notes.append("no ncu report and no nsys timeline: they are of GPUs, and this is a CPU")
+        return result
+    if pair.gpus > 1:
+        result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
+        return result
+    started = time.monotonic()
+    deadline = min(started + settings.time_limit_s - sum(result.seconds.values()), settings.suite_deadline)
+    variants = {variant.name: variant for variant in pair.variants}
+    settings.progress("profilers", result)
+    for tool, capture in TOOLS.items():
+        program = find_program(tool)
+        if program is None:
+            result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
+            continue
+        steps = [Capture(program, pair, variants[row.name], row, settings, deadline) for row in rows]
+        result.notes += _uncaptured(tool, capture, steps)
+    result.seconds["profilers"] = time.monotonic() - started
+    return result
+
+
+def _uncaptured(tool: str, capture: Callable[[Capture], str | None], steps: list[Capture]) -> list[str]:
+    """Capture one step after the other; a note for each reason why something is not captured."""
+    reasons: dict[str, list[str]] = {}
+    for index, step in enumerate(steps):
+        try:
+            told = capture(step)
+        except (Uncaptured, OSError) as error:
+            told = str(error)
+        if told is not None and FORBIDDEN in told:  # for all of them
+            reasons[told] = [other.row.label for other in steps[index:]]
+            break
+        if told is not None:
+            reasons.setdefault(told, []).append(step.row.label)
+    return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
+
+
+def by_ncu(step: Capture) -> str | None:
+    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter.
+
+    Gives what the report lacks, if anything. Raises Uncaptured when there is no report.
+    """
+    if not step.row.why or not step.row.why.kernels:
+        return "the Chrome trace holds no kernel of its step"
+    report = step.report(".ncu-rep")
+    step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
+    seen = launches(step.read(ncu_table_command(step.program, report), report))
+    if lacks := _lacks(step, [launch.kernel for launch in seen]):
+        return f"{lacks}; it gives no figures"
+    step.row.speed_of_light = speed_of_light(seen)
+    if len(seen) < step.row.why.kernels:
+        how = "the first " if len(seen) == LAUNCHES else ""
+        return f"its figures are of {how}{len(seen)} of the step's {step.row.why.kernels} kernels"
+    return None
+
+
+def by_nsys(step: Capture) -> str | None:
+    """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
+    report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
+    step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
+    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report))
+    step.read([str(step.program), *words], report)
+    return _lacks(step, timeline_kernels(table))
+
+
+def _lacks(step: Capture, seen: list[str]) -> str | None:
+    missing = lacking(step.row.why.top if step.row.why else [], seen)
+    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
+
+
+TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
+
+
+# Command lines.
 
 
 def mark(name: str) -> str:
@@ -95,9 +292,7 @@ def nsys_command(program: Path, name: str, report: Path, step: Sequence[str]) ->
 NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
 
-def nsys_table_command(program: Path, report: Path, table: Path) -> list[str]:
-    """The command line that turns a report into an SQLite file."""
-    return [str(program), "export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report)]
+# What the tools print and write.
 
 
 def complaint(printed: str, code: int) -> str | None:
@@ -113,32 +308,31 @@ def complaint(printed: str, code: int) -> str | None:
 
 
 def launches(table: str) -> list[Launch]:
-    """The launches in ncu's raw page as CSV. Raises ReportError where a metric is missing or in another unit."""
-    start = table.find('"ID",')
-    header, units, *lines = [*csv.reader(io.StringIO(table[start:])), [], []] if start >= 0 else [[], []]
-    rows = [dict(zip(header, line)) for line in lines if line]
-    if not rows:
-        raise ReportError("the report holds no kernel")
-    told = dict(zip(header, units))
+    """The launches in ncu's raw page as CSV. Raises Uncaptured where a metric is missing or in another unit."""
+    start = table.find('"ID",')  # below what ncu says of itself
+    units, *lines = [*csv.DictReader(table[start:].splitlines()), {}] if start >= 0 else [{}]
+    lines = [line for line in lines if line]
+    if not lines:
+        raise Uncaptured("the report holds no kernel")
     for metric, known in UNITS.items():
-        if told.get(metric) not in known:
-            found = f"in {told[metric] or 'no unit'}" if metric in told else "missing"
-            raise ReportError(f"{metric} is {found}, and should be in {known[0]}")
-    return [Launch(row["Kernel Name"], {metric: _number(row, metric) for metric in UNITS}) for row in rows]
+        if units.get(metric) not in known:
+            found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
+            raise Uncaptured(f"{metric} is {found}, and should be in {known[0]}")
+    return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
 
 
-def _number(row: dict[str, str], metric: str) -> float:
+def _number(line: dict[str, str], metric: str) -> float:
     try:
-        return float(row[metric].replace(",", ""))
-    except (KeyError, ValueError):
-        raise ReportError(f"{metric} of {base_name(row['Kernel Name'])} is {row.get(metric)!r}, no number") from None
+        return float((line[metric] or "").replace(",", ""))
+    except ValueError:
+        raise Uncaptured(f"{metric} of {base_name(line['Kernel Name'])} is {line[metric]!r}, no number") from None
 
 
 def speed_of_light(seen: Sequence[Launch]) -> SpeedOfLight:
     """The figures of a step: bytes and times are added up, percentages weighted by the kernels' times."""
     total = sum(launch.values[TIME] for launch in seen)
     if total <= 0:
-        raise ReportError("its kernels took no time")
+        raise Uncaptured("its kernels took no time")
 
     def weighted(metric: str) -> float:
         return sum(launch.values[metric] * launch.values[TIME] for launch in seen) / total
@@ -158,11 +352,11 @@ def timeline_kernels(table: Path) -> list[str]:
     """The kernels in a timeline that was turned into SQLite, a name for each launch."""
     query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
     try:
-        with closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
+        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
             present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
             return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
     except sqlite3.Error as error:
-        raise ReportError(f"its SQLite export cannot be read: {error}") from error
+        raise Uncaptured(f"its SQLite export cannot be read: {error}") from error
 
 
 def base_name(kernel: str) -> str:

@@ -19,8 +19,10 @@ from common.python.base.results import Why
 from common.python.proof.comparison import Rejected
 from common.python.proof.preparation import Prepared, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
+from common.python.workload import Step
 
 TOP = 3
+MOST_EVENTS = 50_000  # a step's allocations and frees; each has the Python frames that it came from
 STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
@@ -170,3 +172,22 @@ def union(events: list[Event]) -> list[Span]:
 
 def length_us(spans: list[Span]) -> float:
     return float(sum(end - start for start, end in spans))
+
+
+def write_snapshot(step: Step, path: Path) -> None:
+    """What the CUDA allocator did during one step, and where, as JSON: torch's own writer makes a pickle.
+
+    Step once while the allocator's events are recorded, then write `segments` (what is held) and `device_traces`.
+    To look at it on pytorch.org/memory_viz, which reads pickles: `pickle.dump(json.load(source), target)`.
+    """
+    torch.cuda.memory._record_memory_history(
+        "all", context="all", stacks="python", max_entries=MOST_EVENTS, clear_history=True
+    )
+    try:
+        step()
+        torch.cuda.synchronize()
+        found: dict[str, Any] = torch.cuda.memory._snapshot()
+    finally:
+        torch.cuda.memory._record_memory_history(None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found))

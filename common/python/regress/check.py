@@ -1,30 +1,33 @@
 """A run held against what is expected of it: a row a pair, with a status that says whether anybody has to look.
 
 A ratio is what is held, since drift cancels in it: an interval wholly below the expectation's by more than the margin
-of 1% is a regression, if runs of the same code do not differ by as much. How small a loss would have shown is told
-beside it: hosts that differ hide one of 3%. A ratio hides what slows both sides alike, so the optimized variant's own
-time is held too, but loosely: clocks and heat of another day are in it.
+of 1% is a regression, if runs of the same code do not differ by as much. A ratio hides what slows both sides alike, so
+the optimized variant's own time is held too, but loosely: clocks and heat of another day are in it.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult
-from common.python.base.text import clean
+from common.python.base.text import clean, counted
 from common.python.corpus.targets import parse
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time
-from common.python.regress.runs import blame, own_time, where_further
+from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
-from common.python.report.rows import headline_spread, interval_text, memory_text, time_text, trusted
+from common.python.report.markdown import csv_text, escaped, interval_fields, table
+from common.python.report.rows import blame, headline_spread, interval_text, memory_text, time_text, trusted
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
 from common.python.stats.verdict import failed, headline_row
 
 Status = Literal["met", "improved", "regressed", "inconclusive", "failed", "new", "missing", "unsupported"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+HELD_AGAINST = ("met", "improved", "regressed", "inconclusive")  # the statuses of what was measured and expected
 LOSS = 0.03  # an expectation is met where the intervals exclude a loss of so much
-UNSURE = f"a loss of {LOSS:.0%} is not excluded"
+LOSSES = (LOSS, 0.1, 0.3)
 TIME_MARGIN = 0.05  # a bf16 GEMM wanders by 5-6% at the power cap of an H200
 
 
@@ -38,8 +41,12 @@ class Held:
     differences: list[str] = field(default_factory=list)  # in what the two measurements depend on
     found: PairResult | None = None
     expected: Expectation | None = None
-    time: Time | None = None  # found, of the variant that speaks, with its interval over rounds
+    time: Time | None = None  # found, of the headline variant, with its interval over rounds
     smallest_loss: float | None = None  # of its gain that would have been called regressed, 0 to 1; None if none would
+
+    def beside(self) -> list[str]:
+        """The differences that its reason does not name already."""
+        return [difference for difference in self.differences if difference not in self.reason]
 
 
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
@@ -63,53 +70,65 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     """
     row = Held(found.key, "new", "nothing is expected of it on this GPU", found=found, expected=expected)
     if failed(found):
-        return replace(row, status="failed", reason=clean(blame(found)))
+        return replace(row, status="failed", reason=blame(found))
     if found.status != "measured":
         return replace(row, status="unsupported", reason=clean(found.reason or f"it was {found.status}, not measured"))
     if found.verdict == "too noisy":
         return replace(row, status="inconclusive", reason=clean(f"it is too noisy: {found.reason}"))
-    time = own_time(found)
+    row = replace(row, time=own_time(found))
     if expected is None:
-        return replace(row, time=time)
+        return row
     decisive, shown = _changes(found, expected, about)
     status, reason, smallest = _gain(found, expected)
-    if status == "regressed" and found.goal != "memory":
+    if status == "regressed":
         decisive += _baseline_gained(found, expected)
-    slow = _slower(time, expected) if found.goal != "memory" and status != "regressed" else None
-    if slow is not None:
-        status, reason = "regressed", slow
+    elif (slower := _slower(row.time, expected)) and found.goal != "memory":
+        status, reason = "regressed", slower
         decisive += _clock(found, expected, TIME_MARGIN)  # a time moves with the clock, a ratio hardly
-    if other := _another_problem(found, expected):
+    other, provisional = _another_problem(found, expected), expected.runs < FEWEST_RUNS
+    if other:
         status, reason = "inconclusive", f"not comparable: {', '.join(other)}"
     elif decisive and status in ("regressed", "improved"):
         status, reason = "inconclusive", f"{reason}; perhaps by what changed: {', '.join(decisive)}"
-    if status != "met" and expected.runs < FEWEST_RUNS:
-        of = f"{expected.runs} run{'s' * (expected.runs != 1)}"
-        told = f"the expectation is provisional, of {of} where {FEWEST_RUNS} are needed"
+    if status != "met" and provisional:
+        runs = counted(expected.runs, "run")
+        told = f"the expectation is provisional, of {runs} where {FEWEST_RUNS} are needed"
         status, reason = "inconclusive", f"{reason}; {told}"
-    if other or decisive or expected.runs < FEWEST_RUNS:
-        smallest = None
-    elif status == "inconclusive" and smallest is not None:
-        reason = f"{reason}; the smallest that would show is {smallest:.1%}"
-    differences = list(dict.fromkeys([*decisive, *shown]))
-    return replace(row, status=status, reason=clean(reason), differences=differences, time=time, smallest_loss=smallest)
+    return replace(
+        row,
+        status=status,
+        reason=clean(reason),
+        differences=list(dict.fromkeys([*decisive, *shown])),
+        smallest_loss=None if other or decisive or provisional else smallest,
+    )
 
 
 def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float | None]:
     """The gain that the pair is about, against the one expected; and the smallest loss of it that would show."""
     now, then = headline_row(found), headline_row(expected.result)
-    if found.goal == "memory":
-        ratios = [row.memory_ratio if row else None for row in (now, then)]
-        return _memory(ratios[0], ratios[1], expected.memory_ratio)
-    if now is None or now.speedup is None or expected.gain is None:
-        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one", None
-    further = where_further(expected.speedup) if expected.speedup else expected.gain
-    status = compare_intervals(now.speedup, expected.gain, further)
-    smallest = smallest_loss(now.speedup, expected.gain, further)
-    told = f"{interval_text(now.speedup)}, expected {interval_text(expected.gain)}"
+    if found.goal == "memory":  # a run has one ratio, and only several runs say how far it wanders: most repeat exactly
+        if not (now and now.memory_ratio and then and then.memory_ratio):
+            return "inconclusive", "there is no peak memory on both sides", None
+        over = expected.memory_ratio
+        gain, held = _point(now.memory_ratio), over or _point(then.memory_ratio)
+        further = held
+        told = f"{memory_text(gain.ratio)}, expected {interval_text(held) if over else memory_text(held.ratio)}"
+    else:
+        if now is None or now.speedup is None or expected.gain is None:
+            return (
+                "inconclusive",
+                "one side has no interval: a run of both variants in two rounds or more has one",
+                None,
+            )
+        gain, held = now.speedup, expected.gain
+        further = where_further(expected.speedup) if expected.speedup else held
+        told = f"{interval_text(gain)}, expected {interval_text(held)}"
+    status, smallest = compare_intervals(gain, held, further), smallest_loss(gain, held, further)
     if status == "inconclusive":
-        return status, f"{told}: {UNSURE}", smallest
-    return status, "" if status == "met" else f"{told}: {_moves(found, expected)}", smallest
+        return status, f"{told}: a loss of {LOSS:.0%} is not excluded", smallest
+    if status != "met" and found.goal != "memory":
+        told = f"{told}: {_moves(found, expected)}"
+    return status, "" if status == "met" else told, smallest
 
 
 def compare_intervals(found: Interval, expected: Interval, further: Interval) -> Status:
@@ -136,18 +155,6 @@ def smallest_loss(found: Interval, expected: Interval, further: Interval) -> flo
     return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
 
 
-def _memory(now: float | None, then: float | None, over: Interval | None) -> tuple[Status, str, float | None]:
-    """A run has one peak of memory a side, so only runs say how far their ratio wanders: most repeat exactly."""
-    if now is None or then is None:
-        return "inconclusive", "there is no peak memory on both sides", None
-    found, expected = _point(now), over or _point(then)
-    status, smallest = compare_intervals(found, expected, expected), smallest_loss(found, expected, expected)
-    told = f"{memory_text(now)}, expected {interval_text(over) if over else memory_text(then)}"
-    if status == "inconclusive":
-        return status, f"{told}: {UNSURE}", smallest
-    return status, "" if status == "met" else told, smallest
-
-
 def _point(ratio: float) -> Interval:
     return Interval(ratio=ratio, low=ratio, high=ratio, rounds=1)
 
@@ -159,18 +166,16 @@ def _moves(found: PairResult, expected: Expectation) -> str:
 
 
 def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
-    """The time of the variant that speaks over the expected one, and the baseline's; None where one has none."""
-    moved: list[float | None] = []
-    for now, then in zip(sides(found), sides(expected.result)):
-        times = [median_us(result, row) for result, row in ((found, now), (expected.result, then))]
-        moved.append(times[0] / times[1] if times[0] and times[1] else None)
-    return moved
+    """The headline variant's time over the expected one, and the baseline's; None where one has none."""
+    now = [median_us(found, row) for row in sides(found)]
+    then = [median_us(expected.result, row) for row in sides(expected.result)]
+    return [a / b if a and b else None for a, b in zip(now, then)]
 
 
 def _baseline_gained(found: PairResult, expected: Expectation) -> list[str]:
     """That a ratio fell because the baseline gained and the variant lost nothing, as on a host that is quicker."""
     own, base = _moved(found, expected)
-    gained = own is not None and base is not None and own <= 1 and base < 1 - TIME_MARGIN
+    gained = found.goal != "memory" and own is not None and base is not None and own <= 1 and base < 1 - TIME_MARGIN
     return ["the baseline is faster and the variant no slower"] if gained else []
 
 
@@ -213,7 +218,7 @@ def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
 
 
 def sides(result: PairResult) -> tuple[VariantResult | None, VariantResult | None]:
-    """The variant that speaks, and the baseline."""
+    """The headline variant, and the baseline."""
     return headline_row(result), next((row for row in result.variants if row.role == "baseline"), None)
 
 
@@ -221,3 +226,96 @@ def median_us(result: PairResult, row: VariantResult | None) -> float | None:
     """A variant's time on the headline clock, where it may be shown."""
     spread = headline_spread(result, row) if row and trusted(result, row) else None
     return spread.median if spread else None
+
+
+# What is shown of a held run.
+
+
+def counts(rows: Sequence[Held]) -> str:
+    """`40 met, 2 regressed, 14 inconclusive`."""
+    found = Counter(row.status for row in rows)
+    return ", ".join(f"{found[status]} {status}" for status in STATUSES if found[status]) or "no pairs"
+
+
+def sight(rows: Sequence[Held]) -> str | None:
+    """How many pairs could have shown a loss at all: 3% hides where runs differ by more. None if none was held."""
+    seen = [row.smallest_loss for row in rows if row.status in HELD_AGAINST]
+    if not seen:
+        return None
+    first, *others = [(f"{loss:.0%}", sum(one is not None and one <= loss for one in seen)) for loss in LOSSES]
+    told = [f"a loss of {first[0]} would show in {first[1]} of {len(seen)} pairs held against expectations"]
+    return ", ".join(told + [f"one of {loss} in {count}" for loss, count in others])
+
+
+def job_page(rows: Sequence[Held], title: str) -> str:
+    """Markdown for a CI job's page: the counts, what could have shown, and a line for each pair not met."""
+    lines = []
+    for row in rows:
+        if row.status != "met":
+            shows = "" if row.smallest_loss is None else f"{row.smallest_loss:.1%}"
+            cells = (row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows)
+            lines.append([*map(escaped, cells)])
+    parts = ["## Held against expectations", escaped(f"{title}: {counts(rows)}"), escaped(sight(rows) or "")]
+    parts.append(table(("pair", "status", "why", "smallest loss that would show"), lines) if lines else "")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+SIDE = (
+    *("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_us", "optimized_us", "time_low", "time_high"),
+    *("limit_us", "limit_by", "limit_source", "baseline_percent_of_limit", "percent_of_limit"),
+    *("peer", "peer_ratio", "peer_ratio_low", "peer_ratio_high", "sm_mhz", "commit", "measured"),
+)
+FIELDS = (
+    *("chapter", "pair", "status", "reason", "gpu", "size", "clock", "goal", "variant"),
+    *("smallest_loss_percent", "differences", "expected_runs"),
+    *SIDE,
+    *(f"expected_{name}" for name in SIDE),
+    *("expected_memory_ratio_low", "expected_memory_ratio_high"),  # one run has no interval of memory
+)
+
+
+def proof_csv(rows: Sequence[Held], about: Manifest) -> str:
+    """A line a pair: its status, both intervals, both times, both limits, and what differs around them."""
+    return csv_text(FIELDS, [_fields(row, about) for row in rows])
+
+
+def _fields(row: Held, about: Manifest) -> dict[str, object]:
+    chapter, name = row.key.split(":", 1)
+    fields: dict[str, object] = {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
+    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
+    fields["differences"] = "; ".join(row.differences)
+    if either := row.found or (row.expected.result if row.expected else None):
+        own = headline_row(either)
+        fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
+        fields["variant"] = own.name if own else None
+    if row.found:
+        gain = own.speedup if own else None
+        fields |= _side(row.found, gain, row.time, environment.sm_mhz(row.found.blocks))
+        fields |= {"commit": about.git_commit, "measured": about.started}
+    if then := row.expected:
+        side = _side(then.result, then.gain, then.time, then.sm_mhz)
+        side |= interval_fields("memory_ratio", then.memory_ratio) | {"commit": then.commit, "measured": then.measured}
+        fields |= {"expected_runs": then.runs} | {f"expected_{name}": value for name, value in side.items()}
+    return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def _side(result: PairResult, gain: Interval | None, time: Time | None, sm_mhz: float | None) -> dict[str, object]:
+    own, baseline = sides(result)
+    if own is None or not trusted(result, own):
+        return {}
+    limit = result.limit
+    return interval_fields("speedup", gain) | {
+        "memory_ratio": own.memory_ratio,
+        "baseline_us": median_us(result, baseline),
+        "optimized_us": median_us(result, own),
+        "time_low": time and time.low,
+        "time_high": time and time.high,
+        "limit_us": limit and limit.us,
+        "limit_by": limit and limit.resource,
+        "limit_source": limit and limit.source,
+        "baseline_percent_of_limit": baseline and baseline.percent_of_limit,
+        "percent_of_limit": own.percent_of_limit,
+        "peer": result.best_peer if result.peer_ratio else None,
+        **interval_fields("peer_ratio", result.peer_ratio),
+        "sm_mhz": sm_mhz,
+    }

@@ -13,21 +13,11 @@ MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that c
 
 
 def facts(
-    gpu: str | None,
-    driver: str | None,
-    cuda: str | None,
-    power_limit_w: float | None,
-    cpu: str | None,
-    versions: Facts,
+    gpu: str | None, driver: str | None, cuda: str | None, power_w: float | None, cpu: str | None, versions: Facts
 ) -> dict[str, str | None]:
     """The facts of one measurement; None is what is not known. CUDA is the newest that the driver supports."""
-    known = {
-        "GPU": gpu,
-        "driver": driver,
-        "CUDA": cuda,
-        "power limit": None if power_limit_w is None else f"{power_limit_w:g} W",
-        "CPU": cpu,
-    }
+    limit = None if power_w is None else f"{power_w:g} W"
+    known = {"GPU": gpu, "driver": driver, "CUDA": cuda, "power limit": limit, "CPU": cpu}
     return known | {name: versions.get(name) for name in LIBRARIES}
 
 

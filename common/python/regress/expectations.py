@@ -10,9 +10,9 @@ from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
-from common.python.base.safe_read import read_model
 from common.python.corpus.targets import CHAPTERS
 from common.python.regress.environment import facts
+from common.python.report.artifacts import read_model
 from common.python.report.markdown import chapter_table, escaped, replace_between_markers
 from common.python.stats.verdict import headline_row
 
@@ -46,7 +46,7 @@ class Expectation(Model):
     )
     time: Time | None = Field(
         default=None,
-        description="of the variant that speaks, on the headline clock; over three runs or more, the interval is where "
+        description="of the headline variant, on the headline clock; over three runs or more, the interval is where "
         "a further run's lies",
     )
     memory_ratio: Interval | None = Field(
@@ -84,12 +84,7 @@ def place(root: Path, chapter: str, gpu: str) -> Path:
 
 def read(path: Path) -> Expectations:
     """Raises ValueError naming the file when it is not an expectations file of a known version."""
-    try:
-        return read_model(path, Expectations)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is not a readable expectations file: {error}") from error
+    return read_model(path, Expectations)
 
 
 def expected(root: Path, gpu: str) -> dict[str, Expectation]:
@@ -153,8 +148,6 @@ def table(expectations: Expectations, mechanisms: bool = False) -> str:
     commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
     results = [_over_runs(pair) for pair in expectations.pairs.values()]
     shown = chapter_table(results, ", ".join(sorted(commits)) or None, mechanisms)
-    if expectations.schema_version == 1:
-        return shown
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
     if len(few) == len(results):
         return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs."
@@ -164,10 +157,10 @@ def table(expectations: Expectations, mechanisms: bool = False) -> str:
 
 
 def _over_runs(pair: Expectation) -> PairResult:
-    """The run that is kept, with the speedup over all runs in the line that speaks for the pair."""
-    speaks = headline_row(pair.result)
+    """The run that is kept, with the speedup over all runs in the pair's own line."""
+    lead = headline_row(pair.result)
     rows = [
-        row.model_copy(update={"speedup": pair.gain}) if speaks and row.name == speaks.name else row
+        row.model_copy(update={"speedup": pair.gain}) if lead and row.name == lead.name else row
         for row in pair.result.variants
     ]
     return pair.result.model_copy(update={"variants": rows})

@@ -70,8 +70,8 @@ def compare_runs(a: Run, b: Run) -> Comparison:
         only_a += _only(rows, others)
         only_b += _only(others, rows)
         changes += [_change(then, now, row, others[name]) for name, row in rows.items() if name in others]
-    differ = [*_around(a, b), *_readings(both)]
-    return Comparison(str(a.folder), str(b.folder), differ, only_a, only_b, changes)
+    differ = [*environment.differences(_facts(a), _facts(b)), *_sources(a.summary.manifest, b.summary.manifest)]
+    return Comparison(str(a.folder), str(b.folder), [*differ, *_readings(both)], only_a, only_b, changes)
 
 
 def _only(here: Iterable[str], there: Container[str]) -> list[str]:
@@ -85,29 +85,20 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
         for side, result, row in (("A", a, in_a), ("B", b, in_b))
         if not trusted(result, row)
     ]
-    problems = [(one.size, one.shape, one.clock) for one in (a, b)]
-    if problems[0] != problems[1]:
+    if (a.size, a.shape, a.clock) != (b.size, b.shape, b.clock):
         wrong.append("another size, shape or clock")
-    spreads = headline_spread(a, in_a), headline_spread(b, in_b)
-    if wrong or spreads[0] is None or spreads[1] is None:
+    a_times, b_times = headline_spread(a, in_a), headline_spread(b, in_b)
+    if wrong or a_times is None or b_times is None:
         return Change(pair, variant, reason="; ".join(wrong) or "no times")
     clock = a.clock or "device"
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
     gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
     if clock == "device":
-        ratio = ratio and widened(ratio, channel_share(in_a))
-        gain = gain and widened(gain, abs(_channel_share_of_baseline(a) - channel_share(in_a)))
-    return Change(
-        pair,
-        variant,
-        spreads[0].median,
-        spreads[1].median,
-        ratio,
-        verdict(ratio),
-        gain_text(a, in_a),
-        gain_text(b, in_b),
-        gain,
-    )
+        baseline, own = _channel_share_of_baseline(a), channel_share(in_a)
+        ratio = ratio and widened(ratio, own)
+        gain = gain and widened(gain, abs(baseline - own))
+    gains = gain_text(a, in_a), gain_text(b, in_b)
+    return Change(pair, variant, a_times.median, b_times.median, ratio, verdict(ratio), *gains, gain)
 
 
 def _channel_share_of_baseline(result: PairResult) -> float:
@@ -120,10 +111,6 @@ def _log_gains(result: PairResult, variant: str) -> list[float]:
 
 
 # What differs around the measurements.
-
-
-def _around(a: Run, b: Run) -> list[str]:
-    return [*environment.differences(*map(_facts, (a, b))), *_sources(a.summary.manifest, b.summary.manifest)]
 
 
 def _facts(run: Run) -> dict[str, str | None]:
@@ -142,9 +129,8 @@ def _facts(run: Run) -> dict[str, str | None]:
 def _sources(a: Manifest, b: Manifest) -> list[str]:
     """Files that both name with other contents, and those that only one of them ran."""
     told = []
-    changed = [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]
     for what, names in (
-        ("sources changed", changed),
+        ("sources changed", [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]),
         ("sources in A only", sorted(a.sources.keys() - b.sources)),
         ("sources in B only", sorted(b.sources.keys() - a.sources)),
     ):

@@ -2,15 +2,16 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from common.python.base.results import Interval, Manifest, PairResult, Summary
+from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
 from common.python.report.artifacts import Run, changed, files_of, read_model, read_run
-from common.python.report.rows import on_cpu
+from common.python.report.rows import blame, on_cpu
 from common.python.stats.intervals import control_ok, interval, round_log_times
 from common.python.stats.verdict import failed, headline_row
 
@@ -84,23 +85,18 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
         for run in runs:
             about = run.summary.manifest
             for one in (one for one in run.summary.pairs if one.key == pair.key):
-                if (reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair)) is None:
-                    outcomes.append((one, about))
-                else:
+                if reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair):
                     left_out[reason].append(run.folder.name)
-        if missing := max(0, (1 if provisional else FEWEST_RUNS) - len(outcomes)):
-            held = f"not recorded, {len(outcomes)} sound run{'s' * (len(outcomes) != 1)}, {missing} more needed"
-        else:
+                else:
+                    outcomes.append((one, about))
+        missing = max(0, (1 if provisional else FEWEST_RUNS) - len(outcomes))
+        if not missing:
             chosen.append(made_of(outcomes, root))
-            held = "left out"
         if left_out or missing:
-            told.append(": ".join([pair.key, held, *filter(None, [_reasons(left_out)])]))
+            held = f"not recorded, {counted(len(outcomes), 'sound run')}, {missing} more needed"
+            why = "; ".join(f"{reason} ({', '.join(names)})" for reason, names in left_out.items())
+            told.append(": ".join(filter(None, [pair.key, held if missing else "left out", why])))
     return chosen, told
-
-
-def _reasons(left_out: Mapping[str, Sequence[str]]) -> str:
-    """Each reason with the runs that were left out for it, which are named: leaving runs out moves a median."""
-    return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in left_out.items())
 
 
 def doubt(result: PairResult, about: Manifest) -> str | None:
@@ -128,14 +124,6 @@ def doubt(result: PairResult, about: Manifest) -> str | None:
     return None
 
 
-def blame(result: PairResult) -> str:
-    """Why a pair failed: its own reason, else that of the first variant which is at fault."""
-    wrong = next((row for row in result.variants if row.status == "failed" or row.verdict == "invalid"), None)
-    itself = result.status == "failed" or result.verdict == "invalid"
-    own = result.reason if itself or wrong is None else f"{wrong.name}: {wrong.reason or wrong.status}"
-    return own or "no reason was recorded"
-
-
 def _other_files(newest: PairResult, then: Manifest, now: Manifest) -> str | None:
     files = changed(newest, then, now)
     return f"it is of other sources: {', '.join(files)}" if files else None
@@ -159,6 +147,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
     times = [time.us for one, _ in outcomes if (time := own_time(one))]
     memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
     several = len(outcomes) >= FEWEST_RUNS
+    further = further_run(times) if several and times else None
     return Expectation(
         measured=about.started,
         commit=commit,
@@ -172,7 +161,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         cpu=about.machine.cpu,
         runs=len(outcomes),
         speedup=over_runs(speedups) if several else None,
-        time=_time(further_run(times)) if several else own_time(result),
+        time=Time(us=further.ratio, low=further.low, high=further.high) if further else own_time(result),
         memory_ratio=further_run(memory) if several and memory else None,
         result=result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows}),
     )
@@ -210,11 +199,7 @@ def where_further(over: Interval) -> Interval:
 
 
 def own_time(result: PairResult) -> Time | None:
-    """The time of the variant that speaks, on the headline clock, with its interval over rounds; None for too few."""
+    """The headline variant's time on the headline clock, with its interval over rounds; None for too few rounds."""
     row = headline_row(result)
     found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
-    return _time(found)
-
-
-def _time(found: Interval | None) -> Time | None:
     return Time(us=found.ratio, low=found.low, high=found.high) if found else None

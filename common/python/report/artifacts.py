@@ -1,7 +1,8 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -50,25 +51,28 @@ def read_run(folder: Path) -> Run:
 
 def read_model(path: Path, model: type[Read]) -> Read:
     """A file of the schema. Raises ValueError naming the file and the first thing that is wrong with it."""
-    try:
+    with _named(path):
         return safe_read.read_model(path, model)
-    except OSError as error:
-        raise ValueError(f"{safe_read.shown(str(path))} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
 
 
 def read_journal(folder: Path) -> list[PairResult]:
     """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
     safe_read.refuse_links(folder)
     path = folder / "journal.jsonl"
-    try:
+    with _named(path):
         lines = [safe_read.parse(line, Line) for line in safe_read.read_bytes(path).splitlines()]
+    return [_journaled(folder, line) for line in lines]
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file, as a ValueError in one line that names it."""
+    try:
+        yield
     except OSError as error:
         raise ValueError(f"{safe_read.shown(str(path))} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
-    return [_journaled(folder, line) for line in lines]
 
 
 def _journaled(folder: Path, line: Line) -> PairResult:

@@ -1,171 +1,211 @@
-"""The charts of a report, as SVG inside its page: a suite's gains, its roofline, and the samples of a pair.
+"""The charts of a report, as SVG: a suite's gains, its roofline, the samples of a pair, and links between GPUs.
 
-Colours are the page's own: matplotlib is given stand-ins that become CSS variables, so that a chart follows its page
-into the dark. Text stays text, which can be found, copied and read aloud. Samples are drawn as histograms: they stay
-small. Names are cut to what fits and are never parsed: a dollar sign in one is a dollar sign.
+Colours are CSS variables, so that a chart follows its page into dark mode. Every mark has a tooltip. Names of pairs and
+variants are foreign text: they are escaped, and cut to the space there is.
 """
 
-import io
 import math
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-import matplotlib
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import IdentityTransform
+from markupsafe import Markup
 
 from common.python.base.results import CONTROL, Interval, PairResult, VariantResult
 from common.python.base.text import clean
+from common.python.peaks.store import Curve
+from common.python.peaks.text import MESSAGE_NAMES, size_text
 from common.python.performance_targets import Peaks, peak_text
-from common.python.report.markup import Markup, escaped
-from common.python.report.rows import headline_spread, rows, time_text, trusted
+from common.python.report.rows import gain_text, headline_spread, interval_text, rows, time_text, trusted
 from common.python.stats.verdict import headline_row, times
 
-INK, FAINT, GOOD, FAIR, BAD, PEER = STAND_INS = [f"#00000{index}" for index in range(1, 7)]
-CSS = dict(zip(STAND_INS, ["currentColor", *(f"var(--{name})" for name in ("faint", "good", "fair", "bad", "peer"))]))
-COLOURS = {"faster": GOOD, "smaller": GOOD} | dict.fromkeys(("slower", "larger", "invalid", "failed"), BAD)
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "figure.dpi": 72,  # as SVG counts: a pixel is a point
-    "font.family": "DejaVu Sans",  # comes with matplotlib; the page sets its own
-    "font.size": 9,
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.4,
-}
-WIDTH, RIGHT = 6.6, 1.35  # inches: the whole chart, and the words right of its axes
-LETTERS, LETTER = 32, 0.075  # of a name, and inches that one takes
-GAINS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100, 1e3, 1e4, 1e5, 1e6)  # ticks
-ROOFLINE = (8.8, 6.4)  # inches: it has many names
-NAME_HEIGHT = 12  # points from the name of one roof to the next
-SAME_ROOF = 1.01  # roofs that differ by less share a name
-MOST_BINS = 48
-REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; what lies further out is counted
+PALETTE = """
+:root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --raised: #f3f5f7; --faint: #c9d1d9;
+  --good: #1a7f37; --fair: #9a6700; --bad: #cf222e; --peer: #0969da; --mark: #fff3bf; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --raised: #171d25; --faint: #444c56;
+  --good: #3fb950; --fair: #d29922; --bad: #f85149; --peer: #58a6ff; --mark: #3b3212; } }
+"""
+INK, FAINT, GOOD, FAIR, BAD, PEER = (f"var(--{name})" for name in ("ink", "faint", "good", "fair", "bad", "peer"))
+COLOURS = {"faster": GOOD, "smaller": GOOD, "slower": BAD, "larger": BAD, "invalid": BAD, "failed": BAD}
+WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right of its axes, the labels under them
+LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
+LINE = 13  # pixels between two lines of text
+BINS = 40
+PANEL_HEIGHT = 300  # pixels, of the links' panels
+REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; samples further out are counted
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values from `low` to `high` to pixels from `start` to `end`, by their logarithms where `log` is set."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = True
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return round(self.start + (value - low) / (high - low) * (self.end - self.start), 1)
+
+    def ticks(self) -> list[float]:
+        """Round values on a log scale: powers of ten, and some between them where there are few."""
+        span = self.high / self.low
+        steps = (1, 1.25, 2, 5, 8) if span < 10 else (1, 2, 5) if span < 100 else (1,)
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
+
+
+# Elements.
+
+
+def _element(name: str, inside: str = "", **attributes: object) -> Markup:
+    """An SVG element. Text and attributes are escaped unless they are Markup."""
+    written = [Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), str(v)) for key, v in attributes.items()]
+    return Markup("<{0}{1}>{2}</{0}>").format(name, Markup("").join(written), inside)
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12) -> Markup:
+    return _element("text", words, x=x, y=y + size / 3, text_anchor=anchor, font_size=size)
+
+
+def _line(points: Points, colour: str, width: float = 1) -> Markup:
+    joined = " ".join(f"{x},{y}" for x, y in points)
+    return _element("polyline", points=joined, style=f"fill: none; stroke: {colour}; stroke-width: {width}")
+
+
+def _area(points: Points, colour: str) -> Markup:
+    joined = " ".join(f"{x},{y}" for x, y in points)
+    return _element("polygon", points=joined, style=f"fill: {colour}; fill-opacity: 0.35")
+
+
+def _mark(x: float, y: float, variant: VariantResult, leads: bool, told: str) -> Markup:
+    """The place of a variant: hollow for a baseline, a hollow square for a peer, small for a further rung."""
+    colour = _colour(variant)
+    title = _element("title", f"{clean(variant.label)}: {told}")
+    if variant.role == "peer":
+        return _element("rect", title, x=x - 4, y=y - 4, width=8, height=8, style=f"fill: none; stroke: {colour}")
+    if variant.role == "baseline":
+        return _element("circle", title, cx=x, cy=y, r=5, style=f"fill: none; stroke: {colour}")
+    return _element("circle", title, cx=x, cy=y, r=5 if leads else 2.5, style=f"fill: {colour}")
+
+
+def _colour(variant: VariantResult) -> str:
+    by_role = {"baseline": INK, "peer": PEER}
+    return by_role.get(variant.role) or COLOURS.get(variant.verdict or "", FAIR)
+
+
+def _axis(scale: Scale, ticks: Iterable[float], label: Callable[[float], str], top: float, bottom: float) -> Markup:
+    """Vertical grid lines at the ticks, each with its label under it."""
+    parts = [_line([(scale(tick), top), (scale(tick), bottom)], FAINT, 0.5) for tick in ticks]
+    parts += [_text(scale(tick), bottom + LINE, label(tick), "middle") for tick in ticks]
+    return Markup("").join(parts)
+
+
+def _height_axis(scale: Scale, label: Callable[[float], str], left: float, right: float) -> Markup:
+    """Horizontal grid lines at the ticks of a log scale, each with its label on the left."""
+    parts = [_line([(left, scale(tick)), (right, scale(tick))], FAINT, 0.5) for tick in scale.ticks()]
+    parts += [_text(left - 5, scale(tick), label(tick), "end") for tick in scale.ticks()]
+    return Markup("").join(parts)
+
+
+def _svg(title: str, height: float, parts: Iterable[Markup], width: float = WIDTH) -> Markup:
+    box = f"0 0 {width} {height}"
+    inside = Markup("\n").join(parts)
+    return _element("svg", inside, role="img", aria_label=title, viewBox=box, xmlns="http://www.w3.org/2000/svg")
+
+
+def standing_alone(chart: Markup) -> str:
+    """The chart as a file of its own, with its own colours for light and dark."""
+    own = "svg { background: var(--paper); color: var(--ink); } text { fill: var(--ink); font-family: sans-serif; }"
+    opening, inside = chart.split(">", 1)
+    return f"{opening}><style>{PALETTE}{own}</style>{inside}"
+
+
+def _name(text: str) -> str:
+    """A foreign name on one line, no longer than a chart has room for."""
+    name = clean(text)
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+
+
+def _left(names: Sequence[str]) -> float:
+    return 15 + LETTER * max(map(len, names), default=0)
+
+
+# Gains.
 
 
 def gain_chart(results: Sequence[PairResult]) -> Markup:
-    """A line a pair on a log axis: its gain with the interval, its further rungs small, its peers hollow."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas([name_text(result.key) for result in results], 0.24)
-        axes.set_xscale("log")
-        axes.axvline(1, color=INK, linewidth=0.8)
-        reach = [0.8, 1.25]
-        for y, result in enumerate(results):
-            shown = rows(result)[0]
-            axes.text(1.02, y, shown.speedup.split(" [")[0] or shown.verdict, transform=axes.get_yaxis_transform(),
-                      va="center", color=COLOURS.get(shown.verdict, INK))  # fmt: skip
-            own = headline_row(result)
-            for variant in (variant for variant in result.variants if trusted(result, variant)):
-                reach += _gain(axes, y, result, variant, variant is own)
-        axes.set_xlim(min(reach) / 1.1, max(reach) * 1.1)
-        _gain_ticks(axes)
-        return as_svg(figure, "gains", "Gain of each pair over its baseline, with its interval")
+    """A line for each pair on a log axis: the headline with its interval, further rungs, peers."""
+    names, step = [_name(result.key) for result in results], 24
+    known = [[(v, gain) for v in result.variants if (gain := _gain(result, v))] for result in results]
+    ends = [end for gains in known for _, gain in gains for end in (gain.low, gain.high)]
+    scale = Scale(min([0.8, *ends]) / 1.1, max([1.25, *ends]) * 1.1, _left(names), WIDTH - RIGHT)
+    bottom = step * len(names)
+    parts = [
+        _axis(scale, scale.ticks(), lambda tick: f"{tick:g}x", 0, bottom),
+        _line([(scale(1), 0), (scale(1), bottom)], INK),
+    ]
+    for row, (result, gains) in enumerate(zip(results, known)):
+        y, own, shown = (row + 0.5) * step, headline_row(result), rows(result)[0]
+        parts.append(_text(scale.start - 8, y, names[row], "end"))
+        parts.append(_text(scale.end + 8, y, shown.speedup.split(" [")[0] or shown.verdict))
+        for variant, gain in gains:
+            if variant is own:
+                parts.append(_line([(scale(gain.low), y), (scale(gain.high), y)], _colour(variant), 2))
+            told = interval_text(gain) if variant.role == "peer" else gain_text(result, variant)
+            parts.append(_mark(scale(gain.ratio), y, variant, variant is own, told))
+    return _svg("Gain of each pair over its baseline, with its interval", bottom + BOTTOM, parts)
 
 
-def _gain(axes: Any, y: float, result: PairResult, variant: VariantResult, leads: bool) -> list[float]:
-    """Draw the gain of a variant; the gains that the axis must reach."""
-    memory = result.goal == "memory" and variant.role != "peer"
-    found = variant.speedup
-    if memory:
-        ratio = variant.memory_ratio
-        found = None if ratio is None else Interval(ratio=ratio, low=ratio, high=ratio, rounds=1)
-    if found is None or not all(math.isfinite(value) and value > 0 for value in (found.ratio, found.low, found.high)):
-        return []
-    colour = PEER if variant.role == "peer" else COLOURS.get(variant.verdict or "", FAIR)
-    if variant.role == "peer":
-        axes.plot(found.ratio, y, "s", markersize=4.5, markerfacecolor="none", markeredgecolor=colour)
-    elif not leads:
-        axes.plot(found.ratio, y, "o", markersize=2.5, color=colour)
-    else:
-        axes.plot([found.low, found.high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
-        axes.plot(found.ratio, y, "D" if memory else "o", markersize=5, color=colour)
-    return [found.ratio, *((found.low, found.high) if leads else ())]
+def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
+    """What a variant gains over the baseline, by the pair's goal; None where no axis could show it."""
+    if not trusted(result, variant):
+        return None
+    gain, ratio = variant.speedup, variant.memory_ratio
+    if result.goal == "memory" and variant.role != "peer":
+        gain = Interval(ratio=ratio, low=ratio, high=ratio, rounds=1) if ratio else None
+    return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
 
 
-def _gain_ticks(axes: Any) -> None:
-    low, high = axes.get_xlim()
-    inside = [tick for tick in GAINS if low <= tick <= high]
-    spread_out = [tick for tick in inside if tick == 1 or abs(math.log(tick)) > math.log(high / low) / 9]
-    ticks = spread_out if len(spread_out) <= 9 else [t for t in spread_out if math.log10(t) % 1 == 0]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+# Roofline.
 
 
 def roofline_chart(results: Sequence[PairResult], peaks: Peaks) -> Markup | None:
-    """FLOP/s over FLOPs a byte under this machine's roofs; an arrow goes from each baseline to its headline variant.
+    """FLOP/s over FLOPs per byte under this machine's roofs, with a line from each baseline to its headline variant.
 
-    None if no pair has both flops and hbm_bytes with peaks that are known.
+    None if no pair has both FLOPs and bytes with known peaks.
     """
     shown = [result for result in results if on_roofline(result, peaks)]
     if not shown:
         return None
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=ROOFLINE)
-        axes = figure.add_axes((0.08, 0.09, 0.76, 0.89))  # the roofs' names stand on the right of them
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        heights = [height for result in shown for height in _points(axes, result)]
-        intensities = [_intensity(result) for result in shown]
-        roofs = {result.cost.dtype: peaks.values[result.cost.dtype] for result in shown if result.cost}
-        hbm = peaks.values["hbm"]
-        ridges = [roof / hbm for roof in roofs.values()]
-        low, high = min(intensities + ridges) / 4, max(intensities + ridges) * 6
-        for roof in roofs.values():
-            axes.plot([low, roof / hbm, high], [low * hbm, roof, roof], color=INK, linewidth=1)
-        axes.set_xlim(low, high)
-        axes.set_ylim(min([*heights, low * hbm]) / 2, max([*heights, *roofs.values()]) * 8)
-        axes.set_xlabel("FLOPs for each byte that the problem must move")
-        axes.set_ylabel("TFLOP/s")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e12:g}"))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        _name_roofs(axes, roofs)
-        slope = max(ridges) / 5, max(ridges) / 5 * hbm
-        _name_points(axes, [(f"HBM {peak_text('hbm', hbm)}", slope)])
-        alike = Counter(result.name for result in shown)
-        keys = [result.name if alike[result.name] == 1 else result.key for result in shown]
-        _name_points(axes, [(name_text(key), _headline_point(one)) for key, one in zip(keys, shown)], fontsize=8)
-        return as_svg(figure, "roofline", "Roofline: each variant under the peaks of this machine")
-
-
-def _name_points(axes: Any, names: Sequence[tuple[str, tuple[float, float]]], **look: Any) -> None:
-    """Write each name beside its point, in the first place where it covers no other name; else leave it out."""
-    taken: list[Any] = []
-    for name, point in names:
-        for x, y, align in ((6, 0, "left"), (-6, 0, "right"), (6, 9, "left"), (6, -9, "left"), (-6, 9, "right")):
-            text = axes.annotate(
-                name, point, (x, y), textcoords="offset pixels", ha=align, va="center", annotation_clip=False, **look
-            )
-            box = text.get_window_extent()
-            if not any(box.overlaps(other) for other in taken):
-                taken.append(box)
-                break
-            text.remove()
+    hbm, height = peaks.values["hbm"], 520
+    roofs = {result.cost.dtype: peaks.values[result.cost.dtype] for result in shown if result.cost}
+    rates = [rate for result in shown for variant in result.variants if (rate := _rate(result, variant))]
+    intensities = [_intensity(result) for result in shown] + [roof / hbm for roof in roofs.values()]
+    x = Scale(min(intensities) / 4, max(intensities) * 6, 60, WIDTH - RIGHT)
+    y = Scale(min([*rates, x.low * hbm]) / 2, max([*rates, *roofs.values()]) * 4, height - BOTTOM, 10)
+    parts = [
+        _axis(x, x.ticks(), lambda tick: f"{tick:g}", y.end, y.start),
+        _height_axis(y, lambda tick: f"{tick / 1e12:g}", x.start, x.end),
+        _text((x.start + x.end) / 2, height - 8, "FLOPs for each byte that the problem must move", "middle"),
+        _text(4, 6, "TFLOP/s"),
+        *_roofs(roofs, hbm, x, y),
+    ]
+    for result in shown:
+        parts += _points(result, x, y)
+    return _svg("Roofline: each variant under the peaks of this machine", height, [*parts, *_names(shown, x, y)])
 
 
 def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:
-    """Whether a pair has a place there: flops and bytes of its problem, a roof for them, and a time that holds."""
+    """Whether a pair has FLOPs and bytes of its problem, a roof for them, and a time that holds."""
     cost = result.cost
-    known = peaks is not None and cost is not None and {"hbm", cost.dtype} <= set(peaks.values)
-    worked = cost is not None and cost.flops > 0 and cost.hbm > 0
-    return known and worked and any(_rate(result, variant) for variant in result.variants)
+    if peaks is None or cost is None or not {"hbm", cost.dtype} <= peaks.values.keys():
+        return False
+    return cost.flops > 0 and cost.hbm > 0 and any(_rate(result, variant) for variant in result.variants)
 
 
 def _rate(result: PairResult, variant: VariantResult) -> float | None:
@@ -177,124 +217,138 @@ def _rate(result: PairResult, variant: VariantResult) -> float | None:
 
 
 def _intensity(result: PairResult) -> float:
+    """FLOPs per byte of the problem."""
     return result.cost.flops / result.cost.hbm if result.cost else 0.0
 
 
-def _points(axes: Any, result: PairResult) -> list[float]:
-    """Draw the variants of a pair, all at the intensity of its problem; their heights."""
-    x, own = _intensity(result), headline_row(result)
-    heights = {id(variant): rate for variant in result.variants if (rate := _rate(result, variant))}
-    for variant in (variant for variant in result.variants if id(variant) in heights):
-        y, verdict = heights[id(variant)], COLOURS.get(variant.verdict or "", FAIR)
-        if variant.role == "baseline":
-            axes.plot(x, y, "o", markersize=5, markerfacecolor="none", markeredgecolor=INK)
-            if own is not variant and id(own) in heights:
-                arrow = {"arrowstyle": "->", "color": INK, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 3}
-                axes.annotate("", (x, heights[id(own)]), (x, y), arrowprops=arrow)
-        elif variant.role == "peer":
-            axes.plot(x, y, "s", markersize=4.5, markerfacecolor="none", markeredgecolor=PEER)
-        else:
-            axes.plot(x, y, "o", markersize=5 if variant is own else 2.5, color=verdict)
-    return list(heights.values())
+def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Markup]:
+    """The bandwidth's slope with a ceiling for each dtype, named on the right from the top down."""
+    parts, named = [_text(x(x.low * 1.1), y(x.low * hbm) - LINE, f"HBM {peak_text('hbm', hbm)}")], 0.0
+    for dtype, roof in sorted(roofs.items(), key=lambda one: -one[1]):
+        parts.append(_line([(x.start, y(x.low * hbm)), (x(roof / hbm), y(roof)), (x.end, y(roof))], INK))
+        named = max(y(roof), named + LINE)
+        parts.append(_text(x.end + 5, named, f"{dtype} {peak_text(dtype, roof)}"))
+    return parts
 
 
-def _name_roofs(axes: Any, roofs: Mapping[str, float]) -> None:
-    """Right of each roof its name, moved apart from the next one where they would touch; roofs alike share one."""
-    names: list[tuple[str, str, float]] = []
-    for dtype, roof in sorted(roofs.items(), key=lambda one: one[1]):
-        text = peak_text(dtype, roof)
-        if names and roof <= names[-1][2] * SAME_ROOF and text.split()[1] == names[-1][1].split()[1]:
-            names[-1] = f"{names[-1][0]}/{dtype}", *names[-1][1:]
-        else:
-            names.append((dtype, text, roof))
-    heights = [float(axes.transData.transform((1, roof))[1]) for *_, roof in names]
-    for _ in range(99):
-        for below, above in pairwise(range(len(names))):
-            apart = max(0.0, NAME_HEIGHT - (heights[above] - heights[below])) / 2
-            heights[below] -= apart
-            heights[above] += apart
-    for (dtypes, text, _), y in zip(names, heights):
-        axes.text(axes.bbox.x1 + 5, y, f"{dtypes} {text}", va="center", transform=IdentityTransform())
+def _points(result: PairResult, x: Scale, y: Scale) -> list[Markup]:
+    at, own = x(_intensity(result)), headline_row(result)
+    heights = [(variant, y(rate)) for variant in result.variants if (rate := _rate(result, variant))]
+    ends = [(at, height) for variant, height in heights if variant is own or variant.role == "baseline"]
+    marks = [
+        _mark(at, height, variant, variant is own, f"{clean(result.key)}, {_median(result, variant)}")
+        for variant, height in heights
+    ]
+    return [_line(ends, INK), *marks]
 
 
-def _headline_point(result: PairResult) -> tuple[float, float]:
-    """Where the variant that speaks for a pair stands, or the first that can be shown."""
-    own = headline_row(result)
-    rates = (_rate(result, variant) for variant in (*([own] if own else []), *result.variants))
-    return _intensity(result), next(filter(None, rates))
+def _median(result: PairResult, variant: VariantResult) -> str:
+    spread = headline_spread(result, variant)
+    return time_text(spread.median) if spread else ""
+
+
+def _names(results: Sequence[PairResult], x: Scale, y: Scale) -> list[Markup]:
+    """The name of each pair beside its headline variant, left out where it would cover another one."""
+    parts: list[Markup] = []
+    taken: list[tuple[float, float, float]] = []  # left, right, height
+    for result in results:
+        name, own = _name(result.key), headline_row(result)
+        rates = [rate for v in sorted(result.variants, key=lambda v: v is not own) if (rate := _rate(result, v))]
+        left, height = x(_intensity(result)) + 8, y(rates[0])
+        right = left + LETTER * len(name)
+        if all(right < start or left > end or abs(height - at) > LINE for start, end, at in taken):
+            taken.append((left, right, height))
+            parts.append(_text(left, height, name, size=10))
+    return parts
+
+
+# Samples.
 
 
 def sample_chart(result: PairResult) -> Markup | None:
-    """Each variant's samples about its own median, the control drawn over the baseline as a line; None without any."""
-    clock = result.clock or "device"
-    shown = [variant for variant in result.variants if trusted(result, variant) and headline_spread(result, variant)]
-    taken = [(variant, np.array(times(result.blocks, variant.name, clock))) for variant in shown]
-    taken = [(variant, sample) for variant, sample in taken if sample.size]
-    if not taken:
+    """A histogram of each variant's samples about its median, the control drawn over the baseline as a line.
+
+    None without any samples that may be shown.
+    """
+    clock, step = result.clock or "device", 50
+    shown = [variant for variant in result.variants if trusted(result, variant)]
+    taken = {variant.name: np.array(times(result.blocks, variant.name, clock)) for variant in shown}
+    shown = [variant for variant in shown if taken[variant.name].size]
+    if not shown:
         return None
-    control = np.array(times(result.blocks, CONTROL, clock))
-    middles = [float(np.median(sample)) for _, sample in taken]
-    far = max(_far(sample / middle - 1) for (_, sample), middle in zip(taken, middles))
-    bins = min(MOST_BINS, 2 * math.isqrt(max(sample.size for _, sample in taken)) + 1)
-    edges = np.linspace(-far, far, bins + 1)
-    with matplotlib.rc_context(STYLE):
-        names = [f"{name_text(v.label)} {time_text(m)}" for (v, _), m in zip(taken, middles)]
-        figure, axes = _canvas(names, 0.5)
-        for y, ((variant, sample), middle) in enumerate(zip(taken, middles)):
-            colour = {"baseline": INK, "peer": PEER}.get(variant.role) or COLOURS.get(variant.verdict or "", FAIR)
-            beyond = _histogram(axes, y, sample / middle - 1, edges, color=colour, fill=True, alpha=0.45)
-            if variant.role == "baseline" and control.size:
-                _histogram(axes, y, control / middle - 1, edges, color=INK, linewidth=1)
-            axes.text(1.02, y, f"n {sample.size}" + f", {beyond} beyond" * (beyond > 0), va="center",
-                      transform=axes.get_yaxis_transform())  # fmt: skip
-        axes.set_xlim(-far, far)
-        axes.set_xlabel("off the median")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+g}%" if value else "0"))
-        about = f"Samples of {clean(result.key)} about the median of each variant"
-        return as_svg(figure, f"samples {result.key}", about)
+    middles = {variant.name: float(np.median(taken[variant.name])) for variant in shown}
+    offsets = {name: taken[name] / middle - 1 for name, middle in middles.items()}
+    far = max(map(_far, offsets.values()))
+    names = [f"{_name(variant.label)} {time_text(middles[variant.name])}" for variant in shown]
+    scale, bottom = Scale(-far, far, _left(names), WIDTH - RIGHT, log=False), step * len(names)
+    ticks = [far * part for part in (-0.8, -0.4, 0, 0.4, 0.8)]
+    parts = [_axis(scale, ticks, lambda tick: f"{100 * tick:+.2g}%" if tick else "median", 0, bottom)]
+    for row, variant in enumerate(shown):
+        foot, seen = step * (row + 0.9), offsets[variant.name]
+        beyond = int((abs(seen) > far).sum())
+        parts.append(_area(_histogram(seen, scale, foot), _colour(variant)))
+        if variant.role == "baseline" and (control := times(result.blocks, CONTROL, clock)):
+            parts.append(_line(_histogram(np.array(control) / middles[variant.name] - 1, scale, foot), INK))
+        parts.append(_text(scale.start - 8, foot - step / 2, names[row], "end"))
+        parts.append(_text(scale.end + 8, foot - step / 2, f"n {seen.size}" + f", {beyond} beyond" * (beyond > 0)))
+    return _svg(f"Samples of {clean(result.key)} about the median of each variant", bottom + BOTTOM, parts)
 
 
-def _far(offsets: "np.ndarray[Any, Any]") -> float:
-    """How far from the median the chart must reach; at least 0.1%, for samples that are all alike."""
+def _far(offsets: np.ndarray) -> float:
+    """How far from the median the chart reaches; at least 0.1%, for samples that are all alike."""
     q1, q3 = np.percentile(offsets, (25, 75))
-    reach = REACH * (q3 - q1)
-    return max(1e-3, min(float(np.abs(offsets).max()), max(reach - q1, reach + q3)))
+    outlying = REACH * (q3 - q1) + max(-q1, q3)
+    return float(max(1e-3, min(abs(offsets).max(), outlying)))
 
 
-def _histogram(axes: Any, y: float, offsets: "np.ndarray[Any, Any]", edges: Any, **style: Any) -> int:
-    """A histogram that stands on the line `y`; the number of samples that lie beyond the edges."""
-    counts, _ = np.histogram(offsets, edges)
-    tallest = max(int(counts.max()), 1)
-    axes.stairs(y + 0.4 - 0.8 * counts / tallest, edges, baseline=y + 0.4, **style)
-    return int(offsets.size - counts.sum())
+def _histogram(offsets: np.ndarray, scale: Scale, foot: float) -> list[tuple[float, float]]:
+    """The outline of a histogram that stands on the height `foot`, 40 pixels high."""
+    counts, edges = np.histogram(offsets, BINS, (scale.low, scale.high))
+    tops = foot - 40 * counts / max(int(counts.max()), 1)
+    outline = [(scale.start, foot)]
+    for top, left, right in zip(tops.round(1).tolist(), edges[:-1], edges[1:]):
+        outline += [(scale(left), top), (scale(right), top)]
+    return [*outline, (scale.end, foot)]
 
 
-def _canvas(names: Sequence[str], line: float) -> tuple[Figure, Any]:
-    """A figure with a named line for each, from the top down, `line` inches high; space on the right for words."""
-    height = line * len(names) + 0.55
-    left = 0.15 + LETTER * max(map(len, names), default=0)
-    figure = Figure(figsize=(WIDTH, height))
-    axes = figure.add_axes((left / WIDTH, 0.45 / height, (WIDTH - left - RIGHT) / WIDTH, line * len(names) / height))
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
-    return figure, axes
+# Links between GPUs.
 
 
-def name_text(name: str) -> str:
-    """A foreign name on one line, no longer than a chart has room for."""
-    name = clean(name)
-    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+def link_chart(curves: Sequence[Curve]) -> Markup:
+    """Two panels over the size of a message, on log axes: the bandwidth of a link, and the time of a message.
+
+    Each curve has a band from its low to its high times.
+    """
+    rates, seconds = [], []
+    for curve in curves:
+        seconds.append([(point.seconds, point.low, point.high) for point in curve.points])
+        moved = [curve.share * point.bytes for point in curve.points]
+        rates.append([tuple(of / time for time in times) for of, times in zip(moved, seconds[-1])])
+    parts = _panel("bus bandwidth, GB/s", 45, curves, rates, lambda tick: f"{tick / 1e9:g}")
+    parts += _panel("time of a message", WIDTH / 2 + 60, curves, seconds, lambda tick: time_text(tick * 1e6))
+    return _svg("Bus bandwidth and time of a message between GPUs over its size", PANEL_HEIGHT, parts)
 
 
-def as_svg(figure: Figure, name: str, title: str) -> Markup:
-    """The figure as an element of a page: no prologue or metadata, ids of its own, the page's colours."""
-    out = io.StringIO()
-    salt: dict[Any, Any] = {"svg.hashsalt": name}
-    with matplotlib.rc_context(salt):
-        FigureCanvasSVG(figure).print_svg(out, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = out.getvalue()
-    text = re.sub(r'<g id="[^"]*"', "<g", text[text.index("<svg") :])
-    text = re.sub(r"(fill|stroke): (#00000[1-6])", lambda match: f"{match[1]}: {CSS[match[2]]}", text)
-    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escaped(title)}" ', 1))
+def _panel(
+    title: str,
+    left: float,
+    curves: Sequence[Curve],
+    values: Sequence[Sequence[tuple[float, ...]]],
+    label: Callable[[float], str],
+) -> list[Markup]:
+    """One panel: for each curve its middle values over sizes, with a band from the low to the high ones."""
+    sizes = [point.bytes for curve in curves for point in curve.points]
+    reached = [value for curve in values for point in curve for value in point]
+    x = Scale(min(sizes) / 2, max(sizes) * 2, left, left + WIDTH / 2 - 80)
+    y = Scale(min(reached) / 2, max(reached) * 2, PANEL_HEIGHT - BOTTOM, 30)
+    ticks = [2.0**power for power in range(0, 61, 5) if min(sizes) <= 2**power <= max(sizes)]
+    parts = [_axis(x, ticks, size_text, y.end, y.start), _height_axis(y, label, x.start, x.end)]
+    parts += [_text(left, 10, title), _text((x.start + x.end) / 2, PANEL_HEIGHT - 8, "bytes of the message", "middle")]
+    for index, (curve, points) in enumerate(zip(curves, values)):
+        colour, key = (PEER, INK)[index % 2], y.end + LINE * (index + 1)
+        across = [x(point.bytes) for point in curve.points]
+        middle, low, high = ([(at, y(value)) for at, value in zip(across, line)] for line in zip(*points))
+        parts += [_area([*low, *reversed(high)], colour), _line(middle, colour, 1 + index)]
+        parts.append(_line([(left + 8, key), (left + 28, key)], colour, 1 + index))
+        parts.append(_text(left + 34, key, MESSAGE_NAMES.get(curve.name, clean(curve.name))))
+    return parts

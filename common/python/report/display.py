@@ -1,15 +1,15 @@
-"""What a person sees: a live table on a terminal, plain lines in a pipe."""
+"""What a person sees of a run: a live table on a terminal, plain lines in a pipe."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import wide_console
-from common.python.report.rows import Running, footers, pair_line, suite_table, suite_title, variant_table
+from common.python.base.text import clean, wide_console
+from common.python.report.rows import Row, footers, interval_text, pair_line, suite_table, suite_title, variant_table
 from common.python.stats.verdict import headline_row
 
 
@@ -20,19 +20,17 @@ class Display:
         self.console = console or wide_console()
         self.done: list[PairResult] = []
         self.pairs, self.started = 0, time.monotonic()
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, Row] = {}
         self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
 
     def __enter__(self) -> "Display":
         if self.live is not None:
-            self.live.__enter__()
+            self.live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            self.live.__exit__(kind, value, trace)
+            self.live.stop()
 
     def expect(self, pairs: int) -> None:
         """How many pairs will be run: with their mean so far it gives the time left."""
@@ -40,35 +38,35 @@ class Display:
 
     def show(self, phase: str, result: PairResult) -> None:
         """Hear that a pair has entered a phase, finished a round, is proven, or is done."""
-        if phase == "done":
-            self.done.append(result)
-            self.running.pop(result.key, None)
-            if self.live is None:
-                print(pair_line(result), flush=True)
-        elif phase == "proven":  # it waits for its turn to be timed
+        if phase in ("done", "proven"):  # what is proven waits for its turn to be timed
             self.running.pop(result.key, None)
         else:
             own = headline_row(result)
-            self.running[result.key] = {"pair": result.key, "doing": phase, "interval": own.speedup if own else None}
+            so_far = interval_text(own.speedup) if own and own.speedup else ""
+            self.running[result.key] = Row(clean(result.key), "running", so_far, why=clean(phase))
+        if phase == "done":
+            self.done.append(result)
         if self.live is not None:
             self.live.update(suite_table(self.done, self._running()), refresh=True)
+        elif phase == "done":
+            print(pair_line(result), flush=True)
 
-    def _running(self) -> list[Running]:
+    def _running(self) -> list[Row]:
+        """A line for each pair at work; the last one tells the time left."""
         running = list(self.running.values())
         if self.done and running:
             spent_s = time.monotonic() - self.started
-            running[-1] = {**running[-1], "left_s": max(0.0, spent_s / len(self.done) * self.pairs - spent_s)}
+            left_s = max(0.0, spent_s / len(self.done) * self.pairs - spent_s)
+            running[-1] = replace(running[-1], why=f"{running[-1].why}, {left_s:.0f} s left")
         return running
 
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: in a pipe the lines under the table, for single files their times, and the folder."""
-        alone = [result for result in summary.pairs if len(result.variants) == 1 and result.variants[0].wall]
-        for result in alone:
-            self.console.print(variant_table(result))
+        for result in summary.pairs:
+            if len(result.variants) == 1 and result.variants[0].wall:
+                self.console.print(variant_table(result))
         if self.live is None:
-            print(suite_title(summary.pairs))
-            for line in footers(summary.pairs):
-                print(line)
+            print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
         print(f"results: {folder}")

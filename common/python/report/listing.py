@@ -1,18 +1,29 @@
-"""Every pair as `list` shows it. It loads little, since it must answer at once."""
+"""What `list` and `show` print: every pair, the chapters there are, a chapter's pairs, or a pair's sources.
 
+`list` must answer at once, so rich is loaded for sources alone.
+"""
+
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.python.base.machine import Machine
-from common.python.base.text import clean, hanging
-from common.python.corpus.discovery import Pair, Variant
+from common.python.base.text import clean, counted, hanging, wide_console
+from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
+from common.python.corpus.targets import CHAPTERS
 from common.python.requirements import Requirements, unmet
 from common.python.workers.launch import ONE_HOST
 
-Row = tuple[str, ...]  # pair, variant, kind, needs, here (yes, or why not), mechanism
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+LEAST_COLUMNS = 60  # of a source beside another; on a narrower terminal they stand one below the other
+Line = tuple[str, ...]  # pair, variant, kind, needs, here (yes, or why not), mechanism
 NEXT = (
     "`benchmark_cli show ch07:transpose` shows the sources of a pair, `benchmark_cli run ch07:transpose` measures it, "
     "and `benchmark_cli show` lists the chapters."
@@ -21,49 +32,43 @@ NEXT = (
 
 def print_list(pairs: list[Pair], machine: Machine) -> None:
     """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each."""
-    told = cache(lambda required: unmet(required, machine))  # files share what they need
-    rows = [_row(pair, variant, machine, told) for pair in pairs for variant in pair.variants]
+    missing = cache(lambda required: unmet(required, machine))  # files share what they need
+    lines = [_line(pair, variant, machine, missing) for pair in pairs for variant in pair.variants]
     if not sys.stdout.isatty():
-        print("\n".join("\t".join(row) for row in rows))
+        print("\n".join("\t".join(line) for line in lines))
         return
-    for key, own in groupby(rows, key=lambda row: row[0]):
+    for key, own in groupby(lines, key=lambda line: line[0]):
         print(f"{key}\n{_block(list(own))}\n")
-    print(hanging("", f"{len(pairs)} pair{'s' * (len(pairs) != 1)}. {NEXT}"))
+    print(hanging("", f"{counted(len(pairs), 'pair')}. {NEXT}"))
 
 
-def _block(rows: Sequence[Row]) -> str:
-    """A pair's variants, then what they need and what of it is missing, said once for all that it is true of."""
-    labels, kinds = (max(len(row[column]) for row in rows) for column in (1, 2))
-    lines = [hanging(f"  {row[1]:<{labels}}  {row[2]:<{kinds}}  ", row[5]) for row in rows]
-    missing = [(*row[:4], "" if row[4] == "yes" else row[4]) for row in rows]
-    lines += [
-        hanging(f"  {head}: ", said) for head, said in (("needs", _by(rows, 3)), ("not here", _by(missing, 4))) if said
-    ]
-    return "\n".join(lines)
-
-
-def _by(rows: Sequence[Row], column: int) -> str:
-    """What stands in a column, each with the variants that it is said of, or alone if that is all of them."""
-    said: dict[str, list[str]] = {}
-    for row in rows:
-        said.setdefault(row[column], []).append(row[1])
-    said.pop("", None)
-    return "; ".join(text if len(who) == len(rows) else f"{text} ({', '.join(who)})" for text, who in said.items())
-
-
-def _row(pair: Pair, variant: Variant, machine: Machine, told: Callable[[Requirements], list[str]]) -> Row:
+def _line(pair: Pair, variant: Variant, machine: Machine, missing: Callable[[Requirements], list[str]]) -> Line:
     required = variant.required
-    if pair.gpus > required.gpus and pair.gpus > 1:
+    if pair.gpus > max(required.gpus, 1):
         required = replace(required, gpus=pair.gpus)
-    missing = told(variant.required) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
-    here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(missing)) or "yes"
+    lacks = missing(variant.required) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
+    here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(lacks)) or "yes"
     cells = (pair.key, variant.label, "+".join(variant.kinds), needs_text(required), here, variant.sentence)
     return tuple(map(clean, cells))  # names of files are foreign text, too
 
 
+def _block(lines: Sequence[Line]) -> str:
+    """A pair's variants, then what they need and what of it is missing, said once for all that it is true of."""
+    labels, kinds = (max(len(line[column]) for line in lines) for column in (1, 2))
+    shown = [hanging(f"  {line[1]:<{labels}}  {line[2]:<{kinds}}  ", line[5]) for line in lines]
+    for head, column, nothing in (("needs", 3, ""), ("not here", 4, "yes")):
+        told: dict[str, list[str]] = {}
+        for line in lines:
+            told.setdefault(line[column], []).append(line[1])
+        told.pop(nothing, None)
+        parts = [text if len(who) == len(lines) else f"{text} ({', '.join(who)})" for text, who in told.items()]
+        shown += [hanging(f"  {head}: ", "; ".join(parts))] * bool(parts)
+    return "\n".join(shown)
+
+
 def needs_text(required: Requirements) -> str:
     """Needs as a reader would say them: `1 GPU, sm_90, cublas_v2.h`."""
-    words = [f"{required.gpus} GPU{'s' * (required.gpus > 1)}"] * bool(required.gpus)
+    words = [counted(required.gpus, "GPU")] * bool(required.gpus)
     words += [f"sm_{required.sm}"] * bool(required.sm) + list(required.targets)
     words += [f"{required.memory_gib:g} GiB"] * bool(required.memory_gib)
     words += [f"{required.host_memory_gib:g} GiB host"] * bool(required.host_memory_gib)
@@ -71,3 +76,84 @@ def needs_text(required: Requirements) -> str:
     words += [f"{required.numa_nodes} NUMA nodes"] * (required.numa_nodes > 1)
     words += ["O_DIRECT"] * required.direct_io + ["huge pages"] * required.huge_pages
     return ", ".join([*words, *required.modules, *required.tools, *required.headers])
+
+
+def print_targets(root: Path, words: Sequence[str]) -> None:
+    """Show what words name, the chapters if there are none. Raises TargetError for a word that names nothing."""
+    pairs = find_pairs(root)
+    targets = read_targets(words, pairs)
+    select(pairs, targets)  # all of them exist, before any is shown
+    if not words:
+        _print_chapters(root, pairs)
+    for target in targets:
+        if target.pair is None and (root / target.chapter).is_dir():
+            _print_chapter(root, target.chapter, [pair for pair in pairs if pair.chapter == target.chapter])
+    for pair in select(pairs, [target for target in targets if target.pair]):
+        _print_pair(pair)
+
+
+def _print_chapters(root: Path, pairs: Sequence[Pair]) -> None:
+    for chapter in CHAPTERS:
+        if (root / chapter).is_dir():
+            count = sum(pair.chapter == chapter for pair in pairs)
+            title, _ = _readme(root, chapter)
+            print(hanging(f"{chapter}  {count or 'no':>2} pair{'s' * (count != 1):<1}  ", title or "no README.md"))
+    print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
+
+
+def _print_chapter(root: Path, chapter: str, pairs: Sequence[Pair]) -> None:
+    title, question = _readme(root, chapter)
+    print(f"{chapter}  {title}\n")
+    if question:
+        print(hanging("", question), end="\n\n")
+    for pair in pairs:
+        print(clean(pair.key))
+        sides = [variant for variant in pair.variants if variant.label in ("baseline", "optimized")]
+        for side in sides:
+            print(hanging(f"  {side.label:<9}  ", clean(side.sentence)))
+        if others := ", ".join(clean(variant.label) for variant in pair.variants if variant not in sides):
+            print(hanging("  and        ", others))
+        print()
+    example = clean(pairs[0].key) if pairs else chapter
+    told = f"{chapter}/README.md explains them, `benchmark_cli show {example}` shows the sources, "
+    print(hanging("", f"{told}`benchmark_cli run {example}` measures."))
+
+
+def _readme(root: Path, chapter: str) -> tuple[str, str]:
+    """The title of a chapter's README, without the number, and its first paragraph that asks something."""
+    path = root / chapter / "README.md"
+    if not path.is_file():
+        return "", ""
+    first, *paragraphs = path.read_text(errors="replace").split("\n\n")
+    asks = next((text for text in paragraphs if "?" in text), "")
+    return clean(first.lstrip("# ").split(": ", 1)[-1]), clean(asks.replace("*", ""))
+
+
+def _print_pair(pair: Pair) -> None:
+    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any."""
+    from rich.columns import Columns
+    from rich.text import Text
+
+    console, baseline = wide_console(), pair.baseline
+    others = [variant for variant in pair.variants if variant is not baseline]
+    rows = [[variant] for variant in pair.variants]
+    if baseline and others and console.width >= 2 * LEAST_COLUMNS:
+        rows = [[baseline, other] for other in others]
+    for sides in rows:
+        console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
+        for side in sides:
+            console.print(Text(clean(f"{side.label}: {side.sentence}")))
+        width = console.width // len(sides) - 1
+        for paths in ([side.path for side in sides], [side.path.with_suffix(".cu") for side in sides]):
+            if panels := [_panel(path, width) for path in paths if path.exists()]:
+                console.print(Columns(panels, padding=0))
+
+
+def _panel(path: Path, width: int) -> "Panel":
+    from rich.panel import Panel
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    language = "cuda" if path.suffix == ".cu" else "python"
+    code = Syntax(re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE), language, word_wrap=True)
+    return Panel(code, title=Text(clean(f"{path.parent.name}/{path.name}")), width=width)

@@ -4,12 +4,15 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
 
-from common.python.base.results import PairResult, Proof, Summary, VariantResult
+from common.python.base.results import Interval, PairResult, Summary, VariantResult
 from common.python.base.text import clean, printable
 from common.python.performance_targets import peak_text
 from common.python.report.rows import (
     COLUMNS,
+    Row,
     bytes_text,
     footers,
     gain_text,
@@ -25,109 +28,107 @@ from common.python.report.rows import (
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-
-
-def pair_markdown(result: PairResult) -> str:
-    """All that a reader asks of one pair: verdict, times, proof, what explains the difference, how it was measured."""
-    row = rows(result)[0]
-    told = [part for part in (row.speedup, row.why) if part]
-    parts = [f"# {escaped(result.key)}", f"**{row.verdict}**" + "".join(f", {escaped(part)}" for part in told)]
-    if on_cpu(result):
-        parts.append("**Measured on the CPU, not on a GPU.**")
-    if result.variants:
-        parts += ["## Times", _table(TIMES, [times_cells(result, variant) for variant in result.variants])]
-        parts += ["## Proof", _table(PROOF, [proof_cells(variant) for variant in result.variants])]
-    if metrics := metric_rows(result):
-        parts += ["## Metrics", _table(METRICS, metrics)]
-    if seen := speed_rows(result):
-        parts += ["## Speed of light", SPEED_MEANS, _table(SPEED, seen)]
-    facts = pair_facts(result)
-    parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)] if facts else []
-    if result.log:
-        parts += ["## Log", "\n".join(f"    {printable(line)}" for line in result.log.splitlines())]
-    return "\n\n".join(parts) + "\n"
-
-
-TIMES = ("variant", "idea", "verdict", "gain", "median", "q1", "q3", "p99", "n", "% of limit", "rate", "prepare")
-
-
-def times_cells(result: PairResult, variant: VariantResult) -> list[str]:
-    named = [variant.label, variant.sentence, verdict_text(result, variant)]
-    spread = headline_spread(result, variant)
-    if not trusted(result, variant) or spread is None:
-        return [*named, variant.reason or ""]
-    return [
-        *named,
-        gain_text(result, variant),
-        *(time_text(us) for us in (spread.median, spread.q1, spread.q3, spread.p99)),
-        str(spread.n),
-        "" if variant.percent_of_limit is None else f"{variant.percent_of_limit:.1f}%",
-        ", ".join(f"{value:.4g} {unit}" for unit, value in variant.rates.items()),
-        "" if variant.prepare_s is None else f"{variant.prepare_s:.2f} s",
-    ]
-
-
-PROOF = ("variant", "comparisons", "largest error", "refused because")
-
-
-def proof_cells(variant: VariantResult) -> list[str]:
-    errors = [proof.error for proof in variant.proofs if proof.error is not None]
-    refused = "; ".join(_refusal(proof) for proof in variant.proofs if proof.reason)
-    return [variant.label, str(len(variant.proofs)), f"{max(errors):.2e}" if errors else "", refused]
-
-
-METRICS = ("variant", "what it tells of itself")
-
-
-def metric_rows(result: PairResult) -> list[list[str]]:
-    """What each trusted variant reports beside its time, by name and unit."""
-    known = [(row.label, row.why.metrics) for row in result.variants if row.why and trusted(result, row)]
-    return [[label, ", ".join(f"{name} {value:.4g}" for name, value in told.items())] for label, told in known if told]
-
-
-SPEED = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
-SPEED_MEANS = (
+NCU_MEANS = (
     "By ncu, of one step: each kernel alone, with flushed caches; percentages are of the GPU's peaks, means by the "
     "kernels' times."
 )
 
 
-def speed_rows(result: PairResult) -> list[list[str]]:
-    """What ncu measured of each trusted variant."""
-    known = [(row.label, row.speed_of_light) for row in result.variants if trusted(result, row)]
+@dataclass(frozen=True)
+class Section:
+    """A table about one pair, in words: a line for each variant."""
+
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str = ""
+
+
+def sections(result: PairResult) -> list[Section]:
+    """All that a reader asks of the variants of a pair: times, proofs, and what explains the difference."""
+    known = [row for row in result.variants if trusted(result, row)]
+    times = ("variant", "idea", "verdict", "gain", "median", "q1", "q3", "p99", "n", "% of limit", "rate", "prepare")
+    proof = ("variant", "comparisons", "largest error", "refused because")
+    why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "longest")
+    ncu = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
+    found = [
+        Section("Times", times, [_times(result, row) for row in result.variants]),
+        Section("Proof", proof, [_proofs(row) for row in result.variants]),
+        Section("Why", why, [_why(row) for row in known if row.why]),
+        Section("Metrics", ("variant", "metrics"), [_metrics(row) for row in known if row.why and row.why.metrics]),
+        Section("Speed of light", ncu, [_speed_of_light(row) for row in known if row.speed_of_light], NCU_MEANS),
+    ]
+    return [section for section in found if section.lines]
+
+
+def _times(result: PairResult, row: VariantResult) -> list[str]:
+    named = [row.label, row.sentence, verdict_text(result, row)]
+    spread = headline_spread(result, row)
+    if not trusted(result, row) or spread is None:
+        return [*named, row.reason or ""]
     return [
-        [
-            label,
-            *(f"{percent:.1f}%" for percent in (seen.dram_percent, seen.sm_percent, seen.occupancy_percent)),
-            *(bytes_text(count) for count in (seen.read_bytes, seen.written_bytes)),
-            str(seen.kernels),
-            time_text(seen.kernel_us),
-        ]
-        for label, seen in known
-        if seen
+        *named,
+        gain_text(result, row),
+        *(time_text(us) for us in (spread.median, spread.q1, spread.q3, spread.p99)),
+        str(spread.n),
+        "" if row.percent_of_limit is None else f"{row.percent_of_limit:.1f}%",
+        ", ".join(f"{value:.4g} {unit}" for unit, value in row.rates.items()),
+        "" if row.prepare_s is None else f"{row.prepare_s:.2f} s",
     ]
 
 
-def _refusal(proof: Proof) -> str:
-    return f"{proof.reason} ({proof.size}, {proof.when})"
+def _proofs(row: VariantResult) -> list[str]:
+    errors = [proof.error for proof in row.proofs if proof.error is not None]
+    refused = [f"{proof.reason} ({proof.size}, {proof.when})" for proof in row.proofs if proof.reason]
+    return [row.label, str(len(row.proofs)), f"{max(errors):.2e}" if errors else "", "; ".join(refused)]
+
+
+def _why(row: VariantResult) -> list[str]:
+    why = row.why
+    assert why is not None
+    return [
+        row.label,
+        "" if why.kernels is None else str(why.kernels),
+        str(why.operators),
+        str(why.syncs),
+        bytes_text(why.copied_bytes),
+        "" if why.busy_us is None else time_text(why.busy_us),
+        "" if why.peak_bytes is None else bytes_text(why.peak_bytes),
+        "; ".join(map(clean, why.top)),
+    ]
+
+
+def _metrics(row: VariantResult) -> list[str]:
+    metrics = row.why.metrics if row.why else {}
+    return [row.label, ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())]
+
+
+def _speed_of_light(row: VariantResult) -> list[str]:
+    seen = row.speed_of_light
+    assert seen is not None
+    percents = (f"{percent:.1f}%" for percent in (seen.dram_percent, seen.sm_percent, seen.occupancy_percent))
+    moved = (bytes_text(count) for count in (seen.read_bytes, seen.written_bytes))
+    return [row.label, *percents, *moved, str(seen.kernels), time_text(seen.kernel_us)]
 
 
 def pair_facts(result: PairResult) -> list[str]:
+    """How a pair was measured, and the notes on it."""
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
+    limit, peer = result.limit, result.peer_ratio
+    peak = f"{peak_text(limit.resource, limit.peak)} ({limit.source})" if limit else ""
     facts = [
         result.device and f"device: {result.device}",
         result.size and f"size: {result.size} {shape}",
         result.clock and f"clock: {result.clock}",
         result.tolerance is not None and f"tolerance: {result.tolerance:g} normwise against float64",
-        result.limit
-        and f"limit: {time_text(result.limit.us)} by {result.limit.resource}, "
-        f"{peak_text(result.limit.resource, result.limit.peak)} ({result.limit.source})",
+        limit and f"limit: {time_text(limit.us)} by {limit.resource}, {peak}",
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
         result.verdict != "invalid"
-        and result.peer_ratio
-        and f"peer {result.best_peer}: {interval_text(result.peer_ratio)}, its time over the optimized one's",
+        and peer
+        and f"peer {result.best_peer}: {interval_text(peer)}, its time over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
+        _telemetry(result),
         result.seconds and "seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items()),
         result.seed is not None and f"seed: {result.seed}",
         *result.notes,
@@ -135,19 +136,43 @@ def pair_facts(result: PairResult) -> list[str]:
     return [fact for fact in facts if fact]
 
 
+def _telemetry(result: PairResult) -> str:
+    """The GPU's state while samples were taken, as medians over the blocks."""
+    seen = [block.telemetry for block in result.blocks if block.telemetry]
+    units = {"sm_mhz": "MHz SM", "memory_mhz": "MHz memory", "power_w": "W", "temperature_c": "C"}
+    read = {unit: [value for one in seen if (value := getattr(one, name)) is not None] for name, unit in units.items()}
+    shown = [f"{median(values):.0f} {unit}" for unit, values in read.items() if values]
+    return f"GPU while sampling, medians over {len(seen)} blocks: {', '.join(shown)}" if shown else ""
+
+
+def pair_markdown(result: PairResult) -> str:
+    """One pair as a file: verdict, the tables about its variants, and how it was measured."""
+    row = rows(result)[0]
+    told = "".join(f", {escaped(part)}" for part in (row.cells()[2], row.why) if part)
+    parts = [f"# {escaped(result.key)}", f"**{row.verdict}**{told}"]
+    if on_cpu(result):
+        parts.append("**Measured on the CPU, not on a GPU.**")
+    for section in sections(result):
+        lines = [[escaped(cell) for cell in line] for line in section.lines]
+        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, lines)]
+    if facts := pair_facts(result):
+        parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)]
+    if result.log:
+        parts += ["## Log", "\n".join(f"    {printable(line)}" for line in result.log.splitlines())]
+    return "\n\n".join(parts) + "\n"
+
+
 def summary_markdown(summary: Summary) -> str:
     """The table of a run, with what it ran on and how it was started."""
-    manifest = summary.manifest
-    dirty = " with uncommitted changes" if manifest.git_dirty else ""
-    driver = f", driver {manifest.machine.driver}" if manifest.machine.driver else ""
-    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items() if version)
+    about = summary.manifest
+    driver = f", driver {about.machine.driver}" if about.machine.driver else ""
     facts = [
-        f"started {manifest.started}, took {summary.seconds:.0f} s",
-        f"command: {' '.join(manifest.command)}",
-        f"GPU: {', '.join(gpu.name for gpu in manifest.machine.gpus) or 'none'}{driver}",
-        f"CPU: {manifest.machine.cpu}, {manifest.machine.cores} cores",
-        f"versions: {versions}",
-        f"commit: {manifest.git_commit or 'unknown'}{dirty}",
+        f"started {about.started}, took {summary.seconds:.0f} s",
+        f"command: {' '.join(about.command)}",
+        f"GPU: {', '.join(gpu.name for gpu in about.machine.gpus) or 'none'}{driver}",
+        f"CPU: {about.machine.cpu}, {about.machine.cores} cores",
+        "versions: " + ", ".join(f"{name} {version}" for name, version in about.versions.items() if version),
+        f"commit: {about.git_commit or 'unknown'}{' with uncommitted changes' * bool(about.git_dirty)}",
     ]
     parts = ["# Benchmark results", "\n".join(f"- {escaped(fact)}" for fact in facts)]
     if not summary.complete:
@@ -169,13 +194,23 @@ def chapter_table(results: Sequence[PairResult], commit: str | None = None, mech
 
 def _suite(results: Sequence[PairResult], mechanisms: bool = False) -> str:
     first, *others = COLUMNS
-    lines = []
-    for row in (row for result in results for row in rows(result)):
-        name, *cells = (escaped(cell) for cell in row.cells())
-        lines.append(["&nbsp;&nbsp;" * row.rung + name, *[escaped(row.mechanism)] * mechanisms, *cells])
+    lines = [_suite_line(row, mechanisms) for result in results for row in rows(result)]
     notes = "\n".join(f"- {escaped(line)}" for line in footers(results))
-    table = _escaped_table((first, *["mechanism"] * mechanisms, *others), lines)
-    return "\n\n".join(filter(None, (table, notes)))
+    drawn = table((first, *["mechanism"] * mechanisms, *others), lines)
+    return "\n\n".join(filter(None, (drawn, notes)))
+
+
+def _suite_line(row: Row, mechanisms: bool) -> list[str]:
+    name, verdict, _, *others = map(escaped, row.cells())
+    leads, dim = map(escaped, row.gain)
+    gain = f"{leads}{' ' * bool(leads)}<sub>{dim}</sub>" if dim else leads
+    return ["&nbsp;&nbsp;" * row.rung + name, *[escaped(row.mechanism)] * mechanisms, verdict, gain, *others]
+
+
+def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are escaped already; shorter lines are filled up."""
+    padded = [[*line, *[""] * (len(columns) - len(line))] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *padded])
 
 
 def replace_between_markers(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:
@@ -197,23 +232,13 @@ def escaped(text: str) -> str:
     return BLOCK.sub(r"\1\\", shown).replace("$", "<span>$</span>")  # a formula stands between dollars, escaped or not
 
 
-def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return _escaped_table(columns, [[escaped(cell) for cell in line] for line in lines])
+# CSV.
 
 
-def _escaped_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    padded = [[*line, *[""] * (len(columns) - len(line))] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [list(columns), ["---"] * len(columns), *padded])
-
-
-def summary_csv(summary: Summary) -> str:
-    """A line for each variant of each pair (a pair without variants has one line), for spreadsheets and scripts."""
-    lines: list[dict[str, object]] = []
-    for pair in summary.pairs:
-        fields = _pair_fields(pair)
-        lines += [fields | _variant_fields(pair, variant) for variant in pair.variants] or [fields]
+def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
+    """CSV under these columns; a line's missing fields are empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
@@ -228,46 +253,46 @@ FIELDS = (
 )
 
 
+def summary_csv(summary: Summary) -> str:
+    """A line for each variant of each pair (a pair without variants has one line), for spreadsheets and scripts."""
+    lines: list[dict[str, object]] = []
+    for pair in summary.pairs:
+        fields = _pair_fields(pair)
+        lines += [fields | _variant_fields(pair, variant) for variant in pair.variants] or [fields]
+    return csv_text(FIELDS, lines)
+
+
 def _pair_fields(pair: PairResult) -> dict[str, object]:
-    return {
-        "chapter": pair.chapter,
+    limit, peer = pair.limit, pair.peer_ratio
+    return pair.model_dump(include={"chapter", "device", "size", "clock", "status"}) | {
         "pair": pair.name,
-        "device": pair.device,
-        "size": pair.size,
-        "clock": pair.clock,
-        "status": pair.status,
         "verdict": verdict_text(pair, pair),
         "reason": clean(pair.reason or ""),
-        "limit_us": pair.limit and pair.limit.us,
-        "limit_by": pair.limit and pair.limit.resource,
+        "limit_us": limit and limit.us,
+        "limit_by": limit and limit.resource,
         "peer": pair.best_peer,
-        "peer_ratio": pair.peer_ratio.ratio if pair.peer_ratio and pair.verdict != "invalid" else None,
+        "peer_ratio": peer.ratio if peer and pair.verdict != "invalid" else None,
     }
 
 
 def _variant_fields(pair: PairResult, variant: VariantResult) -> dict[str, object]:
-    named: dict[str, object] = {
+    fields = variant.model_dump(include={"role", "label", "status"}) | {
         "variant": variant.name,
-        "role": variant.role,
-        "label": variant.label,
-        "status": variant.status,
         "verdict": verdict_text(pair, variant),
         "reason": clean(variant.reason or pair.reason or ""),
     }
     if not trusted(pair, variant):
-        return named
-    speedup = variant.speedup
-    spreads = {"device": variant.device, "wall": variant.wall}
-    times = {f"{clock}_{n}": getattr(spread, n) for clock, spread in spreads.items() if spread for n in SPREAD}
-    gained = {
-        "speedup": speedup and speedup.ratio,
-        "speedup_low": speedup and speedup.low,
-        "speedup_high": speedup and speedup.high,
-        "rounds": speedup and speedup.rounds,
-        "memory_ratio": variant.memory_ratio,
-        "percent_of_limit": variant.percent_of_limit,
-        "prepare_s": variant.prepare_s,
-        "first_call_s": variant.first_call_s,
-    }
-    why = variant.why.model_dump(include={"kernels", "syncs", "copied_bytes", "peak_bytes"}) if variant.why else {}
-    return named | gained | why | times
+        return fields
+    fields |= variant.model_dump(include={"memory_ratio", "percent_of_limit", "prepare_s", "first_call_s"})
+    if variant.speedup:
+        fields |= interval_fields("speedup", variant.speedup) | {"rounds": variant.speedup.rounds}
+    if variant.why:
+        fields |= variant.why.model_dump(include={"kernels", "syncs", "copied_bytes", "peak_bytes"})
+    for clock, spread in (("device", variant.device), ("wall", variant.wall)):
+        fields |= {f"{clock}_{name}": value for name, value in (spread.model_dump() if spread else {}).items()}
+    return fields
+
+
+def interval_fields(name: str, found: Interval | None) -> dict[str, object]:
+    """`speedup`, `speedup_low` and `speedup_high`; nothing of an interval that there is not."""
+    return {name: found.ratio, f"{name}_low": found.low, f"{name}_high": found.high} if found else {}

@@ -11,6 +11,8 @@ from common.python.base.journal import write
 from common.python.peaks import store
 from common.python.peaks.text import curve_text
 from common.python.report.artifacts import Run
+from common.python.report.charts import link_chart, standing_alone
+from common.python.report.html import page
 from common.python.report.junit import junit_xml
 from common.python.report.markdown import escaped, replace_between_markers
 
@@ -26,8 +28,6 @@ NOT_MEASURED = (
 
 def publish(run: Run, root: Path, junit: Path | None) -> Path:
     """Write report.html into the run's folder and, if asked for, the JUnit file; gives the report's path."""
-    from common.python.report.html import page  # loads matplotlib, which takes a third of a second
-
     report = run.folder / "report.html"
     write(report, page(run, root))
     if junit is not None:
@@ -35,11 +35,11 @@ def publish(run: Run, root: Path, junit: Path | None) -> Path:
     return report
 
 
-def append_to_job_page(folder: Path, environment: Mapping[str, str]) -> None:
-    """In GitHub Actions, add the run's summary.md to the job's page; elsewhere do nothing."""
+def append_to_job_page(text: str, environment: Mapping[str, str]) -> None:
+    """In GitHub Actions, add Markdown to the job's page; elsewhere do nothing."""
     if place := environment.get(STEP_SUMMARY):
-        with Path(place).open("a") as page:
-            page.write((folder / "summary.md").read_text() + "\n")
+        with Path(place).open("a") as file:
+            file.write(text)
 
 
 def publish_links(path: Path, root: Path) -> list[Path]:
@@ -47,8 +47,6 @@ def publish_links(path: Path, root: Path) -> list[Path]:
 
     Raises ValueError, in one line, for a file that cannot be read or has no curves, and for a README without markers.
     """
-    from common.python.report.link_plots import link_chart, standing_alone  # loads matplotlib
-
     survey = store.load(path)
     if survey is None:
         raise ValueError(f"there is no {path}: name a file of peaks, artifacts/peaks/<UUID>.json or a run's peaks.json")

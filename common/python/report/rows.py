@@ -1,20 +1,18 @@
-"""Results as people read them on a terminal: one line for a pipe, a live table for a suite, times for a single file.
+"""Results in words: a row of plain text for each variant, and the tables that a terminal shows.
 
-Everything is put in words once, as rows of plain text; the tables here and in `markdown` only set those words. Text
-from pairs, compilers and exceptions never reaches a markup parser: cells are `Text`, which has none.
+Text from pairs, compilers and exceptions never reaches a markup parser: cells are `Text`, which has none.
 """
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 from rich.table import Table
 from rich.text import Text
 
 from common.python.base.results import Interval, PairResult, Spread, VariantResult, Why
-from common.python.base.text import clean
+from common.python.base.text import clean, counted
 from common.python.stats.intervals import MARGIN
 from common.python.stats.verdict import headline_row
 
@@ -23,30 +21,21 @@ KEY = (
     "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time over optimized; "
     "why: baseline -> optimized, bytes without a word are peak memory"
 )
+LEAST_PERCENT, MOST_BEHIND = 2.0, 5.0  # of its limit that a baseline reaches, and times that a peer may be faster
+WEAK = "†"
+WEAK_MEANS = (
+    f"{WEAK} the baseline is under {LEAST_PERCENT:g}% of its limit or a peer is over {MOST_BEHIND:g} times faster than "
+    "it, so the peer's ratio leads"
+)
 STYLES = {
-    "faster": "green",
-    "smaller": "green",
-    "same": "yellow",
-    "inconclusive": "yellow",
-    "too noisy": "yellow",
-    "slower": "red",
-    "larger": "red",
-    "invalid": "bold red",
-    "failed": "bold red",
+    **dict.fromkeys(("faster", "smaller"), "green"),
+    **dict.fromkeys(("same", "inconclusive", "too noisy"), "yellow"),
+    **dict.fromkeys(("slower", "larger"), "red"),
+    **dict.fromkeys(("invalid", "failed"), "bold red"),
+    **dict.fromkeys(("proven", "built"), "cyan"),
     "unsupported": "dim",
-    "proven": "cyan",
-    "built": "cyan",
     "running": "bold",
 }
-
-
-class Running(TypedDict, total=False):
-    """A pair that is being measured, as far as is known; the last of them tells the time left."""
-
-    pair: str
-    doing: str
-    interval: Interval | None
-    left_s: float | None
 
 
 @dataclass(frozen=True)
@@ -62,13 +51,21 @@ class Row:
     why: str = ""
     rung: bool = False
     mechanism: str = ""  # which the tables of chapters alone have room for
+    weak: bool = False  # the baseline is no yardstick
+
+    @property
+    def gain(self) -> tuple[str, str]:
+        """The cell in the column of speedups: what leads, and what is printed dim behind it."""
+        if not self.weak:
+            return self.speedup, ""
+        return f"peer {self.peer}; " if self.peer else "", f"{self.speedup} {WEAK}"
 
     def cells(self) -> tuple[str, ...]:
-        return (self.pair, self.verdict, self.speedup, self.time, self.limit, self.peer, self.why)
+        return (self.pair, self.verdict, "".join(self.gain), self.time, self.limit, self.peer, self.why)
 
 
 def rows(result: PairResult) -> list[Row]:
-    """The pair's own line, for the variant that speaks for it, and a line for each further rung."""
+    """The pair's own line, for its headline variant, and a line for each further rung."""
     lead = headline_row(result)
     rungs = [variant for variant in result.variants if variant.role == "optimized" and variant is not lead]
     return [_row(result, lead, rung=False), *(_row(result, variant, rung=True) for variant in rungs)]
@@ -88,18 +85,28 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
     before = [v for v in result.variants if v.role == "baseline" and v is not variant and trusted(result, v)]
     baseline = before[0] if before else None  # of a single file's run there is only the file itself
     peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
-    differences = why_text(baseline.why if baseline else None, variant.why)
+    speedup, differences = gain_text(result, variant), why_text(baseline.why if baseline else None, variant.why)
     return Row(
         pair=name,
         verdict=verdict,
-        speedup=gain_text(result, variant),
+        speedup=speedup,
         time=_from_to(_median(result, baseline), _median(result, variant)),
         limit=_from_to(_percent(baseline), _percent(variant)),
         peer="" if rung else peer,
         why="; ".join(filter(None, (differences, told))),
         rung=rung,
         mechanism=mechanism,
+        weak=bool(speedup) and weak_baseline(result),
     )
+
+
+def weak_baseline(result: PairResult) -> bool:
+    """Whether a speedup over the baseline says little: it is far from its limit, or a peer is far ahead of it."""
+    if result.goal == "memory":
+        return False
+    known = [row for row in result.variants if trusted(result, row)]
+    far = any(row.role == "baseline" and (row.percent_of_limit or LEAST_PERCENT) < LEAST_PERCENT for row in known)
+    return far or any(row.role == "peer" and row.speedup and row.speedup.ratio > MOST_BEHIND for row in known)
 
 
 def verdict_text(result: PairResult, judged: PairResult | VariantResult) -> str:
@@ -113,6 +120,19 @@ def trusted(result: PairResult, variant: VariantResult) -> bool:
     """Whether numbers may be shown: they were measured and nothing says that they are of wrong or escaped work."""
     verdicts = {result.verdict, variant.verdict}
     return result.status == variant.status == "measured" and not verdicts & {"invalid", "too noisy"}
+
+
+def at_fault(result: PairResult) -> PairResult | VariantResult:
+    """What makes a pair fail: the pair itself, or the first variant that failed or is invalid."""
+    known: list[PairResult | VariantResult] = [result, *result.variants]
+    return next((one for one in known if one.status == "failed" or one.verdict == "invalid"), result)
+
+
+def blame(result: PairResult) -> str:
+    """Why a pair failed: its own reason, else that of the first variant which is at fault."""
+    wrong = at_fault(result)
+    reason = wrong.reason or "no reason was recorded"
+    return clean(reason if wrong is result else f"{wrong.name}: {reason}")
 
 
 def gain_text(result: PairResult, variant: VariantResult) -> str:
@@ -209,7 +229,8 @@ def pair_line(result: PairResult) -> str:
     limit = f"{row.limit} of limit" if row.limit else ""
     peer = f"peer: {row.peer}" if row.peer else ""
     device = "ON THE CPU" if on_cpu(result) else ""
-    return "  ".join(filter(None, (row.pair, row.verdict, row.speedup, row.time, limit, peer, row.why, device)))
+    gain = "".join(row.gain)
+    return "  ".join(filter(None, (row.pair, row.verdict, gain, row.time, limit, peer, row.why, device)))
 
 
 def suite_title(results: Sequence[PairResult]) -> str:
@@ -217,7 +238,7 @@ def suite_title(results: Sequence[PairResult]) -> str:
     counts = Counter(rows(result)[0].verdict for result in results)
     devices = sorted({clean(result.device) for result in results if result.device})
     where = ", ".join(devices) + ": " if devices else ""
-    told = ", ".join([f"{len(results)} pair{'s' * (len(results) != 1)}", *(f"{n} {v}" for v, n in counts.items())])
+    told = ", ".join([counted(len(results), "pair"), *(f"{n} {v}" for v, n in counts.items())])
     return "MEASURED ON THE CPU, NOT ON A GPU. " * any(map(on_cpu, results)) + where + told
 
 
@@ -229,6 +250,7 @@ def footers(results: Sequence[PairResult]) -> list[str]:
         for note in result.notes:
             notes.setdefault(clean(note), []).append(clean(result.key))
     lines = [KEY] if results else []
+    lines += [WEAK_MEANS] * any(row.weak for result in results for row in rows(result))
     lines += [f"limits come from: {', '.join(sources)}"] * bool(sources)
     for note, keys in notes.items():
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -236,7 +258,7 @@ def footers(results: Sequence[PairResult]) -> list[str]:
     return lines
 
 
-def suite_table(results: Sequence[PairResult], running: Sequence[Running] = ()) -> Table:
+def suite_table(results: Sequence[PairResult], running: Sequence[Row] = ()) -> Table:
     """The table of a suite, with the pairs that are being measured as its last lines."""
     loud = any(map(on_cpu, results))
     table = Table(
@@ -246,20 +268,12 @@ def suite_table(results: Sequence[PairResult], running: Sequence[Running] = ()) 
     )
     for column in COLUMNS:
         table.add_column(column, overflow="fold", no_wrap=column == "verdict")
-    for row in (row for result in results for row in rows(result)):
-        _add(table, row)
-    for one in running:
-        found, left = one.get("interval"), one.get("left_s")
-        so_far = interval_text(found) if found else ""
-        told = [clean(one.get("doing", "")), f"{left:.0f} s left" if left is not None else ""]
-        _add(table, Row(clean(one.get("pair", "")), "running", so_far, why=", ".join(filter(None, told))))
+    for row in [*(row for result in results for row in rows(result)), *running]:
+        name, verdict, _, *others = row.cells()
+        leads, dim = row.gain
+        cells = [Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, ""))]
+        table.add_row(*cells, Text.assemble(leads, (dim, "dim")), *map(Text, others))
     return table
-
-
-def _add(table: Table, row: Row) -> None:
-    name, verdict, *others = row.cells()
-    name = f"  {name}" if row.rung else name
-    table.add_row(Text(name), Text(verdict, style=STYLES.get(verdict, "")), *(Text(cell) for cell in others))
 
 
 def variant_table(result: PairResult) -> Table:

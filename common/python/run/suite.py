@@ -26,7 +26,7 @@ from common.python.corpus.discovery import Pair, Variant, choose
 from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
-from common.python.profile.external_profilers import profile
+from common.python.profile.nsight import profile
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.eligibility import assign, compile_cuda

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from common.python.base.results import Proof, Why
-from common.python.profile.memory_history import write_snapshot
-from common.python.profile.profiled_why import metrics_of, why
+from common.python.profile.profiled_why import metrics_of, why, write_snapshot
 from common.python.proof.comparison import Rejected
 from common.python.proof.global_state import be_deterministic
 from common.python.proof.originals import restore

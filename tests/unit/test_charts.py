@@ -1,0 +1,208 @@
+"""Charts measured as they are drawn: where their points stand, what their words say, whose colours they take."""
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from markupsafe import Markup
+from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
+
+from common.python.base.results import Interval, PairResult
+from common.python.peaks.store import Curve, Point
+from common.python.performance_targets import Peaks
+from common.python.report.charts import gain_chart, link_chart, roofline_chart, sample_chart, standing_alone
+
+SVG = "{http://www.w3.org/2000/svg}"
+TWO = {"baseline": 400.0, "optimized": 40.0}
+Place = tuple[float, float]
+
+
+def styled(chart: Markup | None, element: str, *parts: str) -> Iterator[ElementTree.Element]:
+    """The elements whose style has all these parts."""
+    assert chart is not None
+    found = ElementTree.fromstring(chart).iter(f"{SVG}{element}")
+    return (one for one in found if all(part in one.get("style", "") for part in parts))
+
+
+def circles(chart: Markup | None, *parts: str) -> list[Place]:
+    """Where variants of this style stand; y grows downwards."""
+    return [(float(one.attrib["cx"]), float(one.attrib["cy"])) for one in styled(chart, "circle", *parts)]
+
+
+def squares(chart: Markup | None) -> list[Place]:
+    return [(float(one.attrib["x"]) + 4, float(one.attrib["y"]) + 4) for one in styled(chart, "rect")]
+
+
+def lines(chart: Markup | None, *parts: str) -> list[list[Place]]:
+    found = [one.attrib["points"].split() for one in styled(chart, "polyline", *parts)]
+    return [[(float(x), float(y)) for x, y in (point.split(",") for point in points)] for points in found]
+
+
+def words(chart: Markup | None, *anchors: str) -> dict[str, float]:
+    """Each text with its x, of these anchors or of all."""
+    found = (text for text in styled(chart, "text") if not anchors or text.attrib["text-anchor"] in anchors)
+    return {"".join(text.itertext()): float(text.attrib["x"]) for text in found}
+
+
+def test_names_are_text_whatever_is_in_them_and_cut_to_what_fits() -> None:
+    hostile = next(result for result in every_kind() if result.name == HOSTILE_NAME)
+    for chart in (gain_chart([hostile]), roofline_chart([hostile], PEAKS), sample_chart(hostile)):
+        (named,) = [word for word in words(chart) if "<script>document" in word]
+        assert "…" in named
+        assert chart is not None
+        assert "<script" not in chart
+
+
+def gains(**ratios: float) -> list[PairResult]:
+    """Pairs with these ratios, each with an interval of 10% to either side."""
+    results = []
+    for name, ratio in ratios.items():
+        result = pair(TWO, name=name)
+        result.variants[1].speedup = Interval(ratio=ratio, low=ratio / 1.1, high=ratio * 1.1, rounds=4)
+        results.append(result)
+    return results
+
+
+def test_gains_stand_on_a_log_axis_in_their_pairs_line_with_their_interval() -> None:
+    chart = gain_chart(gains(two=2.0, four=4.0, sixteen=16.0))
+    two, four, sixteen = circles(chart, "var(--good)")
+    octave = four[0] - two[0]
+    assert (sixteen[0] - four[0]) / octave == pytest.approx(2.0, rel=5e-3)
+    assert two[0] - words(chart)["1x"] == pytest.approx(octave, rel=5e-3)
+    assert two[1] < four[1] < sixteen[1]
+    intervals = lines(chart, "var(--good)")
+    assert [(right[0] - left[0]) / octave for left, right in intervals] == pytest.approx([2 * math.log2(1.1)] * 3, 0.01)
+    assert [left[1] for left, _ in intervals] == [two[1], four[1], sixteen[1]]
+    assert {"2.00x", "4.00x", "16.0x", "ch07:sixteen", "10x"} <= set(words(chart))
+
+
+def test_rungs_and_peers_stand_in_their_pairs_line_and_what_was_not_measured_is_a_word() -> None:
+    chart = gain_chart([*every_kind()[:1], refused("unsupported", "cluster", "needs sm_100")])
+    rungs, peers = circles(chart, "var(--good)"), squares(chart)
+    assert (len(rungs), len(peers)) == (2, 2)
+    assert len({y for _, y in rungs + peers}) == 1
+    assert "unsupported" in words(chart)
+
+
+def test_a_pair_that_is_too_noisy_has_no_point() -> None:
+    (result,) = (result for result in every_kind() if result.name == "disturbed")
+    result.variants[1].speedup = Interval(ratio=2, low=2, high=2, rounds=4)
+    chart = gain_chart([result])
+    assert circles(chart) + squares(chart) == []
+    assert "too noisy" in words(chart)
+
+
+def test_a_memory_pair_gains_memory_though_it_be_slower() -> None:
+    smaller = pair({"baseline": 100.0, "optimized": 130.0}, name="smaller", goal="memory")
+    chart = gain_chart([*gains(three=3.0), smaller])
+    time, memory = circles(chart, "var(--good)")
+    assert memory[0] == pytest.approx(time[0])
+    assert "3x less memory" in words(chart)
+
+
+@pytest.mark.parametrize("ratio", [0.0, float("nan")])
+def test_a_ratio_that_no_axis_can_show_is_left_out(ratio: float) -> None:
+    odd, two = gains(odd=3.0, two=2.0)
+    odd.variants[1].speedup = Interval(ratio=ratio, low=ratio, high=ratio, rounds=2)
+    (alone,), (beside,) = (circles(gain_chart(results), "var(--good)") for results in ([two], [odd, two]))
+    assert beside[0] == alone[0]  # and the axis is as it was
+
+
+def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
+    chart = roofline_chart([pair({**TWO, "peer__lib": 80.0})], PEAKS)
+    (base,), (best,), (peer,) = circles(chart, "fill: none"), circles(chart, "var(--good)"), squares(chart)
+    assert base[0] == best[0] == peer[0]  # of one problem, at one intensity
+    decade = base[1] - best[1]  # 400 us and 40
+    assert (base[1] - peer[1]) / decade == pytest.approx(math.log10(400 / 80), abs=3e-3)
+    (roof,) = (line for line in lines(chart) if len(line) == 3)
+    (x0, y0), (ridge, top), (_, end) = roof
+    assert top == end
+    across = words(chart, "middle")["10"] - words(chart, "middle")["1"]
+    assert (y0 - top) / (ridge - x0) == pytest.approx(decade / across, rel=5e-3)  # bandwidth: a slope of 1
+    assert (ridge - base[0]) / across == pytest.approx(math.log10(50e12 / 4e12 / 2), rel=5e-3)  # 2 FLOPs a byte
+    memory_roof = y0 - (base[0] - x0) * decade / across
+    assert (best[1] - memory_roof) / decade == pytest.approx(math.log10(40 / 20), abs=5e-3)  # 20 us is the limit
+    assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "ch07:copy"} <= set(words(chart))
+
+
+def test_a_name_that_would_cover_another_is_left_out_and_stays_a_tooltip() -> None:
+    chart = roofline_chart([pair(TWO), pair(TWO, name="twin"), pair({**TWO, "optimized": 150.0}, name="far")], PEAKS)
+    assert {"ch07:copy", "ch07:twin", "ch07:far"} & set(words(chart)) == {"ch07:copy", "ch07:far"}
+    assert chart is not None
+    assert "<title>optimized: ch07:twin, 40.0 us</title>" in chart
+
+
+def test_without_a_roof_or_a_time_that_holds_there_is_no_roofline() -> None:
+    for values in ({"hbm": 1e12}, {"fp32": 1e12}):
+        assert roofline_chart(every_kind(), Peaks(values=values, source="")) is None
+    untrusted = ("invalid", "too noisy")
+    others = [result for result in every_kind() if result.verdict in untrusted or result.status != "measured"]
+    assert len(others) == 5
+    assert roofline_chart(others, PEAKS) is None
+
+
+def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> None:
+    result = pair({**TWO, "peer__lib": 55.0})
+    shown = words(sample_chart(result))
+    assert {"baseline 400 us", "optimized 40.0 us", "lib 55.0 us", "n 24"} <= set(shown)
+    for sample in (sample for block in result.blocks for sample in block.samples):
+        sample.device_us = 50.0
+    assert {"baseline 50.0 us", "+0.08%"} <= set(words(sample_chart(result)))
+    assert sample_chart(result.model_copy(update={"blocks": []})) is None
+
+
+def test_a_chart_does_not_grow_with_its_samples() -> None:
+    chart = sample_chart(pair(TWO, plan={"rounds": 8, "a_round": 64}))
+    assert chart is not None
+    assert len(chart) < 15_000
+
+
+# Links between GPUs.
+
+KIB, GIB = 2**10, 2**30
+
+
+def curve(name: str = "all_reduce", latency_s: float = 1e-5, rate: float = 2e11, share: float = 1.0) -> Curve:
+    """Latency plus bytes over a rate: what no machine measured."""
+    points = []
+    for size in (KIB, 32 * KIB, KIB**2, 32 * KIB**2, GIB):
+        seconds = latency_s + share * size / rate
+        points.append(Point(bytes=size, seconds=seconds, low=0.9 * seconds, high=1.1 * seconds))
+    return Curve(name=name, ranks=2, share=share, method="made up", points=points)
+
+
+def test_rates_and_times_stand_on_log_axes_over_the_size() -> None:
+    made = curve(share=1.5)
+    chart = link_chart([made])
+    rates, times = (line for line in lines(chart, "var(--peer)") if len(line) == 5)
+    for panel, values in ((rates, map(made.rate, made.points)), (times, [point.seconds for point in made.points])):
+        known = [math.log10(value) for value in values]
+        decade = (panel[0][1] - panel[-1][1]) / (known[-1] - known[0])
+        assert decade > 0  # y grows downwards
+        heights = [(panel[0][1] - y) / decade for _, y in panel]
+        assert heights == pytest.approx([value - known[0] for value in known], abs=0.01)
+        steps = [b[0] - a[0] for a, b in pairwise(panel)]
+        assert max(steps) - min(steps) < 0.2  # each size is 32 times the one before
+    ticks = ("1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB")
+    assert [words(chart)[tick] for tick in ticks] == pytest.approx([x for x, _ in times])
+    assert {"bus bandwidth, GB/s", "time of a message", "bytes of the message", "all-reduce"} <= set(words(chart))
+    assert made.rate(made.points[-1]) == pytest.approx(1.5 * GIB / made.points[-1].seconds)
+
+
+def test_two_curves_are_told_apart_without_their_colours() -> None:
+    chart = link_chart([curve(), curve("nvlink_copy", 2e-6, 4e11)])
+    assert len(lines(chart, "var(--peer)", "width: 1")) == len(lines(chart, "var(--ink)", "width: 2")) == 4
+    assert {"all-reduce", "peer copy"} <= set(words(chart))
+
+
+def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
+    text = standing_alone(link_chart([curve()]))
+    style = ElementTree.fromstring(text).findtext(f"{SVG}style") or ""
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name in set(re.findall(r"var\((--\w+)\)", text)):
+        assert f"{name}:" in light
+        assert f"{name}:" in dark
+    assert not re.search(r"https?://(?!www\.w3\.org/)|<script|@import|url\(", text)
