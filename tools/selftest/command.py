@@ -10,9 +10,9 @@ from rich.text import Text
 from common.python.base.lock import Busy
 from common.python.base.text import clean, wide_console
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, unusable, usage
-from tools.selftest.experiments import broken, nothing_ran, open_selftest
-from tools.selftest.forms import FORMS
+from tools.selftest.experiments import broken, open_selftest
 from tools.selftest.models import NAMES, Name, Report
+from tools.selftest.sessions import FORMS
 
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 
@@ -50,7 +50,7 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
         except KeyboardInterrupt:
             return INTERRUPTED
     show(report, test.bench.folder)
-    if nothing_ran(report):
+    if all(promise.standing == "not run" for promise in report.promises) and not report.failed:
         return NOTHING
     return FAILED if broken(report) or report.failed else DONE
 
