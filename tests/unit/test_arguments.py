@@ -39,10 +39,22 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], r
     assert right in done.stderr
 
 
-@pytest.mark.parametrize("script", ["sanitize.sh", "build_transformer_engine_wheel.sh"])
-def test_an_interpreter_that_is_named_and_not_there_is_not_replaced_by_another(script: str) -> None:
+SCRIPTS = {
+    "sanitize.sh": "compute-sanitizer over",
+    "build_transformer_engine_wheel.sh": "Transformer Engine",
+    "profile_nsys.sh": "Prove that pairs compute the same",
+    "profile_ncu.sh": "Prove that pairs compute the same",
+    "gpu_health.sh": "What this machine lacks for measuring",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_is_its_command_by_the_interpreter_that_is_named(script: str, tmp_path: Path) -> None:
     command = [str(ROOT / "scripts" / script), "--help"]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHON": "/nowhere/python"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, SCRIPTS[script] in done.stdout, done.stderr) == (0, True, "")
+    environment["PYTHON"] = "/nowhere/python"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     told = f"{script}: PYTHON=/nowhere/python is no program\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)

@@ -72,7 +72,11 @@ BudgetOption = Annotated[
     float, typer.Option(min=0.1, max=MOST_S, callback=number, help="At most this many seconds of timing for a pair.")
 ]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="A first look: a fifth of that, wider intervals, no proof anew at test size.")
+    bool,
+    typer.Option(
+        "--quick",
+        help="A first look: 20% of the sampling budget, wider intervals, earlier proofs at test size are reused.",
+    ),
 ]
 PatienceOption = Annotated[
     float,
@@ -115,6 +119,11 @@ HostsOption = Annotated[
 ]
 HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
 RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
+
+
+def named(words: list[str] | None, targets: list[str] | None) -> list[str]:
+    """All targets that were named, as arguments and by `--targets`."""
+    return [*(words or []), *(targets or [])]
 
 
 def asked(**given: Any) -> "Options":
