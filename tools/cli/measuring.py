@@ -192,9 +192,11 @@ def make_room(file: Path | None) -> None:
         return
     if not file.name:
         raise usage("--junit '' names no file")
-    with exits(file):
+    try:
         file.parent.mkdir(parents=True, exist_ok=True)
         tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
+    except OSError as error:
+        raise usage(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _age_s() -> float:
