@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from common.python.base.journal import write
 from common.python.base.results import Model
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
@@ -151,11 +152,7 @@ def path_of(artifacts_dir: Path, uuid: str) -> Path:
 
 
 def save(path: Path, survey: Survey) -> None:
-    """Replace the file as a whole: a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(survey.model_dump_json(indent=1))
-    partial.replace(path)
+    write(path, survey.model_dump_json(indent=1))
 
 
 def load(path: Path) -> Survey | None:
