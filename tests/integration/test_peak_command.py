@@ -28,9 +28,9 @@ QUICK = ["--iterations", "2", "--warmup", "0"]
 
 @pytest.fixture
 def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
-    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
-    yield crew
-    crew.dismiss()
+    made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield made
+    made.dismiss()
 
 
 def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:

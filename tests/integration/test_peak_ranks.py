@@ -34,9 +34,9 @@ LONG = [2**22] * 4000  # bytes: minutes, for ranks that are lost meanwhile
 
 @pytest.fixture
 def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
-    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
-    yield crew
-    crew.dismiss()
+    made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield made
+    made.dismiss()
 
 
 def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(

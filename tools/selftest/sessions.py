@@ -103,7 +103,7 @@ class Bench:
     def worker(self, root: Path) -> Iterator[Worker]:
         """A worker over the tree at `root`, apart from those of sessions."""
         settings = {"seed": self.seed, "reproducible": False}
-        started = Worker(root, root / "worker", self.folder / "logs" / "worker.log", settings)
+        started = Worker(root, root / f"worker{self.count}", self.folder / "logs" / "worker.log", settings)
         try:
             yield started
         finally:
