@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -57,12 +55,6 @@ def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> 
     assert {peak.reason for peak in found.peaks if peak.value is None} == {NO_GPU}
     assert [line.split()[0] for line in done.stderr.splitlines()] == list(values)  # a line each, as it goes
     assert set(peak_store.peaks_of(found).values) == {"host", "disk"}
-
-
-def test_the_module_is_the_same_command() -> None:
-    command = [sys.executable, "-m", "tools.benchmarking.benchmark_peak", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert all(option in done.stdout for option in ("--artifacts-dir", "--json"))
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
