@@ -2,8 +2,8 @@
 
 The extension is linked against one torch and one CUDA, and no index has it for every pair of them. A wheel larger than
 a git host takes is kept in parts. Beside it stand its sum and the torch that it is for: setup.sh holds both against
-what it finds. MAX_JOBS limits the compilers at work, NVTE_CUDA_ARCHS (such as 90) what they compile for, PYTHON
-names an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
+what it finds. MAX_JOBS limits how many compilers run at once, NVTE_CUDA_ARCHS (such as 90) names what they compile for,
+PYTHON an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
 """
 
 import argparse

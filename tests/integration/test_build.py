@@ -347,7 +347,7 @@ def test_a_step_that_hangs_is_one_failure(tree: Tree, hangs: Path, monkeypatch: 
     monkeypatch.setattr(compilation, "LIMIT_S", 1)
     monkeypatch.setenv("SEEN", str(hangs))
     one = built(tree, "ch06", "sm_90a")["gemm", "sm_90a"]
-    assert (one.status, one.reason) == ("failed", "still at work after 1 s")
+    assert (one.status, one.reason) == ("failed", "still running after 1 s")
     hangs.unlink()
 
 

@@ -80,7 +80,7 @@ def test_a_truncated_or_foreign_file_is_one_line_that_names_it_and_says_what_to_
         load(path)
     message = str(raised.value)
     assert message.startswith(str(path))
-    assert message.endswith("`benchmark_cli peak` measures anew and replaces it")
+    assert message.endswith("`benchmark_cli peak` measures them again and replaces the file")
     assert len(message.splitlines()) == 1
     assert len(message) < 400 + len(str(path))
 

@@ -113,7 +113,7 @@ def report(
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
-    """Write the report.html of a run once more.
+    """Write the report.html of a run again.
 
     Charts, proofs and both sources of each pair, in one file that opens from disk.
     """

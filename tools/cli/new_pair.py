@@ -85,7 +85,7 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     chapter, name = _address(root, text)
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
     if taken := sorted(path.name for path in (root / chapter).iterdir() if own.fullmatch(path.name)):
-        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}), and nothing is overwritten: name it anew")
+        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}): choose another name")
     files = {
         Path(chapter, f"{role}_{name}{end}"): Template(template).substitute(chapter=chapter, name=name)
         for role, end, template in FILES[kind.value]

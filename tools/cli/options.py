@@ -80,9 +80,7 @@ QuickOption = Annotated[
 ]
 PatienceOption = Annotated[
     float,
-    typer.Option(
-        min=0.01, max=MOST_S, callback=number, help="Give a pair this many times its usual time before it is ended."
-    ),
+    typer.Option(min=0.01, max=MOST_S, callback=number, help="Multiply the time limit of each pair by this."),
 ]
 SuiteTimeoutOption = Annotated[
     float | None, typer.Option(min=1, max=MOST_S, callback=number, help="Seconds for all pairs together.")
@@ -94,13 +92,13 @@ ProfileOption = Annotated[
 ]
 ResumeOption = Annotated[
     Path | None,
-    typer.Option(parser=folder, help="Go on with the run in this folder, with its targets if none is named."),
+    typer.Option(parser=folder, help="Continue the run in this folder, with its targets if none is named."),
 ]
-FailFastOption = Annotated[bool, typer.Option(help="Begin no further pair once one failed or is invalid.")]
+FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Pairs at work side by side, by default as many as there is room for; each is timed alone."
+        min=1, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
     ),
 ]
 ClocksOption = Annotated[

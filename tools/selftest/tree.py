@@ -116,7 +116,7 @@ def _rung(baseline: Path, call: str) -> str:
     module, function = f"{baseline.parent.name}.{baseline.stem}", call.partition("(")[0]
     offered = "prepare as again" if function == "again" else function
     lines = [
-        '"""The work of its baseline, prepared once more, with nothing or something known beside it."""',
+        '"""The work of its baseline, prepared again, with a known slowdown or none."""',
         f"from {module} import {offered}",
         f"from {module} import workload as workload",
     ]

@@ -2,9 +2,9 @@
 
 Each of its tools watches one step of every such variant.
 
-It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
-the end of a tensor lands in nobody's memory. Where a graph is captured, which forbids allocations, it is on, and that
-is said. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
+PyTorch's caching allocator is off and memcheck pads each allocation, so that a write past the end of a tensor lands in
+memory that is not allocated. Where a graph is captured, which forbids allocations, the caching allocator is on, and the
+output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
 LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
 START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
-PADDING = 4096  # bytes after each allocation that belong to nobody
+PADDING = 4096  # bytes after each allocation that belong to no tensor
 ERROR_EXIT = 9
 # The options are described at https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer.
 # memcheck: torch probes for features with CUDA calls that fail, and a launch that fails raises in load_cuda.

@@ -252,5 +252,5 @@ CHECKS = (
     Check("PCIe link", "the limit of every copy between host and GPU", pcie),
     Check("NVLink", "the limit of every copy between GPUs; a link that is down takes its share away", nvlink),
     Check("NUMA node", "launches and copies from the far socket are slower, and vary", numa),
-    Check("processes", "whoever else runs here takes time, memory and clocks from the samples", processes),
+    Check("processes", "other processes take time, memory and clocks from the samples", processes),
 )

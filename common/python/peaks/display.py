@@ -24,7 +24,9 @@ COLUMNS = ("peak", "value", "95% interval", "sustained", "of datasheet", "SM clo
 
 
 def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> Path:
-    """Measure anew, replace the stored file and show it; lines come as it goes, once `claim` has the device's lock.
+    """Measure all peaks, replace the stored file and print a table; a line for each peak comes as it is measured.
+
+    `claim` takes the device's lock first.
 
     Returns where the file is. With `as_json` stdout gets the file's JSON and nothing else. Raises RuntimeError when no
     worker can be started, and OSError when the file cannot be written.
@@ -33,9 +35,9 @@ def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim
         artifacts_dir.mkdir(parents=True, exist_ok=True)
         machine, found = open_machine(root, Path(logs))
         claim(found.get("uuid"))
-        heard = sys.stderr if as_json else sys.stdout
+        output = sys.stderr if as_json else sys.stdout
         try:
-            done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=heard, flush=True))
+            done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=output, flush=True))
         except WorkerError as error:
             raise RuntimeError(f"no peak can be measured: {error.reason}") from error
     path = store.path_of(artifacts_dir, done.uuid)

@@ -37,7 +37,7 @@ FMA_PROGRAMS = 192  # for each multiprocessor: whole waves whether 16, 12 or 8 o
 
 
 def ways(name: str) -> Iterator[Way]:
-    """Products of `bf16`, `fp8_rowwise`, ... or of `bf16_sparse`, ... Raises Unavailable where the chip has it not.
+    """Products of `bf16`, `fp8_rowwise`, ... or of `bf16_sparse`, ... Raises Unavailable where the chip lacks it.
 
     They leave torch's precision of float32 products as they need it, since what they yield is timed later.
     """

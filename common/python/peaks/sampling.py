@@ -29,7 +29,7 @@ Step = Callable[[], object]
 
 
 class Unavailable(Exception):
-    """This machine has not got what is to be measured."""
+    """This machine lacks what is to be measured."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ RESOURCES = {
     "disk": ("disk_read", "disk_write"),
     "launch": ("launch_eager", "graph_node"),
 }
-ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # nothing but the GPU is at work
+ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the GPU alone
 MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 24 surveys of H200s, to 2.1 beside others
 BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
@@ -90,7 +90,7 @@ def disturbed(peak: Peak) -> str | None:
     spread = peak.fastest / peak.value
     if spread <= MOST_SPREAD:
         return None
-    return f"its best sample is {spread:.2f} times its median, as where something else is at work on the GPU"
+    return f"its best sample is {spread:.2f} times its median, as when another process uses the GPU"
 
 
 class Point(Model):
@@ -157,7 +157,7 @@ def save(path: Path, survey: Survey) -> None:
 
 def load(path: Path) -> Survey | None:
     """The peaks in a file; None if there is no file. Raises PeakFileError when it is not a whole file of peaks."""
-    advice = "`benchmark_cli peak` measures anew and replaces it"
+    advice = "`benchmark_cli peak` measures them again and replaces the file"
     try:
         return read_model(path, Survey)
     except FileNotFoundError:
