@@ -1,4 +1,4 @@
-"""The tools beside `benchmark_cli`: one line for a word that is wrong, and their own text when asked for help."""
+"""The tools beside `benchmark_cli`: one line for a word that is wrong; and the scripts."""
 
 import subprocess
 import sys
@@ -7,33 +7,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("documentation.front_page", "testing.one_step")
-
-
-def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", f"tools.{name}", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
-
-
-@pytest.mark.parametrize("name", TOOLS)
-def test_asked_for_help_a_tool_shows_its_text_and_does_nothing(name: str) -> None:
-    done = tool(name, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: {name.partition('.')[2]} [-h]")
-    assert "wrote" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("name", "words", "right"),
     [
-        *((name, ["--bogus"], "") for name in TOOLS),
+        ("testing.one_step", ["--bogus"], ""),
         ("benchmarking.benchmark_peak", ["--bogus"], "`benchmark_cli peak --help`"),
-        ("documentation.front_page", ["ch07"], "unrecognized arguments: ch07"),
         ("documentation.front_page", ["a\nb\033[2J"], "unrecognized arguments: a b [2J\n"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], right: str) -> None:
-    done = tool(name, *words)
+    command = [sys.executable, "-m", f"tools.{name}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert right in done.stderr

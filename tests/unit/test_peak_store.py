@@ -47,10 +47,6 @@ def test_what_is_saved_is_loaded_again_whole(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["ab-12.json"]  # nothing partial is left
 
 
-def test_without_a_file_there_are_no_peaks(tmp_path: Path) -> None:
-    assert load(tmp_path / "ab-12.json") is None
-
-
 def broken(text: str, **changed: Any) -> str:
     """The JSON of a good file with one field replaced."""
     return json.dumps({**json.loads(text), **changed})

@@ -15,7 +15,7 @@ from common.python.cuda import build, signature
 from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks import plan as peaks
 from common.python.peaks.sampling import Unavailable, Way
-from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF
+from common.python.peaks.store import NO_GPU, RESOURCE_OF
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
@@ -141,14 +141,6 @@ def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
     assert {plan["units"][name] for name in ("launch_eager", "graph_node", "compile_call")} == {"s"}
     assert (plan["units"]["int8"], plan["units"]["int8_sparse"], plan["units"]["bf16"]) == ("OP/s", "OP/s", "FLOP/s")
     assert plan["llc_bytes"] >= 0
-
-
-def test_links_are_measured_by_a_rank_for_each_gpu_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    for count, wanted in ((0, ([], 0)), (1, ([], 0)), (2, (list(BETWEEN_GPUS), 2)), (8, (list(BETWEEN_GPUS), 8))):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        plan = peaks.plan(NO_WORKER)
-        assert (plan["links"], plan["ranks"]) == wanted
-        assert set(plan["units"]) >= set(BETWEEN_GPUS)
 
 
 def test_what_a_machine_lacks_is_an_answer_and_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

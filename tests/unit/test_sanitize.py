@@ -12,9 +12,8 @@ import pytest
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu, Machine
-from common.python.corpus.discovery import find_pairs
 from common.python.cuda import CudaError
-from tools.testing.sanitize import command, kernels, main, runs_of, verdict, watch
+from tools.testing.sanitize import kernels, main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
@@ -103,28 +102,6 @@ def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requ
         text = f'"""It doubles in CUDA."""\nfrom common.python.cuda import load_cuda\nrequires = {requires}\n'
         (folder / f"{stem}.py").write_text(text)
         (folder / f"{stem}.cu").write_text(f"// It doubles.\n__global__ void twice_{kind}() {{}}\n")
-
-
-@pytest.mark.parametrize(
-    ("tool", "options"),
-    [
-        ("memcheck", ["--report-api-errors", "no", "--padding", "4096"]),
-        ("racecheck", ["--kernel-name", "kns=reverse"]),
-        ("initcheck", []),
-        ("synccheck", ["--kernel-name", "kns=reverse"]),
-    ],
-)
-def test_the_command_line_of_each_tool(tool: str, options: list[str], tmp_path: Path) -> None:
-    [found] = [pair for pair in find_pairs(FAULTS) if pair.name == "shared_memory_race"]
-    [of_pair], skipped = runs_of(found, HERE)
-    assert skipped == []
-    assert command(Path("/bin/compute-sanitizer"), tool, of_pair, FAULTS, tmp_path / "log") == [
-        *("/bin/compute-sanitizer", "--tool", tool, "--target-processes", "application-only"),
-        *("--log-file", str(tmp_path / "log"), "--error-exitcode", "9", "--launch-timeout", "120"),
-        *("--show-backtrace", "device", *options, sys.executable, "-m", "tools.testing.one_step", str(FAULTS)),
-        *("ch06.baseline_shared_memory_race", "ch06.optimized_shared_memory_race"),
-        "ch06.optimized_shared_memory_race__honest",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     """A suite, before the user's eyes."""
-    options = o.asked(
+    from common.python.run.options import Options
+
+    options = Options(
         targets=o.named(words, targets),
         root=root,
         artifacts_dir=artifacts_dir,

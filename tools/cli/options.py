@@ -2,16 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from common.python.stats.sampling_plan import BUDGET_S as BUDGET_S
 from common.python.stats.sampling_plan import QUICK as QUICK
 from tools.cli.completion import complete_target
-
-if TYPE_CHECKING:
-    from common.python.run.options import Options
 
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
@@ -122,10 +119,3 @@ RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which h
 def named(words: list[str] | None, targets: list[str] | None) -> list[str]:
     """All targets that were named, as arguments and by `--targets`."""
     return [*(words or []), *(targets or [])]
-
-
-def asked(**given: Any) -> "Options":
-    """What `run` was asked for."""
-    from common.python.run.options import Options
-
-    return Options(**given)
