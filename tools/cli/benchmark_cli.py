@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from common.python.run.options import Options
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
@@ -83,8 +84,6 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     """A suite, before the user's eyes."""
-    from common.python.run.options import Options
-
     options = Options(
         targets=o.named(words, targets),
         root=root,
