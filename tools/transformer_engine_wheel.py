@@ -2,8 +2,8 @@
 
 The extension is linked against one torch and one CUDA, and no index has it for every pair of them. A wheel larger than
 a git host takes is kept in parts. Beside it stand its sum and the torch that it is for: setup.sh holds both against
-what it finds. MAX_JOBS limits the compilers at work, NVTE_CUDA_ARCHS (such as 90) what they compile for, PYTHON
-names an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
+what it finds. MAX_JOBS limits how many compilers run at once, NVTE_CUDA_ARCHS (such as 90) names what they compile for,
+PYTHON an interpreter, CUDNN_PATH a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
 """
 
 import argparse
@@ -28,6 +28,7 @@ REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 # What its pyproject.toml asks for beside frameworks and pip. They are not installed beside torch, but in a folder of
 # their own, and isolation is off: pip would otherwise build against a torch that it fetches for the purpose.
 BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[global]")
+RELEASE, COMMIT = r"\d+\.\d+(\.\d+)?", "[0-9a-f]{7,40}"
 PART_BYTES = 50_000_000  # GitHub warns of files above 50 MiB and refuses them above 100
 
 
@@ -45,7 +46,7 @@ class Host:
     libraries: tuple[Path, ...]  # folders with include and lib, from the wheels that torch brought
 
 
-def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
+def main(words: Sequence[str] | None = None, root: Path = ROOT, part_bytes: int = PART_BYTES) -> int:
     asked = parsed(words)
     try:
         host = examined()
@@ -56,11 +57,10 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
     changed = environment(host, work)
     commands = [install_tools(work), build(asked.version, work)]
     if asked.dry_run:
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in changed.items())
         for command in commands:
-            print(
-                "would run:", *(f"{name}={shlex.quote(value)}" for name, value in changed.items()), shlex.join(command)
-            )
-        print(f"would keep: its wheel for torch {host.torch} in {kept}, in parts of {asked.part_bytes} bytes if larger")
+            print(f"would run: {settings} {shlex.join(command)}")
+        print(f"would keep: its wheel for torch {host.torch} in {kept}, in parts of {part_bytes} bytes if larger")
         return DONE
     for old in (work / "wheel").glob("*.whl"):
         old.unlink()
@@ -69,21 +69,19 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
             print(f"build_transformer_engine_wheel.sh: {shlex.join(command)} failed with {code}", file=sys.stderr)
             return FAILED
     [wheel] = (work / "wheel").glob("*.whl")
-    for path in keep(wheel, kept, host.torch, asked.part_bytes):
+    for path in keep(wheel, kept, host.torch, part_bytes):
         print(f"kept: {path.relative_to(root)}")
     return DONE
 
 
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser = Arguments("scripts/build_transformer_engine_wheel.sh", __doc__)
-    parser.add_argument("version", metavar="VERSION", help="a release of NVIDIA/TransformerEngine, such as 2.17")
+    what = "a release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or a commit (7 to 40 hex digits)"
+    parser.add_argument("version", metavar="VERSION", help=what)
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
-    parser.add_argument("--part-bytes", type=int, default=PART_BYTES, metavar="N", help=f"default {PART_BYTES}")
     asked = parser.parse_args(words)
-    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", asked.version):
-        parser.error(f"{asked.version!r} is not a release: write it as 2.17")
-    if asked.part_bytes < 1:
-        parser.error(f"--part-bytes {asked.part_bytes} is not a size: write a number of bytes from 1")
+    if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", asked.version):
+        parser.error(f"{asked.version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7")
     return asked
 
 
@@ -139,8 +137,10 @@ def install_tools(work: Path) -> list[str]:
 
 
 def build(version: str, work: Path) -> list[str]:
+    """The command that builds a release, whose tag has a `v` before it, a tag or a commit."""
     options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", str(work / "wheel")]
-    return [sys.executable, "-m", "pip", "wheel", *options, f"git+{REPOSITORY}@v{version}"]
+    reference = f"v{version}" if re.fullmatch(RELEASE, version) else version
+    return [sys.executable, "-m", "pip", "wheel", *options, f"git+{REPOSITORY}@{reference}"]
 
 
 def keep(wheel: Path, folder: Path, torch: str, part_bytes: int) -> list[Path]:

@@ -1,18 +1,19 @@
 """The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
 
+import io
 import json
 import shlex
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from small_tree import HONEST, WRONG, Tree
-from typer.testing import CliRunner
 
 from common.python.stats.sampling_plan import BUDGET_S
-from tools.cli.benchmark_cli import app
+from tools.cli.benchmark_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -31,7 +32,16 @@ print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}
 """
 
 
-def cli(*words: str | Path, cwd: Path = ROOT) -> Done:
+def cli(*words: str | Path) -> Done:
+    """The command in this process, which is as the user starts it but for the start."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def started(*words: str | Path, cwd: Path = ROOT) -> Done:
+    """The command as a process of its own."""
     command = [*CLI, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
@@ -64,7 +74,7 @@ def assert_usage(done: Done, *words: str) -> None:
 
 
 def test_help_names_the_commands_from_any_folder(tmp_path: Path) -> None:
-    done = cli("--help", cwd=tmp_path)
+    done = started("--help", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for command in ("run", "verify", "list", "show"):
         assert f"\n  {command} " in done.stdout
@@ -127,7 +137,7 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--nproc-per-node", "9" * 11], "1<=x<="),
         (["--junit", ""], "names no file"),
         (["--size", "huge"], "bench, cpu or test"),
-        (["--bogus"], "`benchmark_cli.py run --help`"),
+        (["--bogus"], "`benchmark_cli run --help`"),
         (["--resume", "nowhere"], "name the folder of an earlier run"),
         (["--resume", ""], "names no folder"),
         (["--artifacts-dir", ""], "names no folder"),
@@ -139,7 +149,7 @@ def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -
 
 def test_a_command_that_does_not_exist_and_none_at_all() -> None:
     assert_usage(cli("rum"), "Did you mean 'run'?")
-    assert_usage(cli(), "Missing command", "--help")
+    assert_usage(started(), "Missing command", "--help")
     assert_usage(cli("run"), "run --targets ch1")
 
 
@@ -150,14 +160,17 @@ def test_an_artifacts_folder_that_cannot_be_written(small: Tree, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["build", "peak", "selftest"])
-def test_no_command_takes_an_empty_name_for_the_folder_that_the_user_is_in(command: str, tmp_path: Path) -> None:
-    assert_usage(cli(command, "--artifacts-dir", "", cwd=tmp_path), "names no folder")
+def test_no_command_takes_an_empty_name_for_the_folder_that_the_user_is_in(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_usage(cli(command, "--artifacts-dir", ""), "names no folder")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("words", [("report", ""), ("compare", "", "."), ("compare", ".", "")])
-def test_no_command_reads_the_folder_that_the_user_is_in_for_an_empty_name(words: list[str], tmp_path: Path) -> None:
-    assert_usage(cli(*words, cwd=tmp_path), "names no folder")
+def test_no_command_reads_the_folder_that_the_user_is_in_for_an_empty_name(words: list[str]) -> None:
+    assert_usage(cli(*words), "names no folder")
 
 
 def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> None:
@@ -182,8 +195,10 @@ def test_a_run_that_is_resumed_has_its_own_targets_where_none_is_named(small: Tr
     assert_usage(cli("run", "--resume", folder, *options), "cannot read the run to resume", "manifest.json is damaged")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["list"], ["--help"], ["show", "ch01:doubles"], ["run", "ch01:doubles", *QUICK]])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [(["list"], ""), (["list"], "1"), (["--help"], ""), (["run", "ch01:doubles", *QUICK], "")],
+)
 def test_output_that_cannot_be_written_is_one_line(
     small: Tree, words: list[str], unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,9 +244,8 @@ def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.Mo
         raise RuntimeError("no worker could be started: it exited with code 1")
 
     monkeypatch.setattr("common.python.workers.probe.describe", describe)
-    words = ["run", "ch01:doubles", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)]
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stdout) == (4, "")
+    done = run(small, "ch01:doubles")
+    assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "benchmark_cli: no worker could be started: it exited with code 1\n"
 
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,9 +26,9 @@ QUICK = ["--iterations", "2", "--warmup", "0"]
 
 @pytest.fixture
 def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
-    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
-    yield crew
-    crew.dismiss()
+    made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield made
+    made.dismiss()
 
 
 def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
@@ -57,12 +55,6 @@ def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> 
     assert {peak.reason for peak in found.peaks if peak.value is None} == {NO_GPU}
     assert [line.split()[0] for line in done.stderr.splitlines()] == list(values)  # a line each, as it goes
     assert set(peak_store.peaks_of(found).values) == {"host", "disk"}
-
-
-def test_the_module_is_the_same_command() -> None:
-    command = [sys.executable, "-m", "tools.benchmarking.benchmark_peak", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert all(option in done.stdout for option in ("--artifacts-dir", "--json"))
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
@@ -150,5 +142,5 @@ def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"benchmark_cli: {path} is no whole file of peaks (")
-    assert done.stderr.endswith("; `benchmark_cli peak` measures anew and replaces it\n")
+    assert done.stderr.endswith("; `benchmark_cli peak` measures them again and replaces the file\n")
     assert len(done.stderr.splitlines()) == 1

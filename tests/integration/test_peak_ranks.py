@@ -5,9 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +21,7 @@ from common.python.peaks.ranks import LINKS, Message
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
 from common.python.peaks.survey import _Surveyor, survey
 from common.python.proof.ranks import ALONE, Ranks
-from common.python.timing.clock import GpuClock, Reading
 from common.python.workers.process import WorkerError
-from common.python.workload import Step
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -34,9 +31,9 @@ LONG = [2**22] * 4000  # bytes: minutes, for ranks that are lost meanwhile
 
 @pytest.fixture
 def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
-    crew = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
-    yield crew
-    crew.dismiss()
+    made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
+    yield made
+    made.dismiss()
 
 
 def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
@@ -133,32 +130,6 @@ def test_a_message_that_arrives_wrong_is_no_peak() -> None:
     with pytest.raises(RuntimeError, match="all_reduce of 1024 bytes arrived wrong"):
         peaks_ranks._prove(wrong, "all_reduce of 1024 bytes", ALONE, CPU)
     assert sent == ["renewed", "sent"]
-
-
-class Clock(GpuClock):
-    """A GPU's clock without a GPU, on which three messages take 300 us, 60 us of them the host's."""
-
-    def __init__(self, done: list[Any]) -> None:
-        self.done = done
-
-    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
-        return Reading(None, 100.0 * count, 20.0 * count)
-
-    def device(self, step: Step, count: int, delay_us: float) -> Any:
-        self.done.append((count, delay_us))
-        return SimpleNamespace(read=lambda: Reading(80.0 * count, None, 0.0))
-
-
-def test_on_a_gpu_a_sample_is_begun_together_behind_a_delay_with_fresh_numbers() -> None:
-    done: list[Any] = []
-    ranks = SimpleNamespace(meet=lambda: done.append("meet"), slowest=lambda times: [2 * time for time in times])
-    message = Message(lambda: torch.zeros(1), lambda: done.append("renew"), lambda: True)
-    times = peaks_ranks._times(message, Clock(done), ranks)  # type: ignore[arg-type]
-    assert times == [pytest.approx(80e-6)] * peaks_ranks.SAMPLES
-    count = 5  # of 200 us on the slowest rank, for a millisecond
-    assert done == ["meet", "renew", (count, 3 * count * 20.0 + 20.0)] * peaks_ranks.SAMPLES
-    short = peaks_ranks._times(message, Clock(done), SimpleNamespace(meet=lambda: None, slowest=lambda times: [2.0]))  # type: ignore[arg-type]
-    assert (done[-1][0], short[0]) == (peaks_ranks.MOST_ON_END, pytest.approx(80e-6))
 
 
 def test_a_survey_keeps_the_curves_of_the_links_that_there_are_and_says_why_others_lack(

@@ -1,11 +1,9 @@
-"""The quick form on the CPU, cut down to seconds: real sessions, a real process beside them, real suites."""
+"""The quick form on the CPU, cut down to seconds: real sessions, real workers, real suites."""
 
 import gzip
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -13,18 +11,15 @@ from small_tree import Tree
 from typer.testing import CliRunner
 
 from common.python.base.results import PairResult
-from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from tools.cli.benchmark_cli import app
-from tools.selftest import sessions
 from tools.selftest import tree as trees
 from tools.selftest.experiments import EXPERIMENTS, REPORT
-from tools.selftest.forms import FORMS, QUICK
 from tools.selftest.models import NAMES, Cheats, Others, Report, Sessions, Truth
-from tools.selftest.sessions import Bench
+from tools.selftest.sessions import FORMS, Bench
 
 CHEATS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
 SHORT = replace(
-    QUICK, session_s=0.05, planted_sessions=1, planted_copies=1, others_samples=1, repeats=1, others_pairs=1,
+    FORMS["quick"], session_s=0.05, planted_sessions=1, planted_copies=1, repeats=1, others_pairs=1,
     seconds=dict.fromkeys(NAMES, 20.0),
 )  # fmt: skip
 
@@ -45,38 +40,14 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 def selftest(tree: Tree, only: str) -> tuple[int, str, Path]:
-    words = [
-        "selftest",
-        "--only",
-        only,
-        "--root",
-        str(tree.root),
-        "--artifacts-dir",
-        str(tree.artifacts),
-        "--seed",
-        "1",
-    ]
-    done = CliRunner().invoke(app, words)
+    places = ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
+    done = CliRunner().invoke(app, ["selftest", "--only", only, *places, "--seed", "1"])
     [folder] = tree.artifacts.glob("*/selftest")
     return done.exit_code, done.output, folder
 
 
 def read(folder: Path, name: str, model: Any) -> Any:
     return model.model_validate_json((folder / name / f"{name}.json").read_text())
-
-
-def test_a_session_leaves_no_files_of_its_workers_behind(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    left, run = list[tuple[bool, bool]](), sessions.run
-
-    def looked(bench: Bench, laid: trees.Laid, *how: Any) -> PairResult:
-        result = run(bench, laid, *how)
-        workers = laid.root / "workers"
-        left.append((workers.is_dir(), (workers / f"{bench.count:04}").exists()))
-        return result
-
-    monkeypatch.setattr(sessions, "run", looked)
-    selftest(small, "aa")
-    assert left == [(True, False), (True, False)]
 
 
 def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
@@ -106,12 +77,7 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
 
     others = read(folder, "others", Others)
     assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange", "host loop"}
-    for timing in others.timings:
-        if timing.method == "this harness":
-            assert len(timing.rounds) >= FEWEST_ROUNDS
-            assert median(timing.rounds) == pytest.approx(math.log(timing.ratio)), "on a CPU's clock"
-        else:
-            assert timing.rounds == []
+    assert all(timing.a_us > 0 and timing.b_us > 0 and timing.seconds > 0 for timing in others.timings)
     assert others.skipped == {"triton do_bench": "it times GPUs only"}
 
     cheats = read(folder, "cheats", Cheats)
@@ -154,8 +120,7 @@ def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypa
     monkeypatch.setattr("tools.selftest.experiments.Selftest.run", lambda self: self.report)
     done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])
     assert done.exit_code == 4  # for nothing ran
-    for name in ("others",):
-        assert f"{name} not run: it is about a GPU" in done.output
+    assert "others not run: it is about a GPU" in done.output
 
 
 @pytest.mark.parametrize("words", [["--only", "nonsense"], ["--artifacts-dir", "/dev/null/x"]])

@@ -1,4 +1,4 @@
-"""The tools beside `benchmark_cli`: one line for a word that is wrong, and their own text when asked for help."""
+"""The tools beside `benchmark_cli`: one line for a word that is wrong; and the scripts."""
 
 import subprocess
 import sys
@@ -7,42 +7,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("documentation.front_page", "testing.one_step")
-
-
-def tool(name: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", f"tools.{name}", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
-
-
-@pytest.mark.parametrize("name", TOOLS)
-def test_asked_for_help_a_tool_shows_its_text_and_does_nothing(name: str) -> None:
-    done = tool(name, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: {name.partition('.')[2]} [-h]")
-    assert "wrote" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("name", "words", "right"),
     [
-        *((name, ["--bogus"], "") for name in TOOLS),
+        ("testing.one_step", ["--bogus"], ""),
         ("benchmarking.benchmark_peak", ["--bogus"], "`benchmark_cli peak --help`"),
-        ("documentation.front_page", ["ch07"], "unrecognized arguments: ch07"),
         ("documentation.front_page", ["a\nb\033[2J"], "unrecognized arguments: a b [2J\n"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], right: str) -> None:
-    done = tool(name, *words)
+    command = [sys.executable, "-m", f"tools.{name}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert right in done.stderr
 
 
-@pytest.mark.parametrize("script", ["sanitize.sh", "build_transformer_engine_wheel.sh"])
-def test_an_interpreter_that_is_named_and_not_there_is_not_replaced_by_another(script: str) -> None:
+SCRIPTS = {
+    "sanitize.sh": "compute-sanitizer over",
+    "build_transformer_engine_wheel.sh": "Transformer Engine",
+    "profile_nsys.sh": "Prove that pairs compute the same",
+    "profile_ncu.sh": "Prove that pairs compute the same",
+    "gpu_health.sh": "What this machine lacks for measuring",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_is_its_command_by_the_interpreter_that_is_named(script: str, tmp_path: Path) -> None:
     command = [str(ROOT / "scripts" / script), "--help"]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHON": "/nowhere/python"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, SCRIPTS[script] in done.stdout, done.stderr) == (0, True, "")
+    environment["PYTHON"] = "/nowhere/python"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     told = f"{script}: PYTHON=/nowhere/python is no program\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)

@@ -208,18 +208,6 @@ def test_another_file_version_or_setting_is_another_result(pair: Path, monkeypat
     assert len(set(found)) == 5
 
 
-def test_a_kept_result_is_read_back_and_one_that_is_not_whole_counts_for_nothing(pair: Path) -> None:
-    compiled = task_of(pair).ended("compiled", kernels=[USE], seconds=2.0)
-    compilation._keep(place(pair), compiled)
-    assert compilation._kept(place(pair)) == compiled
-    assert sweep(pair)[0].model_dump() == compiled.model_dump() | {"cached": True, "seconds": 0.0}
-    for text in (place(pair).read_text()[:-1], "", "{}", '"compiled"'):
-        place(pair).write_text(text)
-        assert compilation._kept(place(pair)) is None
-    place(pair).unlink()
-    assert compilation._kept(place(pair)) is None
-
-
 @pytest.mark.parametrize(
     ("error", "kept"),
     [("no CUDA driver", True), ("DefaultCPUAllocator: can't allocate memory", False)],

@@ -80,12 +80,10 @@ def complete(script: Path, *words: str) -> tuple[list[str], str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["run", "--targets", "ch1"], ["ch12"]),
         (["show", "ch07:tr"], ["ch07:transpose"]),
         (["show", "ch07", ":", "tr"], ["transpose"]),  # as bash has it, for which a colon begins a word
         (["show", "ch07", ":"], ["transpose", "two_words"]),
-        (["run", "-t", "ch07", ":", "tr"], ["transpose"]),
-        (["list", "ch12", "ch7", ":", "two"], ["two_words"]),
+        (["run", "-t", "ch12", "-t", "ch7", ":", "two"], ["two_words"]),
         (["new", "ch0"], ["ch07", "ch08"]),
         (["new", "ch07:x", "--kind", "t"], ["torch", "triton"]),
     ],

@@ -16,7 +16,7 @@ import pytest
 
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
-from common.python.doctor.check_result import Finding, State, Unknown
+from common.python.doctor.check_result import Answer, Finding, State, Unknown
 from common.python.doctor.diagnosis import (
     compiler,
     diagnose,
@@ -107,32 +107,29 @@ def test_the_driver_and_its_gpus_come_first_and_nvml_is_closed(monkeypatch: pyte
         assert (found["nvcc"].state, "the driver runs CUDA 12.8" in found["nvcc"].found) == ("poor", True)
 
 
-def test_an_nvcc_that_fits_driver_and_gpu_is_good(bin_folder: Path) -> None:
-    nvcc(bin_folder, "13.0")
-    answer = compiler((13, 0), [DEVICE])
-    assert (answer.state, answer.found) == ("good", f"13.0 ({bin_folder}/nvcc)")
-    assert compiler(None, []).state == "good"
-
-
-def test_an_nvcc_that_fits_neither_is_poor(bin_folder: Path) -> None:
-    nvcc(bin_folder, "13.0")
-    newer = compiler((12, 8), [DEVICE])
-    assert (newer.state, "the driver runs CUDA 12.8" in newer.found) == ("poor", True)
-    nvcc(bin_folder, "11.7", known="sm_80 sm_86")
-    older = compiler((13, 0), [DEVICE])
-    assert (older.state, older.found.split("; ")[1]) == ("poor", "it does not know sm_90")
+@pytest.mark.parametrize(
+    ("release", "known", "driver", "state", "says"),
+    [
+        ("13.0", "sm_90 sm_100", (13, 0), "good", "13.0 ("),
+        ("13.0", "sm_90 sm_100", (12, 8), "poor", "the driver runs CUDA 12.8"),
+        ("11.7", "sm_80 sm_86", (13, 0), "poor", "it does not know sm_90"),
+    ],
+)
+def test_an_nvcc_must_fit_the_driver_and_the_gpu(
+    release: str, known: str, driver: tuple[int, int], state: str, says: str, bin_folder: Path
+) -> None:
+    nvcc(bin_folder, release, known)
+    answer = compiler(driver, [DEVICE])
+    assert (answer.state, says in answer.found) == (state, True)
 
 
 def test_a_compiler_that_is_missing_or_half_there_is_poor(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = compiler(None, [])
-    assert (answer.state, answer.found) == ("poor", "none")
+    assert compiler(None, []) == Answer("poor", "none", "./setup.sh (installs its wheels)")
     monkeypatch.setenv("NVCC", "/no/such/nvcc")
-    answer = compiler(None, [])
-    assert (answer.state, answer.found) == ("poor", "none: $NVCC is /no/such/nvcc, which is no program")
+    assert compiler(None, []).found == "none: $NVCC is /no/such/nvcc, which is no program"
     nvcc(bin_folder, "13.0")
     (bin_folder / "g++").unlink()
-    answer = compiler(None, [])
-    assert (answer.state, answer.change) == ("poor", "sudo apt-get install g++")
+    assert compiler(None, []).change == "sudo apt-get install g++"
 
 
 @pytest.mark.parametrize(
@@ -189,19 +186,10 @@ def test_packages_that_are_missing_are_poor(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_json_is_a_list_of_findings(capsys: pytest.CaptureFixture[str]) -> None:
     print_report([DEVICE, PLAIN], as_json=True)
-    first, second = json.loads(capsys.readouterr().out)
-    assert first == {
-        "area": "GPU 0",
-        "name": "device",
-        "state": "good",
-        "found": DEVICE.found,
-        "matters": "",
-        "change": None,
-    }
-    assert Finding(**second) == PLAIN
+    assert [Finding(**finding) for finding in json.loads(capsys.readouterr().out)] == [DEVICE, PLAIN]
 
 
-def test_a_terminal_gets_a_table_that_cuts_nothing_off(
+def test_a_terminal_gets_all_of_it_and_nothing_is_cut_off(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

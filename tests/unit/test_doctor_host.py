@@ -62,7 +62,7 @@ def test_a_well_kept_machine_is_good_throughout(tmp_path: Path) -> None:
     assert findings["NUMA"].found == "node 0: CPUs 0-7"
     assert findings["CPU governor"].found == "performance on 2 CPUs"
     assert findings["scratch folder"].found == "/tmp on ext4, 100 GiB free"
-    assert findings["locked memory"].found == "unlimited (hard unlimited)"
+    assert findings["locked memory (bytes)"].found == "unlimited (hard unlimited)"
     assert findings["/dev/shm"].found == "65536 MiB"
 
 

@@ -14,7 +14,6 @@ from common.python.estimate.model_costs import (
     decode_work,
     held_bytes,
     kv_bytes_per_token,
-    matmul_flops_per_token,
     parameters,
     prefill_work,
     read_bytes,
@@ -139,12 +138,6 @@ def test_bytes_of_a_token_in_the_cache(name: str, cache: str, each: int) -> None
 # FLOPs.
 
 
-def test_flops_of_matrices_are_two_a_weight_the_embedding_left_out() -> None:
-    assert matmul_flops_per_token(model("stories15m")) == 2 * 15_187_968
-    assert matmul_flops_per_token(model("llama-2-7b")) == 2 * 6_607_077_376
-    assert matmul_flops_per_token(model("llama-3.1-8b")) == 15_009_316_864
-
-
 @pytest.mark.parametrize("name", ["stories15m", "llama-3.1-8b"])
 @pytest.mark.parametrize(("queries", "context"), [(1, 1), (1, 7), (5, 5), (3, 9)])
 def test_flops_of_attention_are_those_of_the_live_pairs(name: str, queries: int, context: int) -> None:
@@ -207,12 +200,6 @@ def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
     assert least.bound == "arithmetic"
     assert least.ms == least.arithmetic_ms == pytest.approx(flops / 1e12)
     assert least.memory_ms == pytest.approx((3_598_712_832 + 1_051_205_632 + 536_870_912) / 2e9)
-
-
-def test_fp8_weights_are_multiplied_at_the_rate_of_fp8() -> None:
-    half, whole = case("llama-3.1-8b", "fp8"), case("llama-3.1-8b")
-    fast, slow = (floor(prefill_work(one), one, BOARD, 1).arithmetic_ms for one in (half, whole))
-    assert fast == slow / 2
 
 
 def test_gpus_share_weights_flops_and_the_cache_as_far_as_there_are_kv_heads() -> None:

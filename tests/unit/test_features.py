@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.python.base.toolkit import find_nvcc, nvcc_version
-from common.python.doctor.features import BY_SM, FEATURES, features
+from common.python.doctor.gpu import BY_SM, FEATURES
 
 COPY = "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 FRAGMENTS = "{f0, f1, f2, f3}, {r0, r1, r2, r3}, {r4, r5}, {f0, f1, f2, f3}"
@@ -60,11 +60,4 @@ def test_the_table_is_what_ptxas_says(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         found = dict(zip(cells, pool.map(lambda cell: assembles(tmp_path, *cell), cells)))
     for sm in known:
-        assert features(sm) == {name: found[sm, name] for name in FEATURES}, f"sm_{sm}"
-
-
-def test_a_spark_has_neither_tensor_memory_nor_multicast_and_an_unknown_gpu_has_no_row() -> None:
-    spark = features(121)
-    assert spark is not None
-    assert [name for name in FEATURES if not spark[name]] == ["wgmma", "cluster multicast", "tcgen05"]
-    assert features(200) is None
+        assert list(BY_SM[sm]) == [name for name in FEATURES if found[sm, name]], f"sm_{sm}"

@@ -12,7 +12,6 @@ from test_rules import RULES
 from common.python.corpus.discovery import find_pairs
 from common.python.corpus.targets import TargetError
 from tools.cli.new_pair import ADVICE, MOST_LETTERS, Kind, NewPair, plan, told, write
-from tools.cli.pair_templates import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = "n" * MOST_LETTERS
@@ -53,7 +52,7 @@ def test_a_new_pair_is_found_with_its_kind_and_no_problem(kind: Kind, kinds: tup
     assert not any(variant.problem for variant in pair.variants)
     assert pair.variants[1].kinds == kinds
     assert {name for name in files(tree) if name.endswith(".cu")} == (
-        {"baseline_x.cu", "optimized_x.cu"} if kind is Kind.cuda else set()
+        {"optimized_x.cu"} if kind is Kind.cuda else set()
     )
 
 
@@ -76,17 +75,10 @@ def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Pat
     meant = {advice: begins for _, _, begins, advice in ADVICE}
     seen = {(match[1], match[3]) for match in named if match}
     assert {name for name, _ in seen} == {str(path) for path in planned.files}
+    assert len(seen) == {Kind.torch: 11, Kind.triton: 12, Kind.cuda: 15}[kind]
     for match in filter(None, named):
         line = (tree / match[1]).read_text().splitlines()[int(match[2]) - 1]
         assert line.lstrip().startswith(meant[match[3]])
-
-
-def test_no_advice_is_of_a_line_that_no_template_has() -> None:
-    texts = [(role, end, text) for written in FILES.values() for role, end, text in written]
-    for role, end, begins, advice in ADVICE:
-        found = [text for role_, end_, text in texts if (role_, end_) == (role, end) and f"\n{begins}" in f"\n{text}"]
-        indented = [text for role_, end_, text in texts if (role_, end_) == (role, end) and f"    {begins}" in text]
-        assert found or indented, advice
 
 
 def test_it_says_what_to_run_next(tree: Path) -> None:
@@ -104,8 +96,7 @@ def test_it_says_what_to_run_next(tree: Path) -> None:
         ("ch07", "write its chapter and name"),
         ("all", "write its chapter and name"),
         ("", "write its chapter and name"),
-        ("ch07/baseline_my_thing.py", "did you mean ch07:my_thing?"),
-        ("chapter7:My-Pair", "did you mean ch07:my_pair?"),
+        ("ch07/baseline_my_thing.py", "write its chapter and name"),
         ("ch21:x", "chapters are ch01 to ch20"),
         ("ch06:x", "ch06 does not exist in "),
         ("ch06:x", "; did you mean ch0"),

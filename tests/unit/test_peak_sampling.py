@@ -1,8 +1,7 @@
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-import torch
 
 from common.python.base.results import Telemetry
 from common.python.peaks.sampling import (
@@ -47,27 +46,18 @@ def test_a_cost_is_seconds_a_call_and_its_best_sample_is_the_shortest() -> None:
 
 
 class Bench:
-    """Ways that take a known time, and a timer that knows it; what was asked of them is kept."""
+    """Ways that take a known time, and a timer that knows it; a negative time is a way that fails."""
 
     def __init__(self, **seconds: float) -> None:
-        self.seconds, self.made, self.timed = seconds, [], []  # type: ignore[var-annotated]
+        self.seconds = seconds
 
-    def ways(self, work: float = 1.0) -> Iterator[Way]:
-        for name in self.seconds:
-            yield Way(name, work, self._maker(name))
-
-    def _maker(self, name: str) -> Callable[[], Step]:
-        def make() -> Step:
-            self.made.append(name)
-            if self.seconds[name] < 0:
-                raise RuntimeError(f"{name} is not supported\nand more")
-            return lambda: name
-
-        return make
+    def ways(self) -> Iterator[Way]:
+        return (Way(name, 1.0, lambda name=name: name) for name in self.seconds)  # type: ignore[misc]
 
     def timer(self, step: Step, seconds: float, fewest: int) -> Series:
         name = str(step())
-        self.timed.append((name, seconds))
+        if self.seconds[name] < 0:
+            raise RuntimeError(f"{name} is not supported\nand more")
         return Series([self.seconds[name]] * fewest)
 
 
@@ -79,6 +69,15 @@ def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
     none = Bench(a=-1.0, b=-1.0)
     with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):
         best_way("fp8", "FLOP/s", none.ways(), none.timer, 1.0)
+
+
+def test_a_way_that_cannot_be_made_ends_the_race() -> None:
+    def ways() -> Iterator[Way]:
+        yield from Bench(whole=1.0).ways()
+        raise RuntimeError("out of memory")
+
+    found = best_way("fp8", "FLOP/s", ways(), Bench(whole=1.0).timer, 1.0)
+    assert (found.value, found.method) == (1.0, "whole; failed: out of memory")
 
 
 def test_bursts_after_rests_race_and_are_the_rate_and_lasting_work_is_kept_beside_it(
@@ -94,50 +93,12 @@ def test_bursts_after_rests_race_and_are_the_rate_and_lasting_work_is_kept_besid
         taken[0] += rested
         return Series([(rested_s if rested else lasting_s)[str(step())]] * fewest)
 
-    ways = [Way(name, 1.0, lambda name=name: lambda: name) for name in rested_s]  # type: ignore[misc]
+    ways = [Way(name, 1.0, lambda name=name: name) for name in rested_s]  # type: ignore[misc]
     lasting = best_way("bf16", "FLOP/s", ways, timer, 1.0)
     assert (lasting.value, lasting.method, lasting.sustained) == (1 / 0.9, "plodder", None)
     found = best_way("bf16", "FLOP/s", ways, timer, 1.0, rest_s=0.25)
     assert (found.value, found.fastest, found.sustained, found.method) == (2.0, 2.0, 1.0, "sprinter")
     assert (taken[0], found.samples) == (2 + 8, 8)  # a rest before each of the race, and of what counts
-
-
-class Gpu:
-    """A stand-in for the device: steps take a fixed time on its clock, events read it, NVML is asked at some moment."""
-
-    def __init__(self, step_s: float) -> None:
-        self.now, self.step_s, self.steps = 0.0, step_s, 0
-        self.reads: list[int] = []
-
-    def step(self) -> None:
-        self.now += self.step_s
-        self.steps += 1
-
-    def read(self) -> Telemetry:
-        self.reads.append(self.steps)
-        return Telemetry(sm_mhz=1980, power_w=600.0)
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
-    """torch.cuda's events, on the clock of the one Gpu in the list."""
-    device: list[Gpu] = []
-
-    class Event:
-        def __init__(self, enable_timing: bool) -> None:
-            assert enable_timing
-
-        def record(self) -> None:
-            self.at = device[0].now
-
-        def synchronize(self) -> None:
-            """All that was enqueued is done."""
-
-        def elapsed_time(self, other: "Event") -> float:
-            return (other.at - self.at) * 1e3
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    return device
 
 
 def test_the_hosts_clock_waits_until_the_device_is_idle() -> None:

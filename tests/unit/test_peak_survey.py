@@ -141,7 +141,7 @@ def test_a_suite_measures_peaks_unless_it_is_asked_not_to(
 def test_a_file_that_cannot_be_read_stops_the_run_and_is_left_as_it_is(place: Place) -> None:
     place.store.parent.mkdir(parents=True)
     place.store.write_text(measured().model_dump_json()[:100])
-    with pytest.raises(PeakFileError, match="`benchmark_cli peak` measures anew"):
+    with pytest.raises(PeakFileError, match="`benchmark_cli peak` measures them again"):
         place.peaks()
     assert (place.surveys, len(place.store.read_text())) == (0, 100)
 
@@ -215,5 +215,5 @@ def test_a_peak_that_stays_disturbed_is_none(monkeypatch: pytest.MonkeyPatch, tm
     kept, tries = answers(monkeypatch, tmp_path, "hbm_write", 1.84, 1.3, 1.11)
     assert (kept.value, tries) == (None, 3)
     assert kept.reason == (
-        "disturbed, 3 times: its best sample is 1.11 times its median, as where something else is at work on the GPU"
+        "disturbed, 3 times: its best sample is 1.11 times its median, as when another process uses the GPU"
     )

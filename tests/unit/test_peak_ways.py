@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from common.python.base.toolkit import HEADERS, find_nvcc
 from common.python.cuda import build, signature
 from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks import plan as peaks
-from common.python.peaks.sampling import Unavailable, host_timer
-from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF
+from common.python.peaks.sampling import Unavailable, Way
+from common.python.peaks.store import NO_GPU, RESOURCE_OF
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
@@ -91,7 +92,9 @@ def test_what_is_timed_is_the_product_of_its_operands(name: str, transposed: boo
     assert (len(scales), got.shape) == (2 if name.startswith("fp8") else 0, (48, 32))
 
 
-def test_products_are_counted_as_two_operations_for_each_multiplication() -> None:
+def test_products_are_counted_as_two_operations_for_each_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks_matrix, "operands", lambda *about: (torch.empty(1, 1), torch.empty(1, 1)))
+    monkeypatch.setattr(peaks_matrix, "_sparse", lambda *about: None)
     ways = {way.method: way.work for way in peaks_matrix.dense_ways("bf16")}
     assert ways["8192 x 8192 x 8192, B transposed"] == 1_099_511_627_776
     assert ways["16384 x 16384 x 16384, B as it lies"] == 8_796_093_022_208
@@ -120,14 +123,14 @@ def test_what_a_chip_or_a_torch_has_not_got_is_said(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.cusparselt, "is_available", lambda: False)
     with pytest.raises(Unavailable) as raised:
-        peaks_matrix.matrix_peak(name, host_timer())
+        next(peaks_matrix.ways(name))
     assert str(raised.value) == told
 
 
 @on_cpu
-@pytest.mark.parametrize("name", [name for name, kind in peaks.KINDS.items() if kind.on_gpu])
-def test_without_a_gpu_its_peaks_say_so(name: str, tmp_path: Path) -> None:
-    found = peaks.measure(name, tmp_path)
+@pytest.mark.parametrize("name", [name for name, kind in peaks.KINDS.items() if kind.clock != "host"])
+def test_without_a_gpu_its_peaks_say_so(name: str) -> None:
+    found = peaks.measure(name)
     assert (found.name, found.value, found.reason) == (name, None, NO_GPU)
 
 
@@ -140,25 +143,15 @@ def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
     assert plan["llc_bytes"] >= 0
 
 
-def test_links_are_measured_by_a_rank_for_each_gpu_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    for count, wanted in ((0, ([], 0)), (1, ([], 0)), (2, (list(BETWEEN_GPUS), 2)), (8, (list(BETWEEN_GPUS), 8))):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        plan = peaks.plan(NO_WORKER)
-        assert (plan["links"], plan["ranks"]) == wanted
-        assert set(plan["units"]) >= set(BETWEEN_GPUS)
-
-
-def test_what_a_machine_lacks_is_an_answer_and_what_fails_is_raised(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def lacks(name: str, given: peaks.Instruments) -> None:
+def test_what_a_machine_lacks_is_an_answer_and_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks() -> Iterator[Way]:
         raise Unavailable("needs a second GPU")
 
-    def fails(name: str, given: peaks.Instruments) -> None:
+    def fails() -> Iterator[Way]:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setitem(peaks.KINDS, "lacks", peaks.Kind("B/s", lacks, on_gpu=False))  # type: ignore[arg-type]
-    monkeypatch.setitem(peaks.KINDS, "fails", peaks.Kind("B/s", fails, on_gpu=False))  # type: ignore[arg-type]
-    assert peaks.measure("lacks", tmp_path).reason == "needs a second GPU"
+    monkeypatch.setitem(peaks.KINDS, "lacks", peaks.Kind("B/s", lacks, 0.1, "host"))
+    monkeypatch.setitem(peaks.KINDS, "fails", peaks.Kind("B/s", fails, 0.1, "host"))
+    assert peaks.measure("lacks").reason == "needs a second GPU"
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        peaks.measure("fails", tmp_path)
+        peaks.measure("fails")

@@ -5,15 +5,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu, Machine
-from common.python.corpus.discovery import find_pairs
 from common.python.cuda import CudaError
-from tools.testing.sanitize import command, kernels, main, runs_of, verdict, watch
+from tools.testing.sanitize import kernels, main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
@@ -105,28 +105,6 @@ def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requ
 
 
 @pytest.mark.parametrize(
-    ("tool", "options"),
-    [
-        ("memcheck", ["--report-api-errors", "no", "--padding", "4096"]),
-        ("racecheck", ["--kernel-name", "kns=reverse"]),
-        ("initcheck", []),
-        ("synccheck", ["--kernel-name", "kns=reverse"]),
-    ],
-)
-def test_the_command_line_of_each_tool(tool: str, options: list[str], tmp_path: Path) -> None:
-    [found] = [pair for pair in find_pairs(FAULTS) if pair.name == "shared_memory_race"]
-    [of_pair], skipped = runs_of(found, HERE)
-    assert skipped == []
-    assert command(Path("/bin/compute-sanitizer"), tool, of_pair, FAULTS, tmp_path / "log") == [
-        *("/bin/compute-sanitizer", "--tool", tool, "--target-processes", "application-only"),
-        *("--log-file", str(tmp_path / "log"), "--error-exitcode", "9", "--launch-timeout", "120"),
-        *("--show-backtrace", "device", *options, sys.executable, "-m", "tools.testing.one_step", str(FAULTS)),
-        *("ch06.baseline_shared_memory_race", "ch06.optimized_shared_memory_race"),
-        "ch06.optimized_shared_memory_race__honest",
-    ]
-
-
-@pytest.mark.parametrize(
     ("source", "names"),
     [
         ("__global__ void f(int* a) { g(a); }", ["f"]),
@@ -155,6 +133,7 @@ def test_the_kernels_of_a_source(source: str, names: list[str]) -> None:
         (BARRIER, 9, "Barrier error detected. Divergent thread(s) in warp at k(int *, int *)+0xf0 in divergence.cu:79"),
         (READ, 0, "Uninitialized __global__ memory read"),
         (CLEAN, 1, "failed, exit code 1: the last line"),
+        (INTERNAL, 0, "Internal Sanitizer Error"),
         (START, 0, "ended without a summary, exit code 0: the last line"),
         ("", -11, "ended without a summary, exit code -11: the last line"),
     ],
@@ -162,10 +141,6 @@ def test_the_kernels_of_a_source(source: str, names: list[str]) -> None:
 def test_what_a_report_says(report: str, code: int, found: str | None) -> None:
     said = verdict(report, code, "the first line\nthe last line\n")
     assert said == found if found is None else (said or "").startswith(found), said
-
-
-def test_launches_that_a_tool_could_not_watch_are_no_clean_run() -> None:
-    assert (verdict(INTERNAL, 0, "") or "").startswith("Internal Sanitizer Error")
 
 
 def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
@@ -309,32 +284,34 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
         (["ch99"], "chapters are ch01 to ch20"),
         (["ch06:zzzzzz"], "there are ch06:out_of_bounds_write"),
         (["--tool", "leakcheck"], "invalid choice: 'leakcheck'"),
-        (["--jobs", "0"], "--jobs 0: at least 1"),
         (["--fast"], "unrecognized arguments: --fast"),
     ],
 )
-def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], right: str) -> None:
-    done = script(*words, "--root", str(FAULTS))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sanitize.sh: ")
-    assert done.stderr.count("\n") == 1
-    assert right in done.stderr
+def test_a_wrong_word_is_one_line_and_exit_code_2(
+    words: list[str], right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main([*words, "--root", str(FAULTS)])
+    except SystemExit as ended:
+        code = ended.code
+    told = capsys.readouterr()
+    assert (code, told.out) == (2, "")
+    assert told.err.startswith("sanitize.sh: ")
+    assert told.err.count("\n") == 1
+    assert right in told.err
 
 
-def test_pairs_without_kernels_are_refused(tmp_path: Path) -> None:
+def test_pairs_without_kernels_are_refused(run: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
     pair(tmp_path, "plain", ())
-    done = script("ch06:plain", "--root", str(tmp_path))
-    assert (done.returncode, done.stderr) == (
-        2,
-        "sanitize.sh: ch06:plain has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here\n",
-    )
+    told = "sanitize.sh: ch06:plain has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here"
+    assert run("ch06:plain", root=tmp_path) == (2, [told])
 
 
-def test_without_a_gpu_nothing_is_checked_and_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\n")
-    (tmp_path / "compute-sanitizer").chmod(0o755)
-    done = script("--root", str(FAULTS), CUDA_VISIBLE_DEVICES="", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert (done.returncode, done.stderr) == (4, "sanitize.sh: no CUDA GPU here; nothing was checked\n")
+def test_without_a_gpu_nothing_is_checked_and_that_is_said(
+    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanitize, "machine", lambda: replace(HERE, gpus=[]))
+    assert run() == (4, ["sanitize.sh: no CUDA GPU here; nothing was checked"])
 
 
 def test_without_the_tool_nothing_is_checked_and_that_is_said(
@@ -344,17 +321,6 @@ def test_without_the_tool_nothing_is_checked_and_that_is_said(
     code, lines = run()
     assert code == 4
     assert lines == ["sanitize.sh: compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked"]
-
-
-def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [str(ROOT / "scripts" / "sanitize.sh"), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=os.environ | {"PYTHON": sys.executable} | environment,
-    )
 
 
 def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.selftest.binomial import at_least, at_most, clopper_pearson, fewest, no_more_than
+from tools.selftest.binomial import at_least, clopper_pearson, fewest, no_more_than
 
 
 # From tables of the Clopper-Pearson interval: e.g. 0 of n has the upper end 1 - 0.025^(1/n).
@@ -12,12 +12,6 @@ from tools.selftest.binomial import at_least, at_most, clopper_pearson, fewest, 
 )
 def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high: float) -> None:
     assert clopper_pearson(hits, n) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_its_ends_leave_the_tails_that_define_them() -> None:
-    low, high = clopper_pearson(930, 1000)
-    assert 1 - at_most(929, 1000, low) == pytest.approx(0.025, rel=1e-6)
-    assert at_most(930, 1000, high) == pytest.approx(0.025, rel=1e-6)
 
 
 @pytest.mark.parametrize(("hits", "n"), [(-1, 10), (11, 10), (0, 0)])
@@ -57,7 +51,7 @@ def test_at_most_5_percent(hits: int, n: int, standing: str) -> None:
 
 
 def test_a_promise_says_its_count_its_share_and_its_interval() -> None:
-    said = at_least("truth", "it is found", 57, 60, 0.95, count=100)
-    assert (said.hits, said.n, said.standing) == (57, 60, "undecided")
-    assert said.measured == "95.0% (57 of 60) [86.1%, 99.0%]"
-    assert said.bound == "at least 95% of 100 or more"
+    said = at_least("truth", "it is found", 56, 60, 0.95)
+    assert (said.hits, said.n, said.standing) == (56, 60, "undecided")
+    assert said.measured == "93.3% (56 of 60) [83.8%, 98.2%]"
+    assert said.bound == "at least 95% of 59 or more"

@@ -145,9 +145,28 @@ def test_the_wheel_is_built_by_pip_from_the_release_and_kept_in_parts(
     monkeypatch.setattr(builder, "BUILD_TOOLS", (str(tool),))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_QUIET", "2")
-    assert main(["9.9", "--part-bytes", "500"], tmp_path) == 0
+    assert main(["9.9"], tmp_path, part_bytes=500) == 0
     folder = tmp_path / "vendor" / "wheels"
     assert (folder / f"{NAME}.part001").is_file()
     assert (folder / f"{NAME}.torch").read_text() == "2.13.0\n"
     monkeypatch.setattr(builder, "BUILD_TOOLS", (str(tmp_path / "no_tool-1.0-py3-none-any.whl"),))
     assert main(["9.9"], tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "reference"),
+    [("2.17", "v2.17"), ("2.8.0", "v2.8.0"), ("v2.8.0+40c69e7", "v2.8.0+40c69e7"), ("40c69e7", "40c69e7")],
+)
+def test_a_release_a_tag_or_a_commit_is_what_pip_would_build(
+    version: str, reference: str, tmp_path: Path, host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([version, "--dry-run"], tmp_path) == 0
+    assert f"git+{builder.REPOSITORY}@{reference}\n" in capsys.readouterr().out.replace("'", "")
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize("version", ["main", "2", "40c69e", "v2.8;x", "-e"])
+def test_what_is_none_of_them_is_one_line_and_2(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([version, "--dry-run"])
+    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (2, 1)

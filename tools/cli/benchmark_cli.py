@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from common.python.run.options import Options
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, launch, measure, publish, unusable, usage
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, launch, measure, publish, usage
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
@@ -35,13 +36,10 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
     """
     from common.python.base.machine import machine
     from common.python.corpus.discovery import choose
-    from common.python.corpus.targets import TargetError
     from common.python.report.listing import print_list
 
-    try:
-        print_list(choose(root, [*(words or []), *(targets or [])] or ["all"]), machine())
-    except TargetError as error:
-        raise usage(str(error)) from error
+    with exits():
+        print_list(choose(root, o.named(words, targets) or ["all"]), machine())
 
 
 @app.command()
@@ -50,13 +48,10 @@ def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = 
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
     """
-    from common.python.corpus.targets import TargetError
     from common.python.report.listing import print_targets
 
-    try:
-        print_targets(root, [*(words or []), *(targets or [])])
-    except TargetError as error:
-        raise usage(str(error)) from error
+    with exits():
+        print_targets(root, o.named(words, targets))
 
 
 @app.command(
@@ -91,8 +86,8 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     """A suite, before the user's eyes."""
-    options = o.asked(
-        targets=[*(words or []), *(targets or [])],
+    options = Options(
+        targets=o.named(words, targets),
         root=root,
         artifacts_dir=artifacts_dir,
         size=size,
@@ -121,7 +116,7 @@ def report(
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
-    """Write the report.html of a run once more.
+    """Write the report.html of a run again.
 
     Charts, proofs and both sources of each pair, in one file that opens from disk.
     """
@@ -140,10 +135,8 @@ def compare(
     """
     from common.python.regress.run_comparison import print_comparison
 
-    try:
+    with exits(wrong=(ValueError, ArithmeticError)):  # the latter from figures that no run measures
         print_comparison(run_a, run_b, as_json)
-    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
-        raise usage(str(error)) from error
 
 
 @app.command()
@@ -161,22 +154,11 @@ def verify(
     What is written in them, that both sides compute the same, that they compile for each kind of GPU, and that stored
     results and the tables of READMEs agree. All pairs, if none is named.
     """
-    from common.python.base.lock import Busy
-    from common.python.corpus.targets import TargetError
     from common.python.verify.report import follow, print_report
     from common.python.verify.sweep import verify as sweep
 
-    try:
-        with ExitStack() as stack, follow() as listener:
-            asked = [*(words or []), *(targets or [])] or ["all"]
-            report = sweep(root, asked, build, execute, listener, claims(stack, wait), again)
-    except TargetError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise unusable(error, root) from error
-    except (RuntimeError, Busy) as error:
-        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
-        raise typer.Exit(NOTHING) from error
+    with exits(root), ExitStack() as stack, follow() as listener:
+        report = sweep(root, o.named(words, targets) or ["all"], build, execute, listener, claims(stack, wait), again)
     print_report(report)
     if report.nothing_checked:
         typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)
@@ -190,7 +172,7 @@ app.command()(new)
 def build(
     words: o.Words = None,
     targets: o.Targets = None,
-    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and four more, to sm_121a.")] = None,
+    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")] = None,
     artifacts_dir: o.BuiltOption = Path("artifacts"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
@@ -201,16 +183,9 @@ def build(
     All pairs, if none is named.
     """
     from common.python.build.report import print_build, sweep
-    from common.python.corpus.targets import TargetError
 
-    try:
-        built, folder = sweep(root, [*(words or []), *(targets or [])] or ["all"], arch, artifacts_dir, jobs)
-    except TargetError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise unusable(error, artifacts_dir) from error
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    with exits(artifacts_dir):
+        built, folder = sweep(root, o.named(words, targets) or ["all"], arch, artifacts_dir, jobs)
     print_build(built, folder)
     outcomes = {one.status for one in built.compiled}
     raise typer.Exit(FAILED if "failed" in outcomes else DONE if "compiled" in outcomes else NOTHING)
@@ -229,22 +204,16 @@ def peak(
     Bandwidths, arithmetic rates and launch costs: from them comes the limit that each pair's times are held against.
     They are kept for later runs.
     """
-    from common.python.base.lock import Busy
     from common.python.peaks.display import measure
-    from tools.cli.measuring import draw
+    from common.python.report.publish import publish_links
 
     if publish is not None:
-        return draw(publish, root)
-    try:
-        with ExitStack() as stack:
-            measure(root, artifacts_dir, as_json, claims(stack, wait))
-    except OSError as error:
-        raise unusable(error, artifacts_dir) from error
-    except (RuntimeError, Busy) as error:
-        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
-        raise typer.Exit(NOTHING) from error
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        with exits(root):
+            for path in publish_links(publish, root):
+                typer.echo(f"wrote {path}")
+        return
+    with exits(artifacts_dir), ExitStack() as stack:
+        measure(root, artifacts_dir, as_json, claims(stack, wait))
 
 
 app.command()(estimate)

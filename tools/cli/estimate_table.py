@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean, counted, wide_console
 from common.python.estimate.estimate import USABLE, Estimate, Floor, Measured
 from common.python.performance_targets import peak_text
 
@@ -20,7 +20,7 @@ def show(estimate: Estimate) -> None:
     case, board = estimate.case, estimate.board
     title = (
         f"{case.model.name}: {case.weights} weights, {case.cache} cache, {case.arithmetic} arithmetic; "
-        f"{_sequences(case.batch)} of {case.context} tokens on {_gpus(estimate.gpus)} ({board.name})"
+        f"{counted(case.batch, 'sequence')} of {case.context} tokens on {counted(estimate.gpus, 'GPU')} ({board.name})"
     )
     sources = f"Peaks: {board.source}. Model: {case.model.source}.\n{COUNTED}"
     table = Table(title=Text(clean(title), style="bold"), caption=Text(sources, style="dim"), caption_justify="left")
@@ -52,16 +52,16 @@ def _cache(estimate: Estimate) -> tuple[str, str]:
     if (each := estimate.kv_bytes_per_token) is None:
         return "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
     case = estimate.case
-    return f"{bytes_text(each)} a token", f"{bytes_text(estimate.cache_bytes)} for {_sequences(case.batch)}"
+    return f"{bytes_text(each)} a token", f"{bytes_text(estimate.cache_bytes)} for {counted(case.batch, 'sequence')}"
 
 
 def _fit(estimate: Estimate) -> tuple[str, str]:
     held, usable = bytes_text(estimate.held_bytes), bytes_text(estimate.usable_bytes)
     because = f"weights and cache take {held} of the {usable} on each GPU that may be used, {USABLE:.0%} of its memory"
     if estimate.held_bytes <= estimate.usable_bytes:
-        return f"yes, on {_gpus(estimate.gpus)}", because
+        return f"yes, on {counted(estimate.gpus, 'GPU')}", because
     needed = estimate.gpus_needed
-    return f"no; it needs {_gpus(needed)}" if needed else "no, however split", because
+    return f"no; it needs {counted(needed, 'GPU')}" if needed else "no, however split", because
 
 
 def _bound(estimate: Estimate, floor: Floor) -> str:
@@ -84,12 +84,10 @@ def _ridge(estimate: Estimate) -> tuple[str, str]:
 
 
 def _verdict(took: Measured) -> str:
-    said = (
-        f"{took.share_of_floor:.1%} of the speed that its floor of {time_text(took.floor_ms)} allows; "
-        f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}"
-    )
+    doubt = ": FASTER THAN PHYSICS ALLOWS, so doubt what was measured" * (took.share_of_floor > 1 + MARGIN)
     return (
-        said if took.share_of_floor <= 1 + MARGIN else f"{said}: FASTER THAN PHYSICS ALLOWS, so doubt what was measured"
+        f"{took.share_of_floor:.1%} of the speed that its floor of {time_text(took.floor_ms)} allows; "
+        f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}{doubt}"
     )
 
 
@@ -113,11 +111,3 @@ def time_text(ms: float) -> str:
 
 def rate_text(tokens_per_s: float) -> str:
     return f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s >= 100 else f"{tokens_per_s:.3g} tokens/s"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s' * (count != 1)}"
-
-
-def _sequences(count: int) -> str:
-    return f"{count} sequence{'s' * (count != 1)}"

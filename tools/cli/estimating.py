@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tools.cli.measuring import usage
+from tools.cli.measuring import exits, usage
 
 if TYPE_CHECKING:
     from common.python.estimate.estimate import Board
@@ -98,11 +98,9 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
 
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
-        cut = replace(shape, layers=layers or shape.layers, vocab=vocab or shape.vocab)
-        fewer = [f"{cut.layers} layers"] * (cut.layers != shape.layers) + [f"{cut.vocab} words"] * (
-            cut.vocab != shape.vocab
-        )
-        return model_of(replace(cut, name=f"{shape.name} of {' and '.join(fewer)}") if fewer else shape)
+        changed = [f"{count} {what}" for count, what in ((layers, "layers"), (vocab, "words")) if count]
+        name = " of ".join([shape.name, *([" and ".join(changed)] if changed else [])])
+        return model_of(replace(shape, name=name, layers=layers or shape.layers, vocab=vocab or shape.vocab))
     if (counted := model_of_count(word)) is None:
         raise _unknown("MODEL", word, "a published shape or a number of parameters, such as 8B", shapes)
     for option, given, lacks in (("--layers", layers, "layers"), ("--vocab", vocab, "vocabulary")):
@@ -139,19 +137,17 @@ def _this_board(artifacts_dir: Path) -> "Board":
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
     path = store.path_of(artifacts_dir, uuid)
-    try:
+    with exits():
         stored = store.load(path)
-    except store.PeakFileError as error:
-        raise usage(str(error)) from error
-    other = f"there are no peaks in {path}"
+    other: str | None = f"there are no peaks in {path}"
     if stored is not None:
-        other = store.difference(stored, uuid, store.versions(here.driver, here.cuda_driver)) or ""
-    peaks = store.peaks_of(stored) if stored and not other else datasheet_peaks(gpu.name)
+        other = store.difference(stored, uuid, store.versions(here.driver, here.cuda_driver))
+    peaks = store.peaks_of(stored) if stored and other is None else datasheet_peaks(gpu.name)
     if peaks is None:
         raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
         raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
-    source = f"{peaks.source}, since {other}" if other else f"{peaks.source} on this machine"
+    source = f"{peaks.source} on this machine" if other is None else f"{peaks.source}, since {other}"
     rates = {name: peak for name, peak in peaks.values.items() if name in RATES}
     return Board(gpu.name, gpu.memory_gib * GIB, peaks.values["hbm"], rates, source)
 

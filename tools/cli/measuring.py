@@ -6,8 +6,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,9 +34,30 @@ def usage(message: str) -> typer.Exit:
     return typer.Exit(USAGE)
 
 
-def unusable(error: OSError, place: Path) -> typer.Exit:
-    """The same of a file or folder: `place`, where the error names none."""
-    return usage(f"cannot use {error.filename or place}: {error.strerror or error}")
+@contextmanager
+def exits(place: Path | None = None, wrong: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+    """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
+
+    `wrong` are the errors whose message says what to mend, and `place` what cannot be used by an OSError that names no
+    file; without a place such errors pass.
+    """
+    from common.python.base.lock import Busy
+
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except wrong as error:
+        raise usage(str(error)) from error
+    except OSError as error:
+        if place is None:
+            raise
+        raise usage(f"cannot use {error.filename or place}: {error.strerror or error}") from error
+    except (RuntimeError, Busy) as error:
+        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        raise typer.Exit(NOTHING) from error
 
 
 def told(line: str) -> None:
@@ -108,7 +129,7 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
     """Run the suite before the user's eyes; the exit code."""
     from common.python.base.interrupt import Interrupts
     from common.python.report.display import Display
-    from common.python.run.clocks_lock import ClockError, check
+    from common.python.run.clocks_lock import check
 
     if options.size not in (None, "bench", "cpu", "test"):
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
@@ -118,21 +139,39 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
     if not options.targets:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     make_room(junit)
-    try:
-        check(options.lock_clocks)
-    except ClockError as error:
-        raise usage(str(error)) from error
     display = Display()
     with ExitStack() as stack:
-        try:
+        with exits(options.artifacts_dir):
+            check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
-            if isinstance(suite, int):
-                return suite
+        try:
             with Interrupts(told) as interrupts:
                 suite.asked_to_stop = lambda: interrupts.asked
                 return _run(suite, display, junit, interrupts)
-        except KeyboardInterrupt:  # before the suite, where peaks are measured, or the second one
+        except KeyboardInterrupt:  # the second one
             return INTERRUPTED
+
+
+def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite":
+    """The suite. Raises what `exits` knows, and the exit for a suite whose time is up."""
+    from common.python.corpus.targets import TargetError
+    from common.python.peaks.store import PeakFileError
+    from common.python.run.settings import SuiteTimeUp
+    from common.python.run.suite import open_suite
+
+    try:
+        return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
+    except (TargetError, PeakFileError):
+        raise
+    except ValueError as error:
+        raise _unreadable(error) from error
+    except SuiteTimeUp as error:
+        typer.echo(f"benchmark_cli: {error}", err=True)
+        raise typer.Exit(FAILED) from error
+
+
+def _unreadable(error: ValueError) -> typer.Exit:
+    return usage(f"cannot read the run to resume: {str(error).splitlines()[0]}")
 
 
 def _earlier(folder: Path | None) -> list[str]:
@@ -162,34 +201,6 @@ def make_room(file: Path | None) -> None:
         tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
     except OSError as error:
         raise usage(f"cannot write {file}: {error.strerror or error}") from error
-
-
-def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite | int":
-    """The suite, or the exit code of a run that could not begin."""
-    from common.python.base.lock import Busy
-    from common.python.corpus.targets import TargetError
-    from common.python.peaks.store import PeakFileError
-    from common.python.run.settings import SuiteTimeUp
-    from common.python.run.suite import open_suite
-
-    try:
-        return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
-    except (TargetError, PeakFileError) as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise unusable(error, options.artifacts_dir) from error
-    except ValueError as error:
-        raise _unreadable(error) from error
-    except SuiteTimeUp as error:
-        typer.echo(f"benchmark_cli: {error}", err=True)
-        return FAILED
-    except (RuntimeError, Busy) as error:
-        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
-        return NOTHING
-
-
-def _unreadable(error: ValueError) -> typer.Exit:
-    return usage(f"cannot read the run to resume: {str(error).splitlines()[0]}")
 
 
 def _age_s() -> float:
@@ -234,12 +245,8 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:
     """The report of a run, and its JUnit file if asked for."""
     make_room(junit)
-    try:
+    with exits(folder, (ValueError, ArithmeticError)):
         return _publish(folder, root, junit, job_page=False)
-    except (ValueError, ArithmeticError) as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise usage(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
 
 
 def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
@@ -251,16 +258,3 @@ def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Pa
     if job_page:
         append_to_job_page((folder / "summary.md").read_text() + "\n", os.environ)
     return write_report(read_run(folder), root, junit)
-
-
-def draw(file: Path, root: Path) -> None:
-    """The curves of a file of peaks over message sizes, where the chapter about them shows them."""
-    from common.python.report.publish import publish_links
-
-    try:
-        for path in publish_links(file, root):
-            typer.echo(f"wrote {path}")
-    except ValueError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise usage(f"cannot use {error.filename or root}: {error.strerror or error}") from error

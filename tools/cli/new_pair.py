@@ -23,7 +23,6 @@ MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 1
 # What to write in the place of the example, by the file's role, its ending, and how the line to change begins.
 ADVICE = [
     ("baseline", ".py", '"""', "the mechanism in one sentence: what happens in the hardware, not what the file is"),
-    ("baseline", ".py", "requires =", "what this solution needs (gpus, sm, memory_gib, modules, ...), as literals"),
     ("baseline", ".py", "inputs=", "what goes in, drawn at a size; prepare and reference get it by these names"),
     ("baseline", ".py", "reference=", "the right answer in plain torch; it is computed in float64"),
     ("baseline", ".py", "cost=", "the least that the problem needs, however it is solved: bytes and FLOPs"),
@@ -31,11 +30,8 @@ ADVICE = [
     ("baseline", ".py", "tolerance=", "the largest relative error, with its reason; 0.0 if the answer is exact"),
     ("baseline", ".py", "def prepare", "what may be done ahead, such as allocating the output"),
     ("baseline", ".py", "def step", "the plain solution; only this is timed, and it reads its inputs when called"),
-    ("baseline", ".cu", "//", "the mechanism in one sentence"),
-    ("baseline", ".cu", "__global__", "the kernels of the plain solution"),
-    ("baseline", ".cu", 'extern "C"', "what step calls, by this name: the stream comes last, CUDA's error goes back"),
     ("optimized", ".py", '"""', "the one idea that separates it from the baseline, in one sentence"),
-    ("optimized", ".py", "requires =", "what this solution needs, which may be more than its baseline does"),
+    ("optimized", ".py", "requires =", "what this solution needs (gpus, sm, memory_gib, modules, ...), as literals"),
     ("optimized", ".py", "@triton.jit", "the kernel"),
     ("optimized", ".py", "def prepare", "the same as in the baseline, unless that is the idea"),
     ("optimized", ".py", "def step", "the same answer with the one idea changed"),
@@ -89,7 +85,7 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     chapter, name = _address(root, text)
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
     if taken := sorted(path.name for path in (root / chapter).iterdir() if own.fullmatch(path.name)):
-        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}), and nothing is overwritten: name it anew")
+        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}): choose another name")
     files = {
         Path(chapter, f"{role}_{name}{end}"): Template(template).substitute(chapter=chapter, name=name)
         for role, end, template in FILES[kind.value]
@@ -101,23 +97,17 @@ def _address(root: Path, text: str) -> tuple[str, str]:
     """Chapter and name, both of them such as there may be."""
     chapter, colon, name = text.strip().partition(":")
     if not colon or not re.fullmatch(r"ch\d{1,4}", chapter):
-        meant = re.match(r"\D{0,9}(\d{1,2})\W+(?:(?:baseline|optimized)_)?(\w.*?)(?:\.py)?$", text.strip())
-        hint = f"; did you mean ch{int(meant[1]):02}:{_slug(meant[2])}?" if meant and _slug(meant[2]) else ""
-        raise TargetError(f"{quoted(text)} names no new pair: write its chapter and name, as in ch07:my_pair{hint}")
+        raise TargetError(f"{quoted(text)} names no new pair: write its chapter and name, as in ch07:my_pair")
     chapter = parse(chapter)[0].chapter
     if not (root / chapter).is_dir():
         there = [known for known in CHAPTERS if (root / known).is_dir()]
         raise TargetError(f"{chapter} does not exist in {root}{nearest(chapter, there)}")
     if not NAME.fullmatch(name) or len(name) > MOST_LETTERS:
         right = f"small letters and digits, words joined by one underscore, at most {MOST_LETTERS} characters"
-        hint = f"; did you mean {chapter}:{_slug(name)}?" if _slug(name) else ""
+        near = "_".join(re.findall(r"[a-z0-9]+", name.lower()))[:MOST_LETTERS].rstrip("_")
+        hint = f"; did you mean {chapter}:{near}?" if near else ""
         raise TargetError(f"{quoted(name)} is no name of a pair: {right}{hint}")
     return chapter, name
-
-
-def _slug(name: str) -> str:
-    """The nearest name that a pair may have; empty where nothing of it can stay."""
-    return "_".join(re.findall(r"[a-z0-9]+", name.lower()))[:MOST_LETTERS].rstrip("_")
 
 
 def write(root: Path, pair: NewPair) -> None:

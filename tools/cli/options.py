@@ -2,16 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from common.python.stats.sampling_plan import BUDGET_S as BUDGET_S
 from common.python.stats.sampling_plan import QUICK as QUICK
 from tools.cli.completion import complete_target
-
-if TYPE_CHECKING:
-    from common.python.run.options import Options
 
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
@@ -72,13 +69,15 @@ BudgetOption = Annotated[
     float, typer.Option(min=0.1, max=MOST_S, callback=number, help="At most this many seconds of timing for a pair.")
 ]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="A first look: a fifth of that, wider intervals, no proof anew at test size.")
+    bool,
+    typer.Option(
+        "--quick",
+        help="A first look: 20% of the sampling budget, wider intervals, earlier proofs at test size are reused.",
+    ),
 ]
 PatienceOption = Annotated[
     float,
-    typer.Option(
-        min=0.01, max=MOST_S, callback=number, help="Give a pair this many times its usual time before it is ended."
-    ),
+    typer.Option(min=0.01, max=MOST_S, callback=number, help="Multiply the time limit of each pair by this."),
 ]
 SuiteTimeoutOption = Annotated[
     float | None, typer.Option(min=1, max=MOST_S, callback=number, help="Seconds for all pairs together.")
@@ -90,13 +89,13 @@ ProfileOption = Annotated[
 ]
 ResumeOption = Annotated[
     Path | None,
-    typer.Option(parser=folder, help="Go on with the run in this folder, with its targets if none is named."),
+    typer.Option(parser=folder, help="Continue the run in this folder, with its targets if none is named."),
 ]
-FailFastOption = Annotated[bool, typer.Option(help="Begin no further pair once one failed or is invalid.")]
+FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Pairs at work side by side, by default as many as there is room for; each is timed alone."
+        min=1, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
     ),
 ]
 ClocksOption = Annotated[
@@ -117,8 +116,6 @@ HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 lead
 RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
 
 
-def asked(**given: Any) -> "Options":
-    """What `run` was asked for."""
-    from common.python.run.options import Options
-
-    return Options(**given)
+def named(words: list[str] | None, targets: list[str] | None) -> list[str]:
+    """All targets that were named, as arguments and by `--targets`."""
+    return [*(words or []), *(targets or [])]

@@ -1,9 +1,9 @@
 """The files that `benchmark_cli new` writes, whole: twice an array plus another, in two passes over memory and in one.
 
-$chapter and $name stand for the pair's own. A baseline in PyTorch serves the pair in Triton as well.
+$chapter and $name stand for the pair's own. The baseline is in PyTorch, whatever the optimized side is written in.
 """
 
-BASELINE_TORCH = '''\
+BASELINE = '''\
 """Two calls in a row: the first writes the doubled array to memory, the second reads it back to add the other."""
 
 import torch
@@ -78,36 +78,6 @@ def prepare(a: Tensor, b: Tensor) -> Step:
     return step
 '''
 
-BASELINE_CUDA = '''\
-"""Two kernels in a row: the first writes the doubled array to memory, the second reads it back to add the other."""
-
-import torch
-from torch import Tensor
-
-from common.python.cuda import load_cuda
-from common.python.requirements import needs
-from common.python.workload import Cost, Step, Workload
-
-requires = needs(sm=80)
-workload = Workload(
-    inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
-    reference=lambda a, b: 2 * a + b,
-    cost=lambda n: Cost(read=3 * 4 * n, flops=2 * n, dtype="fp32"),
-    sizes={"bench": {"n": 1 << 26}, "test": {"n": 1027}},
-    tolerance=1e-6,  # the sum is rounded to fp32
-)
-
-
-def prepare(a: Tensor, b: Tensor) -> Step:
-    double_then_add, out = load_cuda(__file__, "double_then_add"), torch.empty_like(a)
-
-    def step() -> Tensor:
-        double_then_add(a, b, out, a.numel())
-        return out
-
-    return step
-'''
-
 OPTIMIZED_CUDA = '''\
 """One kernel doubles and adds while the elements are in registers: nothing is written to memory in between."""
 
@@ -132,29 +102,6 @@ def prepare(a: Tensor, b: Tensor) -> Step:
     return step
 '''
 
-BASELINE_CU = """\
-// Two kernels in a row: the first writes the doubled array to memory, the second reads it back to add the other.
-#include "kernel.cuh"
-
-constexpr int THREADS = 256;
-
-__global__ void twice(const float* __restrict__ a, float* __restrict__ out, int64_t n) {
-  const int64_t i = blockIdx.x * int64_t(THREADS) + threadIdx.x;
-  if (i < n) out[i] = 2 * a[i];
-}
-
-__global__ void add(const float* __restrict__ b, float* __restrict__ out, int64_t n) {
-  const int64_t i = blockIdx.x * int64_t(THREADS) + threadIdx.x;
-  if (i < n) out[i] += b[i];
-}
-
-extern "C" int double_then_add(const float* a, const float* b, float* out, int64_t n, cudaStream_t stream) {
-  twice<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(a, out, n);
-  add<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(b, out, n);
-  return cudaGetLastError();
-}
-"""
-
 OPTIMIZED_CU = """\
 // One kernel doubles and adds while the elements are in registers: nothing is written to memory in between.
 #include "kernel.cuh"
@@ -174,12 +121,7 @@ extern "C" int double_and_add(const float* a, const float* b, float* out, int64_
 
 # By kind: the beginning of a file's name, its end, and its text.
 FILES: dict[str, list[tuple[str, str, str]]] = {
-    "torch": [("baseline", ".py", BASELINE_TORCH), ("optimized", ".py", OPTIMIZED_TORCH)],
-    "triton": [("baseline", ".py", BASELINE_TORCH), ("optimized", ".py", OPTIMIZED_TRITON)],
-    "cuda": [
-        ("baseline", ".py", BASELINE_CUDA),
-        ("baseline", ".cu", BASELINE_CU),
-        ("optimized", ".py", OPTIMIZED_CUDA),
-        ("optimized", ".cu", OPTIMIZED_CU),
-    ],
+    "torch": [("baseline", ".py", BASELINE), ("optimized", ".py", OPTIMIZED_TORCH)],
+    "triton": [("baseline", ".py", BASELINE), ("optimized", ".py", OPTIMIZED_TRITON)],
+    "cuda": [("baseline", ".py", BASELINE), ("optimized", ".py", OPTIMIZED_CUDA), ("optimized", ".cu", OPTIMIZED_CU)],
 }

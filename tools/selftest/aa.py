@@ -1,12 +1,11 @@
 """Experiment 1, A/A: sessions of variants against themselves, where every difference that is found is false."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tools.selftest.binomial import at_least, no_more_than
-from tools.selftest.models import Name, Promise, Session, Sessions
-from tools.selftest.sessions import Bench, contains, one_by_one, runnable, said_different
-from tools.selftest.tree import PAUSED, SUBJECTS, Laid, Subject, lay_lanes
+from tools.selftest.models import Outcome, Promise, Session, Sessions
+from tools.selftest.sessions import Bench, not_runnable, record
+from tools.selftest.tree import PAUSED, SUBJECTS, Subject, lay_lanes
 
 MOST_FALSE, LEAST_COVERED = 0.05, 0.93
 SESSIONS = 200  # that the promise is about
@@ -18,62 +17,48 @@ def subjects(gpu: bool) -> list[Subject]:
 
 
 def experiment(bench: Bench, scratch: Path) -> Sessions:
-    """Sessions of every pair in turn, so that what is left out where time is short is left out of all."""
-    found = Sessions(sessions=[])
-    ready: list[Laid] = []
+    """Sessions of every pair in turn, each with two comparisons; at least one session, however short the time."""
+    found, ready = Sessions(sessions=[]), []
     for subject in subjects(bench.gpu):
-        laid = lay_lanes(scratch, subject, [0.0] * bench.form.aa_lanes)
-        if reason := runnable(bench, laid):
+        laid = lay_lanes(scratch, subject, [0.0, 0.0])
+        if reason := not_runnable(bench, laid):
             found.skipped[subject.key] = reason
         else:
             ready.append(laid)
-    plan = ready * bench.form.aa_sessions
-
-    def say(index: int) -> None:
-        turn = index // len(ready) + 1
-        bench.say(f"aa: {plan[index].pair.key}, session {turn} of {bench.form.aa_sessions}")
-
-    def keep(session: Session) -> None:
-        found.sessions.append(session)
-        bench.keep(found)
-
-    one_by_one(bench, plan, bench.folder / "aa", say, keep)
+    for turn in range(1, bench.form.aa_sessions + 1):
+        for laid in ready:
+            if found.sessions and bench.out_of_time():
+                return found
+            bench.say(f"aa: {laid.pair.key}, session {turn} of {bench.form.aa_sessions}")
+            found.sessions.append(record(bench, laid, bench.folder / "aa")[0])
     return found
 
 
 def promises(found: Sessions) -> list[Promise]:
-    """What A/A sessions say of promise 1."""
-    return judged("aa", found.sessions, SESSIONS, "A/A sessions")
-
-
-def judged(experiment: Name, sessions: Sequence[Session], count: int, what: str) -> list[Promise]:
     """False differences and coverage. A session that failed counts as a false difference."""
-    told = [outcome for session in sessions for outcome in session.outcomes]
-    lost = sum(session.failed is not None for session in sessions)
-    most = no_more_than(
-        experiment,
-        f"{what}: a verdict other than same or inconclusive",
-        sum(map(said_different, told)) + lost,
-        len(told) + lost,
-        MOST_FALSE,
-    )
-    least = at_least(
-        experiment,
-        f"{what}: the interval contains the truth",
-        sum(map(contains, told)),
-        len(told) + lost,
-        LEAST_COVERED,
-    )
-    return [_counted(promise, sessions, count) for promise in (most, least)]
+    told = [outcome for session in found.sessions for outcome in session.outcomes]
+    failed = [session for session in found.sessions if session.failed is not None]
+    n = len(told) + len(failed)
+    false = sum(map(_said_different, told)) + len(failed)
+    covered = sum(outcome.covered for outcome in told)
+    said = [
+        no_more_than("aa", "A/A sessions: a verdict other than same or inconclusive", false, n, MOST_FALSE),
+        at_least("aa", "A/A sessions: the interval contains the truth", covered, n, LEAST_COVERED),
+    ]
+    for promise in said:
+        promise.note = _note(found.sessions, failed)
+        if promise.standing == "kept" and len(found.sessions) < SESSIONS:
+            promise.standing = "undecided"
+    return said
 
 
-def _counted(promise: Promise, sessions: Sequence[Session], count: int) -> Promise:
-    """The same, undecided where there were fewer sessions than the promise is about; with the pairs that fell short."""
+def _said_different(outcome: Outcome) -> bool:
+    """Whether a reader was told that equal sides differ, or that the session is no good."""
+    return outcome.verdict not in ("same", "inconclusive")
+
+
+def _note(sessions: list[Session], failed: list[Session]) -> str:
     note = f"{len(sessions)} sessions of {len({session.pair for session in sessions})} pairs"
-    if failures := [session for session in sessions if session.failed]:
-        note += f"; {len(failures)} failed, such as {failures[0].pair}: {failures[0].failed}"
-    standing = promise.standing
-    if len(sessions) < count:
-        note += f"; the promise is about {count}"
-        standing = "undecided" if standing == "kept" else standing
-    return promise.model_copy(update={"standing": standing, "note": note})
+    if failed:
+        note += f"; {len(failed)} failed, such as {failed[0].pair}: {failed[0].failed}"
+    return note + (f"; the promise is about {SESSIONS}" if len(sessions) < SESSIONS else "")

@@ -48,14 +48,14 @@ def fewest(share: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
 
 
-def at_least(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int = 0) -> Promise:
-    """The promise that at least a share `bound` of trials are hits, over `count` trials or more."""
-    return _judged(experiment, promise, hits, n, bound, max(count, fewest(bound)), most=False)
+def at_least(experiment: Name, promise: str, hits: int, n: int, bound: float) -> Promise:
+    """The promise that at least a share `bound` of trials are hits."""
+    return _judged(experiment, promise, hits, n, bound, fewest(bound), most=False)
 
 
-def no_more_than(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int = 0) -> Promise:
-    """The promise that at most a share `bound` of trials are hits, over `count` trials or more."""
-    return _judged(experiment, promise, hits, n, bound, max(count, fewest(1 - bound)), most=True)
+def no_more_than(experiment: Name, promise: str, hits: int, n: int, bound: float) -> Promise:
+    """The promise that at most a share `bound` of trials are hits."""
+    return _judged(experiment, promise, hits, n, bound, fewest(1 - bound), most=True)
 
 
 def _judged(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int, most: bool) -> Promise:

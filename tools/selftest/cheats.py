@@ -2,14 +2,17 @@
 
 import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from common.python.base.results import PairResult, VariantResult
-from common.python.corpus.discovery import find_pairs
+from common.python.base.results import PairResult, Summary
+from common.python.corpus.discovery import Pair, find_pairs
+from common.python.peaks import store
+from common.python.run.eligibility import missing
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from tools.selftest.models import Caught, Cheats, Promise, Standing
 from tools.selftest.sessions import Bench
-from tools.selftest.suites import able_pairs, run_suite
 
 CHEATS = Path("tests") / "cheats"
 CHEATS_SHARE = 0.6  # of the time at most, for the cheats and their honest twins; the chapters' own pairs come then
@@ -19,77 +22,101 @@ FEWEST_HONEST = 10  # pairs of the chapters, for a promise about honest ones
 
 def experiment(bench: Bench, scratch: Path) -> Cheats:
     """The cheats with their honest twins, then honest pairs of the chapters: some, or in the full form all."""
-    found = Cheats(rows=[], unsupported=[], not_run=[])
-    cheats = find_pairs(bench.root / CHEATS) if (bench.root / CHEATS).is_dir() else []
-    if cheats:
+    found = Cheats()
+    if (bench.root / CHEATS).is_dir():
         bench.say("cheats: cheats and their honest twins")
         seconds = CHEATS_SHARE * (bench.deadline - time.monotonic())
-        summary = run_suite(bench, cheats, seconds, iterations=SAMPLES)
+        summary = _run_suite(bench, find_pairs(bench.root / CHEATS), seconds, iterations=SAMPLES)
         found.not_run = list(summary.not_run)
-        _take(found, summary.pairs, cheating=True)
+        for result in summary.pairs:
+            found.rows += caught(result, cheating=True)
     else:
-        found.not_run.append(f"those of {bench.root / CHEATS}, which is not there")
-    bench.keep(found)
-    able, found.honest_unable = able_pairs(bench)
+        found.not_run = [f"those of {bench.root / CHEATS}, which is not there"]
+    able = _able_pairs(bench)
     pairs = random.Random(bench.seed).sample(able, min(len(able), bench.form.honest_pairs))
     if pairs:
         bench.say(f"cheats: {len(pairs)} honest pairs of the chapters")
-        summary = run_suite(bench, pairs, bench.deadline - time.monotonic())
-        _take_honest(found, summary.pairs, [pair.key for pair in pairs])
+        summary = _run_suite(bench, pairs, bench.deadline - time.monotonic())
+        ran = [result.key for result in summary.pairs]
+        found.honest_not_run = [pair.key for pair in pairs if pair.key not in ran]
+        found.honest_pairs = sum(result.status == "measured" for result in summary.pairs)
+        for result in summary.pairs:
+            found.rows += caught(result, cheating=False)
     return found
 
 
-def _take_honest(found: Cheats, results: Sequence[PairResult], asked: Sequence[str]) -> None:
-    ran = [result.key for result in results]
-    found.honest_not_run += [key for key in asked if key not in ran]
-    found.honest_pairs += sum(result.status == "measured" for result in results)
-    _take(found, results, cheating=False)
-    for result in results:
-        if result.status == "failed" and not any(map(_failed, result.variants)):  # such as for want of a baseline
-            found.rows.append(
-                Caught(pair=result.key, variant="itself", honest=True, refused=True, reason=result.reason)
+def _able_pairs(bench: Bench) -> list[Pair]:
+    """The chapters' pairs, without their peers, that can be timed here.
+
+    The quick form leaves out what Triton or torch.compile compiles, which took 19 s for two pairs on an H200's host.
+    """
+    able = []
+    for pair in find_pairs(bench.root):
+        own = pair.only({variant.name for variant in pair.variants if variant.role != "peer"})
+        timed = bench.gpu or all(variant.kinds == ("PyTorch",) for variant in own.variants)
+        slow = bench.form.name == "quick" and any(variant.compiles for variant in own.variants)
+        if own.variants and timed and not slow and not any(missing(own, v, bench.machine) for v in own.variants):
+            able.append(own)
+    return able
+
+
+def _run_suite(bench: Bench, pairs: list[Pair], seconds: float, iterations: int | None = None) -> Summary:
+    """A quick suite of these pairs in random order, for at most so many seconds, with the peaks measured before."""
+    place = bench.folder / "suites"
+    if bench.uuid and (survey := store.load(store.path_of(bench.artifacts_dir, bench.uuid))):
+        store.save(store.path_of(place, bench.uuid), survey)
+    options = Options(
+        targets=[f"{pair.chapter}/{variant.name}.py" for pair in pairs for variant in pair.variants],
+        root=pairs[0].variants[0].path.parents[1],
+        artifacts_dir=place,
+        iterations=iterations,
+        warmup=0 if iterations else None,
+        suite_timeout=max(seconds, 1.0),
+        seed=bench.seed,
+        budget_s=QUICK * BUDGET_S,
+        quick=True,
+        survey=False,
+    )
+    suite = open_suite(options, lambda phase, result: None, say=lambda line: None)
+    random.Random(bench.seed).shuffle(suite.pairs)  # so that time does not always run out before the last chapters
+    return suite.run()
+
+
+def caught(result: PairResult, cheating: bool) -> list[Caught]:
+    """What became of the variants that ran: among the cheats, `optimized` cheats, or the whole workload does."""
+    rows = []
+    for row in result.variants:
+        cheats = cheating and (row.label == "optimized" or result.name == "loose_tolerance")
+        refused = row.status == "failed" or row.verdict == "invalid"
+        if row.status == "measured" or refused:
+            rows.append(
+                Caught(pair=result.key, variant=row.name, honest=not cheats, refused=refused, reason=row.reason)
             )
-
-
-def _take(found: Cheats, results: Sequence[PairResult], cheating: bool) -> None:
-    for result in results:
-        for row in result.variants:
-            if row.status != "measured" and not _failed(row):
-                found.unsupported.append(f"{result.key} {row.name}")
-            else:
-                found.rows.append(caught(result, row, cheating))
-
-
-def caught(result: PairResult, row: VariantResult, cheating: bool) -> Caught:
-    """What became of a variant: among the cheats, `optimized` is the one that cheats, or its whole workload does."""
-    cheats = cheating and (row.label == "optimized" or (result.name == "loose_tolerance"))
-    return Caught(pair=result.key, variant=row.name, honest=not cheats, refused=_failed(row), reason=row.reason)
-
-
-def _failed(row: VariantResult) -> bool:
-    return row.status == "failed" or row.verdict == "invalid"
+    if result.status == "failed" and not any(row.refused for row in rows):  # such as for want of a baseline
+        rows.append(Caught(pair=result.key, variant="itself", honest=True, refused=True, reason=result.reason))
+    return rows
 
 
 def promises(found: Cheats) -> list[Promise]:
     """All that cheat are refused, none that is honest."""
     cheats = [row for row in found.rows if not row.honest]
     honest = [row for row in found.rows if row.honest]
-    slipped = [f"{row.pair}: accepted" for row in cheats if not row.refused]
+    accepted = [f"{row.pair}: accepted" for row in cheats if not row.refused]
     alarms = [f"{row.pair} {row.variant}: {row.reason}" for row in honest if row.refused]
-    refused = sum(row.refused for row in cheats)
+    caught_share = f"{len(cheats) - len(accepted)} of {len(cheats)}"
+    false_share = f"{len(alarms)} of {len(honest)}"
     missed = [f"no time for {len(found.not_run)} pairs of cheats"] if found.not_run else []
     late = [f"{found.honest_pairs} pairs of the chapters run"]
-    late += [f"{len(found.honest_unable)} more cannot be timed on this machine"] if found.honest_unable else []
-    late += [f"no time for {len(found.honest_not_run)} more that can"] if found.honest_not_run else []
-    few = bool(found.not_run or found.honest_not_run) or found.honest_pairs < FEWEST_HONEST
+    late += [f"no time for {len(found.honest_not_run)} more"] if found.honest_not_run else []
+    few = bool(missed or found.honest_not_run) or found.honest_pairs < FEWEST_HONEST
     return [
-        _promise("every cheat is refused", cheats, f"{refused} of {len(cheats)}", "all", slipped, missed, bool(missed)),
-        _promise("no honest one is refused", honest, f"{len(alarms)} of {len(honest)}", "none", alarms, late, few),
+        _promise("every cheat is refused", bool(cheats), caught_share, "all", accepted, missed, bool(missed)),
+        _promise("no honest one is refused", bool(honest), false_share, "none", alarms, late, few),
     ]
 
 
 def _promise(
-    promise: str, tried: list[Caught], measured: str, bound: str, wrong: list[str], beside: list[str], few: bool
+    promise: str, tried: bool, measured: str, bound: str, wrong: list[str], beside: list[str], few: bool
 ) -> Promise:
     standing: Standing = "refuted" if wrong else "undecided" if few else "kept"
     return Promise(

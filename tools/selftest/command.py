@@ -7,12 +7,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base.lock import Busy
 from common.python.base.text import clean, wide_console
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, told, unusable, usage
-from tools.selftest.experiments import broken, nothing_ran, open_selftest
-from tools.selftest.forms import FORMS
+from tools.cli.measuring import DONE, FAILED, NOTHING, claims, exits, told, usage
+from tools.selftest.experiments import broken, open_selftest
 from tools.selftest.models import NAMES, Name, Report
+from tools.selftest.sessions import FORMS
 
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 
@@ -27,30 +26,18 @@ def chosen(only: str | None) -> list[Name]:
 
 def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed: int | None, wait: bool) -> int:
     """Run the experiments, print their table; the exit code."""
-    names = chosen(only)
-    with ExitStack() as stack:
+    form = FORMS["full" if full else "quick"]
+    with exits(artifacts_dir), ExitStack() as stack:
+        test = open_selftest(root, artifacts_dir, chosen(only), form, seed, told, claims(stack, wait))
+        if test.bench.device == "cpu":
+            told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
         try:
-            test = open_selftest(
-                root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, told, claims(stack, wait)
-            )
-            if test.bench.device == "cpu":
-                told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
-            try:
-                report = test.run()
-            except KeyboardInterrupt:
-                told(f"stopped; the experiments that were done are in {test.bench.folder}")
-                raise
-        except OSError as error:
-            raise unusable(error, artifacts_dir) from error
-        except ValueError as error:
-            raise usage(str(error)) from error
-        except (RuntimeError, Busy) as error:
-            told(str(error).strip())
-            return NOTHING
+            report = test.run()
         except KeyboardInterrupt:
-            return INTERRUPTED
+            told(f"stopped; the experiments that were done are in {test.bench.folder}")
+            raise
     show(report, test.bench.folder)
-    if nothing_ran(report):
+    if all(promise.standing == "not run" for promise in report.promises) and not report.failed:
         return NOTHING
     return FAILED if broken(report) or report.failed else DONE
 

@@ -27,7 +27,7 @@ class Promise(Model):
 
 
 class Outcome(Model):
-    """One comparison of a session: the time of `above` over that of `below`, of which no other comparison has a part.
+    """One comparison of a session: the time of `above` over that of `below`, which no other comparison shares.
 
     `truth` is what the ratio is known to be: 1 for a variant against itself, less where a slowdown was planted below.
     """
@@ -41,6 +41,11 @@ class Outcome(Model):
     rounds: list[float] = Field(description="log ratio of each round")
     interval: Interval | None
     verdict: Verdict
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval contains the truth."""
+        return self.interval is not None and self.interval.low <= self.truth <= self.interval.high
 
 
 class Session(Model):
@@ -73,10 +78,10 @@ class Reading(Model):
 class Truth(Model):
     """The spin kernel and the empty step, and sessions with planted slowdowns."""
 
-    readings: list[Reading]
-    floor_us: float | None = Field(description="what the harness prints as the time of an empty step")
-    empty_us: list[float] = Field(description="what an empty step reads in blocks")
-    planted: list[Session]
+    readings: list[Reading] = Field(default=[])
+    floor_us: float | None = Field(default=None, description="what the harness prints as the time of an empty step")
+    empty_us: list[float] = Field(default=[], description="what an empty step reads in blocks")
+    planted: list[Session] = Field(default=[])
     failed: list[str] = Field(default=[])
 
 
@@ -90,12 +95,11 @@ class Timing(Model):
     b_us: float
     ratio: float
     seconds: float
-    verdict: Verdict | None = Field(default=None, description="the harness' own; others give none")
-    rounds: list[float] = Field(default=[], description="log ratio of each of the harness' rounds")
-    late: int = Field(default=0, description="of its device samples, those that waited for the host all the same")
 
 
 class Others(Model):
+    """The harness and other methods on the same pairs."""
+
     timings: list[Timing]
     skipped: dict[str, str] = Field(default={}, description="methods and pairs that could not run, with why")
 
@@ -111,12 +115,12 @@ class Caught(Model):
 
 
 class Cheats(Model):
-    rows: list[Caught]
-    unsupported: list[str]
-    not_run: list[str] = Field(description="pairs of cheats for which there was no time")
+    """Cheats with their honest twins, and honest pairs of the chapters."""
+
+    rows: list[Caught] = Field(default=[])
+    not_run: list[str] = Field(default=[], description="pairs of cheats for which there was no time")
     honest_pairs: int = Field(default=0, description="pairs of the chapters that were run")
     honest_not_run: list[str] = Field(default=[], description="those for which there was no time")
-    honest_unable: list[str] = Field(default=[], description="those that cannot be timed on this machine")
 
 
 class Report(Model):
@@ -130,4 +134,3 @@ class Report(Model):
     promises: list[Promise]
     not_run: dict[str, str] = Field(default={}, description="experiments without a result, with why")
     failed: dict[str, str] = Field(default={}, description="experiments that ended with an error")
-    at_work: Name | None = Field(default=None, description="the experiment that was not done when this was written")

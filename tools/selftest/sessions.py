@@ -1,32 +1,74 @@
-"""Sessions over the tree of subjects: the harness' own, with small budgets, and what each says of its lanes."""
+"""Sessions of the harness over the selftest's trees, with small budgets, and what each says of its comparisons."""
 
 import gzip
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from common.python.base.machine import Machine
-from common.python.base.results import Model, PairResult
+from common.python.base.results import PairResult
 from common.python.corpus.discovery import Pair
 from common.python.cuda import CudaError, build
 from common.python.requirements import arch_of
 from common.python.run.eligibility import assign
-from common.python.run.session import Session
+from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
 from common.python.stats.intervals import compare, round_log_ratios, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
-from tools.selftest import models
-from tools.selftest.forms import Form
+from common.python.workers.process import Worker
+from tools.selftest.models import Name, Outcome, Session
 from tools.selftest.tree import Laid, Lane
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much each experiment does, and the seconds after which it begins nothing new."""
+
+    name: Literal["quick", "full"]
+    session_s: float  # sampling budget of a session
+    aa_sessions: int  # of each pair
+    planted_sessions: int
+    planted_copies: int  # of the largest slowdown, whose promise needs the most trials
+    repeats: int  # of each method on each pair
+    others_pairs: int
+    honest_pairs: int  # of the chapters, drawn at random
+    seconds: Mapping[Name, float]
+
+
+FORMS = {
+    "quick": Form(
+        name="quick",
+        session_s=0.3,
+        aa_sessions=1,
+        planted_sessions=4,
+        planted_copies=3,
+        repeats=2,
+        others_pairs=2,
+        honest_pairs=1,
+        seconds={"aa": 22.0, "truth": 22.0, "others": 16.0, "cheats": 30.0},
+    ),
+    "full": Form(
+        name="full",
+        session_s=0.15,
+        aa_sessions=20,
+        planted_sessions=60,
+        planted_copies=5,
+        repeats=12,
+        others_pairs=5,
+        honest_pairs=1000,
+        seconds={"aa": 300.0, "truth": 200.0, "others": 240.0, "cheats": 260.0},
+    ),
+}
 
 
 @dataclass
@@ -43,9 +85,8 @@ class Bench:
     form: Form
     say: Callable[[str], None]
     best_pace_us: float | None = None
-    deadline: float = math.inf  # of the experiment that is at work, a monotonic time
-    count: int = field(default=0)  # sessions so far, which makes each one's seed its own
-    keep: Callable[[Model], None] = lambda found: None  # hears what an experiment has found so far
+    deadline: float = math.inf  # of the experiment that is running, a monotonic time
+    count: int = 0  # sessions so far, which makes each one's seed its own
 
     @property
     def gpu(self) -> bool:
@@ -59,52 +100,69 @@ class Bench:
         return time.monotonic() >= self.deadline
 
     @contextmanager
-    def until(self, deadline: float) -> Iterator[None]:
-        """An experiment's own time: it begins nothing new after this monotonic time."""
-        self.deadline = deadline
+    def worker(self, root: Path) -> Iterator[Worker]:
+        """A worker over the tree at `root`, apart from those of sessions."""
+        settings = {"seed": self.seed, "reproducible": False}
+        started = Worker(root, root / f"worker{self.count}", self.folder / "logs" / "worker.log", settings)
         try:
-            yield
+            yield started
         finally:
-            self.deadline = math.inf
+            started.kill()
 
 
-def runnable(bench: Bench, laid: Laid) -> str | None:
+def not_runnable(bench: Bench, laid: Laid) -> str | None:
     """Why a pair cannot be timed here; None if it can."""
     timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
     if len(timed) < len(laid.pair.variants):
         return next((row.reason for row in rows if row.reason), "it can only be proven here")
-    return compiled(bench, laid.pair)
+    return _not_compiled(bench, laid.pair) if bench.gpu else None
 
 
-def compiled(bench: Bench, pair: Pair) -> str | None:
-    """Compile a pair's .cu files ahead, or the first session would count it as preparing; what is wrong with one."""
-    if not bench.gpu:
-        return None
-    sm = bench.machine.gpus[0].sm
+def _not_compiled(bench: Bench, pair: Pair) -> str | None:
+    """Compile a pair's .cu files ahead of its sessions; why one does not compile."""
     for source in (variant.path.with_suffix(".cu") for variant in pair.variants):
         try:
             if source.exists():
-                build(source, arch_of(sm))
+                build(source, arch_of(bench.machine.gpus[0].sm))
         except CudaError as error:
             return str(error)
     return None
 
 
-def run(bench: Bench, laid: Laid, iterations: int | None = None) -> PairResult:
+def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[Session, PairResult]:
+    """Run a session, append all of its samples to a file in `folder`, and give what it says of each comparison."""
+    began = time.monotonic()
+    result = _run(bench, laid, iterations)
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
+        file.write(result.model_dump_json() + "\n")
+    failed = result.reason if result.status != "measured" else None
+    if failed is None and not result.blocks:
+        failed = "; ".join(result.notes) or "it took no samples"
+    about = Session(
+        pair=result.key,
+        number=bench.count,
+        seconds=time.monotonic() - began,
+        phases=result.seconds,
+        failed=failed,
+        notes=result.notes,
+        outcomes=outcomes(result, laid.lanes, bench.count, laid.lever) if failed is None else [],
+    )
+    return about, result
+
+
+def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
     bench.count += 1
-    number = bench.count
-    result = PairResult(
-        chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device,
-        best_pace_us=bench.best_pace_us,
-    )  # fmt: skip
+    result = PairResult(chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device)
+    result.best_pace_us = bench.best_pace_us
     timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
     settings = Settings(
         root=laid.root,
-        folder=bench.folder / "sessions" / f"{number:04}",
-        scratch=laid.root / "workers" / f"{number:04}",
+        folder=bench.folder / "sessions" / f"{bench.count:04}",
+        scratch=laid.root / "workers" / f"{bench.count:04}",
         size=bench.size,
-        seed=bench.seed + number,
+        seed=bench.seed + bench.count,
         device=bench.device,
         budget_s=bench.form.session_s,
         time_limit_s=LIMIT_S,
@@ -114,36 +172,17 @@ def run(bench: Bench, laid: Laid, iterations: int | None = None) -> PairResult:
         prove_at=(),
     )
     try:
-        done = Session(laid.pair, Roster(result, timed, checked), settings).measure()
+        done = HarnessSession(laid.pair, Roster(result, timed, checked), settings).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us
     return done
 
 
-def one_by_one(
-    bench: Bench,
-    plan: Sequence[Laid],
-    place: Path,
-    say: Callable[[int], None],
-    keep: Callable[[models.Session], None],
-    iterations: int | None = None,
-) -> None:
-    """Record a session of each, in order, until the time is up; at least one.
-
-    `say` hears the index of each that begins, `keep` gets each session's outcome.
-    """
-    for index, laid in enumerate(plan):
-        if index and bench.out_of_time():
-            break
-        say(index)
-        keep(record(bench, laid, place, iterations)[0])
-
-
-def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[models.Outcome]:
+def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[Outcome]:
     """What a session says of each lane, by the arithmetic and the verdicts of every session.
 
-    A session that the harness calls invalid says so in every lane.
+    A session that the harness calls invalid is invalid in every lane.
     """
     clock = result.clock or "device"
     growth = 0.0  # of the step's time, by a planted share of 1
@@ -155,55 +194,16 @@ def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | N
         enough = interval is not None and interval.rounds >= FEWEST_ROUNDS
         said = verdict(interval) if enough else "inconclusive"
         found.append(
-            models.Outcome(
+            Outcome(
                 pair=result.key,
                 session=number,
                 above=lane.above,
                 below=lane.below,
                 planted=lane.planted,
-                truth=1 / (1 + lane.planted * growth) if lane.planted else 1.0,
+                truth=1 / (1 + lane.planted * growth),
                 rounds=round_log_ratios(result.blocks, lane.above, lane.below, clock),
                 interval=interval,
                 verdict="invalid" if result.verdict == "invalid" else said,
             )
         )
     return found
-
-
-def record(bench: Bench, laid: Laid, place: Path, iterations: int | None = None) -> tuple[models.Session, PairResult]:
-    """Run a session, keep all of its samples beside the experiment's results, and give what it says."""
-    began = time.monotonic()
-    result = run(bench, laid, iterations)
-    number = bench.count
-    place.mkdir(parents=True, exist_ok=True)
-    with gzip.open(place / SAMPLES, "at", compresslevel=3) as file:
-        file.write(result.model_dump_json() + "\n")
-    failed = result.reason if result.status != "measured" else None
-    if failed is None and not result.blocks:
-        failed = "; ".join(result.notes) or "it took no samples"
-    about = models.Session(
-        pair=result.key,
-        number=number,
-        seconds=time.monotonic() - began,
-        phases=result.seconds,
-        failed=failed,
-        notes=result.notes,
-        outcomes=outcomes(result, laid.lanes, number, laid.lever) if failed is None else [],
-    )
-    return about, result
-
-
-def contains(outcome: models.Outcome) -> bool:
-    """Whether the interval holds what is true."""
-    found = outcome.interval
-    return found is not None and found.low <= outcome.truth <= found.high
-
-
-def said_different(outcome: models.Outcome) -> bool:
-    """Whether a reader was told that equal sides differ, or that the session is no good."""
-    return outcome.verdict not in ("same", "inconclusive")
-
-
-def noticed(outcome: models.Outcome) -> bool:
-    """Whether the interval says that what was slowed is slower."""
-    return outcome.interval is not None and outcome.interval.high < 1

@@ -18,10 +18,9 @@ CHAPTERS = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Subject:
-    """A pair of which only the baseline is taken, and what kind of work it is."""
+    """A pair of which only the baseline is taken."""
 
     key: str
-    kind: str
     root: Path = CHAPTERS
     cpu: bool = False  # a CPU can time it
 
@@ -34,21 +33,22 @@ class Subject:
         return self.key.split(":")[1]
 
 
+SHORT = Subject("ch01:short", OWN, cpu=True)
+SPIN = Subject("ch01:spin", OWN)
+PLANTED = Subject("ch01:planted", OWN)  # a slowdown in a kernel
+PAUSED = Subject("ch01:paused", OWN, cpu=True)  # and on the host
 SUBJECTS = (
-    Subject("ch07:transpose", "memory-bound"),
-    Subject("ch09:softmax", "several kernels, memory-bound"),
-    Subject("ch01:cuda_graph", "launch-bound"),
-    Subject("ch01:readback", "host-bound", OWN, cpu=True),
-    Subject("ch01:upload", "copy over PCIe", OWN),
-    Subject("ch01:gemm", "power-capped GEMM", OWN, cpu=True),
-    Subject("ch01:attention", "attention", OWN, cpu=True),
-    Subject("ch01:long", "long", OWN, cpu=True),
-    Subject("ch01:short", "short", OWN, cpu=True),
-    Subject("ch01:spin", "spin kernel", OWN),
+    Subject("ch07:transpose"),  # bound by memory
+    Subject("ch09:softmax"),  # several kernels
+    Subject("ch08:histogram_privatized"),  # bound by atomics
+    Subject("ch01:cuda_graph"),  # bound by launches
+    Subject("ch01:readback", OWN, cpu=True),  # bound by the host
+    Subject("ch01:pinned_copy"),  # a copy over PCIe
+    Subject("ch01:gemm", OWN, cpu=True),  # bound by the power cap
+    Subject("ch18:flash_forward"),  # milliseconds
+    SHORT,  # microseconds
+    SPIN,  # one block
 )
-SPIN = Subject("ch01:spin", "spin kernel", OWN)
-PLANTED = Subject("ch01:planted", "planted, in a kernel", OWN)
-PAUSED = Subject("ch01:paused", "planted, on the host", OWN, cpu=True)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class Laid:
 
     root: Path
     pair: Pair
-    kind: str
     lanes: list[Lane] = field(default_factory=list)
     lever: Lane | None = None  # a slowdown so large that its size is known well
 
@@ -89,15 +88,14 @@ def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float |
     if lever is not None:
         pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
         rungs[pulled.below] = f"slowed({lever}, **inputs)"
-    return Laid(root, _lay(root, subject, rungs), subject.kind, lanes, pulled)
+    return Laid(root, _lay(root, subject, rungs), lanes, pulled)
 
 
 def lay_delays(root: Path, subject: Subject, delays_us: list[int]) -> Laid:
     """Lay out a pair whose rungs launch after the host has been busy for so many microseconds; the first is 0."""
     names = [f"optimized_{subject.name}" + (f"__host{delay}" if delay else "") for delay in delays_us]
     rungs = {name: f"after_host({delay}, **inputs)" for name, delay in zip(names, delays_us)}
-    lanes = [Lane(f"baseline_{subject.name}", name) for name in names]
-    return Laid(root, _lay(root, subject, rungs), subject.kind, lanes)
+    return Laid(root, _lay(root, subject, rungs), [Lane(f"baseline_{subject.name}", name) for name in names])
 
 
 def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
@@ -118,11 +116,10 @@ def _rung(baseline: Path, call: str) -> str:
     module, function = f"{baseline.parent.name}.{baseline.stem}", call.partition("(")[0]
     offered = "prepare as again" if function == "again" else function
     lines = [
-        '"""The very work of its baseline, prepared once more, with nothing or something known beside it."""',
+        '"""The work of its baseline, prepared again, with a known slowdown or none."""',
         f"from {module} import {offered}",
         f"from {module} import workload as workload",
     ]
-    tree = ast.parse(baseline.read_text())
-    if needed := bindings(tree, "requires"):
+    if needed := bindings(ast.parse(baseline.read_text()), "requires"):
         lines += ["from common.python.requirements import needs", ast.unparse(needed[-1])]
     return "\n".join([*lines, "", "def prepare(**inputs):", f"    return {call}", ""])

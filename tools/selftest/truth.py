@@ -1,15 +1,14 @@
 """Experiment 2, known truth: a kernel that waits a known time, an empty step, and slowdowns that were planted."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from common.python.stats.verdict import times
+from common.python.workers.process import WorkerError
 from tools.selftest.binomial import at_least
-from tools.selftest.models import Promise, Reading, Session, Truth
-from tools.selftest.rivals import floors
-from tools.selftest.sessions import Bench, contains, noticed, one_by_one, record, runnable
-from tools.selftest.tree import PAUSED, PLANTED, SPIN, lay_delays, lay_lanes
+from tools.selftest.models import Promise, Reading, Standing, Truth
+from tools.selftest.sessions import Bench, not_runnable, record
+from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_delays, lay_lanes
 
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
@@ -20,99 +19,99 @@ LEAST_COVERED = 0.93
 READS_RIGHT = 0.01
 SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
+EMPTY_LIMIT_S = 60.0
 
 
 def experiment(bench: Bench, scratch: Path) -> Truth:
-    """The spin kernel and the floor first, since planted slowdowns take what time is left."""
-    found = Truth(readings=[], floor_us=None, empty_us=[], planted=[])
-    place = bench.folder / "truth"
+    """The spin kernel and the empty step first: planted slowdowns take what time is left."""
+    found = Truth()
     if bench.gpu:
-        bench.say("truth: the spin kernel after 0, 20 and 200 us of host time")
-        spin = lay_delays(scratch, SPIN, DELAYS_US)
-        about, result = record(bench, spin, place)
-        if about.failed:
-            found.failed.append(f"{about.pair}: {about.failed}")
-        for lane, delay in zip(spin.lanes, DELAYS_US):
-            read = times(result.blocks, lane.below, "device")
-            if read:
-                found.readings.append(Reading(label=f"{delay} us before the launch", known_us=SPIN_US, read_us=read))
+        _spin_kernel(bench, scratch, found)
     bench.say("truth: an empty step")
+    short = lay_lanes(scratch, SHORT, [0.0]).pair.variants[0]
     try:
-        found.floor_us, found.empty_us = floors(bench, scratch)
-    except RuntimeError as error:
-        found.failed.append(str(error))
+        with bench.worker(scratch) as worker:
+            asked = {"module": "tools.selftest.methods", "function": "empty_step"}
+            read = worker.call("call", EMPTY_LIMIT_S, **asked, baseline=short.module, size=bench.size)
+        found.floor_us, found.empty_us = read["floor_us"], read["empty_us"]
+    except WorkerError as error:
+        found.failed.append(f"the empty step could not be timed: {error.reason}")
     shares = [*SHARES, *[LARGEST] * bench.form.planted_copies]
     planted = lay_lanes(scratch, PLANTED if bench.gpu else PAUSED, shares, LEVER)
-    if reason := runnable(bench, planted):
+    if reason := not_runnable(bench, planted):
         found.failed.append(f"{planted.pair.key}: {reason}")
         return found
-    turns = bench.form.planted_sessions
-
-    def say(index: int) -> None:
-        bench.say(f"truth: planted slowdowns, session {index + 1} of {turns}")
-
-    def keep(session: Session) -> None:
-        found.planted.append(session)
-        bench.keep(found)
-
-    one_by_one(bench, [planted] * turns, place, say, keep, iterations=SAMPLES)
+    for turn in range(1, bench.form.planted_sessions + 1):
+        if found.planted and bench.out_of_time():
+            break
+        bench.say(f"truth: planted slowdowns, session {turn} of {bench.form.planted_sessions}")
+        found.planted.append(record(bench, planted, bench.folder / "truth", SAMPLES)[0])
     return found
 
 
+def _spin_kernel(bench: Bench, scratch: Path, found: Truth) -> None:
+    """What the device's clock reads of a kernel that waits a known time, after 0, 20 and 200 us of host time."""
+    bench.say("truth: the spin kernel after 0, 20 and 200 us of host time")
+    spin = lay_delays(scratch, SPIN, DELAYS_US)
+    about, result = record(bench, spin, bench.folder / "truth")
+    if about.failed:
+        found.failed.append(f"{about.pair}: {about.failed}")
+    for lane, delay in zip(spin.lanes, DELAYS_US):
+        if read := times(result.blocks, lane.below, "device"):
+            found.readings.append(Reading(label=f"{delay} us before the launch", known_us=SPIN_US, read_us=read))
+
+
 def promises(found: Truth, gpu: bool) -> list[Promise]:
-    """What readings and planted slowdowns say of promise 2."""
-    said = [_spin(found.readings)] if gpu else []
-    said.append(_floor(found.floor_us, found.empty_us))
-    told = [outcome for session in found.planted for outcome in session.outcomes]
-    lost = sum(session.failed is not None for session in found.planted)
-    note = f"{len(found.planted)} sessions" + (f", {lost} failed: {_first_failure(found.planted)}" if lost else "")
-    for share, power in POWER.items():
-        slowed = [outcome for outcome in told if outcome.planted == share]
-        copies = max(1, round(len(slowed) / max(1, len(found.planted) - lost)))
-        wording = f"a planted slowdown of {share:.1%}: the interval excludes 1"
-        said.append(at_least("truth", wording, sum(map(noticed, slowed)), len(slowed) + lost * copies, power))
-        named = sum(outcome.verdict == "slower" for outcome in slowed)
-        said[-1].note = f"{note}; called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
-    covered = at_least(
-        "truth",
-        "planted slowdowns: the interval contains the truth",
-        sum(map(contains, told)),
-        len(told) + lost,
-        LEAST_COVERED,
-    )
-    return [*said, covered.model_copy(update={"note": note})]
+    """A known time reads right, planted slowdowns are found, and intervals contain what was planted."""
+    return [*([_spin(found.readings)] if gpu else []), _empty(found), *_planted(found)]
 
 
-def _spin(readings: Sequence[Reading]) -> Promise:
+def _spin(readings: list[Reading]) -> Promise:
     """The worst of the readings decides: none may be off by over 1%."""
     errors = {reading.label: median(reading.read_us) / reading.known_us - 1 for reading in readings}
-    worst = max(errors.values(), key=abs, default=None)
-    complete = len(errors) == len(DELAYS_US)
+    standing: Standing = "kept" if len(errors) == len(DELAYS_US) else "undecided" if errors else "not run"
+    if any(abs(error) > READS_RIGHT for error in errors.values()):
+        standing = "refuted"
     return Promise(
         experiment="truth",
         promise=f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
         measured=", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()) or "-",
         bound=f"within {READS_RIGHT:.0%}",
-        standing="not run"
-        if worst is None
-        else "refuted"
-        if abs(worst) > READS_RIGHT
-        else "kept"
-        if complete
-        else "undecided",
+        standing=standing,
     )
 
 
-def _floor(floor_us: float | None, empty_us: Sequence[float]) -> Promise:
-    off = median(empty_us) - floor_us if floor_us is not None and empty_us else None
+def _empty(found: Truth) -> Promise:
+    measured = "-"
+    standing: Standing = "not run"
+    if found.floor_us is not None and found.empty_us:
+        read = median(found.empty_us)
+        measured = f"{read:.2f} us, floor {found.floor_us:.2f} us"
+        standing = "kept" if abs(read - found.floor_us) <= EVENT_US else "refuted"
     return Promise(
         experiment="truth",
         promise="an empty step reads the floor that is printed",
-        measured="-" if off is None else f"{median(empty_us):.2f} us, floor {floor_us:.2f} us",
+        measured=measured,
         bound=f"within {EVENT_US} us",
-        standing="not run" if off is None else "kept" if abs(off) <= EVENT_US else "refuted",
+        standing=standing,
     )
 
 
-def _first_failure(sessions: Sequence[Session]) -> str:
-    return next((f"{session.pair}: {session.failed}" for session in sessions if session.failed), "")
+def _planted(found: Truth) -> list[Promise]:
+    """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns."""
+    told = [outcome for session in found.planted for outcome in session.outcomes]
+    failed = [f"{session.pair}: {session.failed}" for session in found.planted if session.failed is not None]
+    note = f"{len(found.planted)} sessions" + (f", {len(failed)} failed: {failed[0]}" if failed else "")
+    said = []
+    for share, power in POWER.items():
+        slowed = [outcome for outcome in told if outcome.planted == share]
+        noticed = sum(outcome.interval is not None and outcome.interval.high < 1 for outcome in slowed)
+        copies = max(1, round(len(slowed) / max(1, len(found.planted) - len(failed))))
+        wording = f"a planted slowdown of {share:.1%}: the interval excludes 1"
+        said.append(at_least("truth", wording, noticed, len(slowed) + len(failed) * copies, power))
+        named = sum(outcome.verdict == "slower" for outcome in slowed)
+        said[-1].note = f"{note}; called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
+    covered, n = sum(outcome.covered for outcome in told), len(told) + len(failed)
+    said.append(at_least("truth", "planted slowdowns: the interval contains the truth", covered, n, LEAST_COVERED))
+    said[-1].note = note
+    return said

@@ -2,9 +2,9 @@
 
 Each of its tools watches one step of every such variant.
 
-It sees every allocation by itself (PyTorch's caching allocator is off, and memcheck pads each), so that a write past
-the end of a tensor lands in nobody's memory. Where a graph is captured, which forbids allocations, it is on, and that
-is said. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
+PyTorch's caching allocator is off and memcheck pads each allocation, so that a write past the end of a tensor lands in
+memory that is not allocated. Where a graph is captured, which forbids allocations, the caching allocator is on, and the
+output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
 import argparse
@@ -15,10 +15,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 
 from common.python.base.machine import Machine, machine
@@ -35,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
 LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
 START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
-PADDING = 4096  # bytes after each allocation that belong to nobody
+PADDING = 4096  # bytes after each allocation that belong to no tensor
 ERROR_EXIT = 9
 # The options are described at https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer.
 # memcheck: torch probes for features with CUDA calls that fail, and a launch that fails raises in load_cuda.
@@ -117,29 +116,20 @@ def own_kernels(variant: Variant, root: Path) -> list[str]:
 
 def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[str] | None:
     """The command line that watches a run; None where the tool watches our own kernels and there are none."""
-    names = [name for variant in run.variants for name in own_kernels(variant, root)]
-    if tool in OWN_KERNELS_ONLY and not names:
-        return None
-    own = [part for name in dict.fromkeys(names) for part in ("--kernel-name", f"kns={name}")]
+    watched: list[str] = []
+    if tool in OWN_KERNELS_ONLY:
+        names = dict.fromkeys(name for variant in run.variants for name in own_kernels(variant, root))
+        if not names:
+            return None
+        watched = [part for name in names for part in ("--kernel-name", f"kns={name}")]
     return [
         *(str(program), "--tool", tool, "--target-processes", "application-only", "--log-file", str(log)),
         *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
         *TOOLS[tool],
-        *(own if tool in OWN_KERNELS_ONLY else ()),
+        *watched,
         *(sys.executable, "-m", "tools.testing.one_step", str(root), run.baseline),
         *(variant.module for variant in run.variants),
     ]
-
-
-def built(run: Run, here: Machine) -> str | None:
-    """Build what a run loads, because nvcc is not to run under the tools; the reason if something does not build."""
-    sm = here.gpus[0].sm
-    try:
-        for variant in (variant for variant in run.variants if "CUDA" in variant.kinds):
-            build(variant.path.with_suffix(".cu"), arch_of(sm))
-    except CudaError as error:
-        return clean(str(error))
-    return None
 
 
 def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S, cached: bool = False) -> str | None:
@@ -189,13 +179,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("sanitize.sh", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
-    parser.add_argument("--jobs", type=int, default=1, help="how many pairs at once, each with all tools")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
     parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
-    asked = parser.parse_args(words)
-    if asked.jobs < 1:
-        parser.error(f"--jobs {asked.jobs}: at least 1")
-    return asked
+    return parser.parse_args(words)
 
 
 def chosen(targets: list[str], root: Path) -> list[Pair]:
@@ -216,75 +202,68 @@ class Verdict:
     line: str
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Tools over pairs: which, with what program, and where."""
+def of_pair(pair: Pair, tools: list[str], examine: Callable[[str, Run], Verdict], here: Machine) -> list[Verdict]:
+    """What each tool says of each run of a pair, the tools side by side; what does not run or build, and why."""
+    runs, skipped = runs_of(pair, here)
+    found = [Verdict(None, f"skipped    {reason}") for reason in skipped]
+    for run in runs:
+        if unbuilt := built(run, here.gpus[0].sm):
+            found.append(Verdict(False, f"build      {run.name}: {unbuilt}"))
+            continue
+        with ThreadPoolExecutor(len(tools)) as pool:
+            found += pool.map(lambda tool, run=run: examine(tool, run), tools)
+    return found
 
-    program: Path
-    here: Machine
-    tools: list[str]
-    root: Path
-    logs: Path
 
-    def over(self, pairs: list[Pair], jobs: int) -> list[Verdict]:
-        """Every tool on every run, a line for each; `jobs` pairs are under way at once, on all GPUs in turn."""
-        told: list[Verdict] = []
-        with ThreadPoolExecutor(jobs) as pool:
-            for found, skipped in pool.map(self.of_pair, pairs, cycle(gpu.uuid for gpu in self.here.gpus)):
-                lines = [f"skipped    {reason}" for reason in skipped]
-                lines += [verdict.line for verdict in found]
-                print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-                told += found
-        return told
-
-    def of_pair(self, pair: Pair, gpu: str) -> tuple[list[Verdict], list[str]]:
-        """What each tool says of each run of a pair, and what cannot run here."""
-        runs, skipped = runs_of(pair, self.here)
-        return [verdict for run in runs for verdict in self.of_run(run, gpu)], skipped
-
-    def of_run(self, run: Run, gpu: str) -> list[Verdict]:
-        """What each tool says, the tools side by side; of a run that does not build, why."""
-        if unbuilt := built(run, self.here):
-            return [Verdict(False, f"build      {run.name}: {unbuilt}")]
-        with ThreadPoolExecutor(len(self.tools)) as pool:
-            return list(pool.map(lambda tool: self.examined(tool, run, gpu), self.tools))
-
-    def examined(self, tool: str, run: Run, gpu: str) -> Verdict:
-        """One tool on one run."""
-        log = self.logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-        words = command(self.program, tool, run, self.root, log)
-        if words is None:
-            line = f"skipped    {run.name}: {tool} watches our kernels, and it has none"
-            return Verdict(None, line)
-        found, how = watch(words, log, gpu), ""
-        if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
-            found, how = watch(words, log, gpu, cached=True), f" {CACHED}"
-        phrase = f"{found or 'clean'}{how}"
-        return Verdict(found is None, f"{tool:10} {run.name}: {phrase}" + f" ({log})" * bool(found))
+def built(run: Run, sm: int) -> str | None:
+    """Build what a run loads, because nvcc is not to run under the tools; the reason if something does not build."""
+    try:
+        for variant in (variant for variant in run.variants if "CUDA" in variant.kinds):
+            build(variant.path.with_suffix(".cu"), arch_of(sm))
+    except CudaError as error:
+        return clean(str(error))
+    return None
 
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = arguments(sys.argv[1:] if words is None else words)
+    root, logs, tools = asked.root.resolve(), asked.logs.resolve(), asked.tool or list(TOOLS)
     try:
-        pairs = chosen(asked.targets, asked.root.resolve())
+        pairs = chosen(asked.targets, root)
     except TargetError as error:
-        print(f"sanitize.sh: {error}", file=sys.stderr)
-        return USAGE
+        return ended(USAGE, str(error))
     program, here = find_program("compute-sanitizer"), machine()
-    if program is None or not here.gpus:
-        lack = "no CUDA GPU here" if program else "compute-sanitizer is not found: install the CUDA toolkit's"
-        print(f"sanitize.sh: {lack}; nothing was checked", file=sys.stderr)
-        return NOTHING
-    logs = asked.logs.resolve()
+    if program is None:
+        return ended(NOTHING, "compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
+    if not here.gpus:
+        return ended(NOTHING, "no CUDA GPU here; nothing was checked")
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"sanitize.sh: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
-        return USAGE
-    tools, root = asked.tool or list(TOOLS), asked.root.resolve()
-    told = [verdict.clean for verdict in Sweep(program, here, tools, root, logs).over(pairs, asked.jobs)]
+        return ended(USAGE, f"cannot use {error.filename}: {error.strerror}")
+
+    def examine(tool: str, run: Run) -> Verdict:
+        log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
+        line = command(program, tool, run, root, log)
+        if line is None:
+            return Verdict(None, f"skipped    {run.name}: {tool} watches our kernels, and it has none")
+        found, how = watch(line, log, here.gpus[0].uuid), ""
+        if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
+            found, how = watch(line, log, here.gpus[0].uuid, cached=True), f" {CACHED}"
+        return Verdict(found is None, f"{tool:10} {run.name}: {found or 'clean'}{how}" + f" ({log})" * bool(found))
+
+    told: list[bool | None] = []
+    for pair in pairs:
+        for verdict in of_pair(pair, tools, examine, here):
+            print(verdict.line, flush=True)
+            told.append(verdict.clean)
     print(f"{told.count(True)} clean, {told.count(False)} with errors")
     return FOUND if False in told else CLEAN if True in told else NOTHING
+
+
+def ended(code: int, reason: str) -> int:
+    print(f"sanitize.sh: {reason}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

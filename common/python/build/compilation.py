@@ -33,7 +33,7 @@ from common.python.requirements import Requirements, arch_of, cuda_targets, unme
 
 __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
 
-TARGETS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_121a")
+TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[3]
 CHAPTER = r"ch\d\d"  # packages of pairs

@@ -24,7 +24,7 @@ Row = tuple[str, ...]
 def sweep(
     root: Path, targets: Sequence[str], archs: str | None, artifacts_dir: Path, jobs: int | None
 ) -> tuple[Build, Path]:
-    """Compile what the targets name for `archs` (sm_90a,sm_80; None: the usual four); write build.json and build.md.
+    """Compile what the targets name for `archs` (sm_90a,sm_80; None: `TARGETS`); write build.json and build.md.
 
     Returns the build and the new folder that has them. Raises TargetError for targets or architectures that do not
     exist, and OSError for a folder that cannot be written.

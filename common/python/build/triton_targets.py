@@ -77,7 +77,7 @@ class StandIn:
         chip = CHIPS[self.sm]
         return {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
 
-    def heard(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
+    def compiled_one(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
         """Note a compiled kernel: triton's compilation listener. The log of ptxas stands at the end of the output."""
         files = {Path(path).suffix: Path(path) for path in metadata_group.values()}
         use = kernel_uses(self.output.getvalue(), files[".ptx"].read_text())[-1]
@@ -114,7 +114,7 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
     """Take the place of the GPU in this process, for triton and for what pairs ask torch of it."""
     gpu, chip = StandIn(sm, output), CHIPS[sm]
     driver.set_active(gpu)
-    knobs.compilation.listener = gpu.heard
+    knobs.compilation.listener = gpu.compiled_one
     Autotuner.run = first_that_works
     properties = SimpleNamespace(
         name=f"a stand-in for sm_{sm}",
@@ -137,7 +137,7 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
 def record(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
     """Run a variant at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
 
-    `error` is what no kernel survives; `compiling` says whether triton raised it, or the pair. `note` is why the bench
+    `error` is why nothing was compiled; `compiling` says whether triton raised it, or the pair. `note` is why the bench
     size could not be run on fake tensors.
     """
     answer: dict[str, Any] = {"error": None, "compiling": False, "note": None}
@@ -237,7 +237,7 @@ def serve(tasks: list[dict[str, Any]], jobs: int, limit_s: int, scratch: Path) -
 
 def died(code: int, limit_s: int, log: Path) -> str:
     if code == -signal.SIGALRM:
-        return f"still at work after {limit_s} s"
+        return f"still running after {limit_s} s"
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
     last = log.read_text().strip().splitlines()[-1:]
     return f"the compiling process {how}" + "".join(f": {line}" for line in last)

@@ -1,6 +1,6 @@
 """What `doctor` says of one thing about this machine, and how checks that may be refused become such findings."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -66,14 +66,3 @@ def _why(error: Exception) -> str:
 def text(path: Path) -> str:
     """A small file's text, stripped. Raises OSError, which `examine` makes a reason."""
     return path.read_text(errors="replace").strip()
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers in the same notation: "0-3,8"."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

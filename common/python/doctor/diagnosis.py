@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,6 @@ from common.python.doctor.host import examine_host
 
 TOOL_S = 1.0  # a program that takes longer to say its version is reported as unknown
 COLOURS: dict[State, str] = {"good": "green", "note": "yellow", "poor": "red", "unknown": "dim"}
-NO_GPU = "CUDA pairs are built, not run; times of a CPU say nothing about a GPU"
 PROGRAMS = (  # name, why, and what installs it on Debian and Ubuntu
     ("ncu", "says why a kernel takes its time: stalls, occupancy, bytes moved", "./setup.sh --system"),
     ("nsys", "says what runs when: launches, copies, gaps", "./setup.sh --system"),
@@ -41,7 +40,8 @@ Driver = tuple[int, int]  # newest CUDA release that the driver runs
 def diagnose(root: Path = Path("/")) -> list[Finding]:
     """Every finding about this machine, in the order of the report. `root` is where /proc, /sys and /dev are."""
     with ThreadPoolExecutor() as pool:  # programs take a tenth of a second each to say their version
-        pending = [pool.submit(examine, "tools", [check]) for check in _programs()]
+        checks = [Check(name, matters, partial(program, name, install)) for name, matters, install in PROGRAMS]
+        pending = [pool.submit(examine, "tools", [check]) for check in checks]
         gpus, driver = _driver_and_gpus(root)
         host = examine_host(root)
         tools = [finding for future in pending for finding in future.result()]
@@ -49,21 +49,25 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
 
 
 def _driver_and_gpus(root: Path) -> tuple[list[Finding], Driver | None]:
-    install = "./setup.sh --system"
     if not has_nvml():
-        return [Finding("driver", "driver", "poor", "none: libnvidia-ml.so.1 cannot be loaded", NO_GPU, install)], None
+        return [_no_driver("none: libnvidia-ml.so.1 cannot be loaded")], None
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return [Finding("driver", "driver", "poor", f"NVML does not start: {error}", NO_GPU, install)], None
+        return [_no_driver(f"NVML does not start: {error}")], None
     try:
         found = [*examine("driver", DRIVER, pynvml, refusals=(pynvml.NVMLError,)), *examine_gpus(pynvml, root)]
         release = ask(pynvml, "nvmlSystemGetCudaDriverVersion")
     finally:
         pynvml.nvmlShutdown()
     return found, None if release is None else (release // 1000, release % 1000 // 10)
+
+
+def _no_driver(found: str) -> Finding:
+    matters = "CUDA pairs are built, not run; times of a CPU say nothing about a GPU"
+    return Finding("driver", "driver", "poor", found, matters, "./setup.sh --system")
 
 
 def driver_version(nvml: Any) -> Answer:
@@ -134,13 +138,6 @@ BUILD = (
 )
 
 
-def _programs() -> list[Check]:
-    def asking(name: str, install: str) -> Callable[[], Answer]:
-        return lambda: program(name, install)
-
-    return [Check(name, matters, asking(name, install)) for name, matters, install in PROGRAMS]
-
-
 def program(name: str, install: str) -> Answer:
     """A program's version, and whether the PATH leads to it."""
     path = find_program(name)
@@ -170,11 +167,11 @@ def _said(path: Path, option: str) -> str:
 
 
 def print_report(findings: list[Finding], as_json: bool) -> None:
-    """A table on a terminal, tab-separated lines in a pipe, or JSON: a list of findings."""
+    """By area on a terminal, tab-separated lines in a pipe, or JSON: a list of findings."""
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     elif sys.stdout.isatty():
-        _print_table(findings)
+        _print_areas(findings)
     else:
         print("\n".join("\t".join(row(finding)) for finding in findings))
 
@@ -185,23 +182,19 @@ def row(finding: Finding) -> tuple[str, ...]:
     return tuple(map(clean, cells))
 
 
-def _print_table(findings: list[Finding]) -> None:
+def _print_areas(findings: list[Finding]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
     from rich.text import Text
 
     console = Console()
-    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
-    for column in ("state", "what", "found"):
-        table.add_column(column, overflow="fold", no_wrap=column == "state")  # a command that is cut off is useless
     for area, group in groupby(findings, lambda finding: finding.area):
-        table.add_row("", Text(area, style="bold"))
+        console.print(Text(area, style="bold"))
         for finding in group:
-            _, _, name, found, matters, change = row(finding)
-            told = Text(found).append(f"\n{matters}", style="dim")
+            state, _, name, found, matters, change = row(finding)
+            console.print(Text(f"{state:8}", style=COLOURS[finding.state]).append(f"{name}: {found}", style="default"))
+            console.print(Padding(Text(matters, style="dim"), (0, 0, 0, 8)))
             if change:
-                told.append(f"\n$ {change}", style="cyan")
-            table.add_row(Text(finding.state, style=COLOURS[finding.state]), Text(name), told)
-    console.print(table)
+                console.print(Padding(Text(f"$ {change}", style="cyan", overflow="fold"), (0, 0, 0, 8)))
     counts = Counter(finding.state for finding in findings)
     console.print(", ".join(f"{counts[state]} {state}" for state in COLOURS))

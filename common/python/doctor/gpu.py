@@ -1,20 +1,36 @@
 """What doctor asks of NVML and of the GPU's entries in /sys and /proc; it changes nothing and makes no CUDA context."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.python.base.machine import GIB, ask, cpu_list, visible
 from common.python.base.text import counted
-from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, ranges, text
-from common.python.doctor.features import FEATURES, features
+from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, text
 from common.python.timing.telemetry import HARMFUL, reasons
 
-LINKS = 36  # NVML_NVLINK_MAX_LINKS; asking for one beyond the GPU's own is refused
-SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
+
+# What each compute capability has of the units that this corpus' techniques need. Source of every cell: the target
+# notes of the PTX ISA 9.0 (https://docs.nvidia.com/cuda/parallel-thread-execution/), one instruction a feature:
+# sm_90: wgmma.mma_async, for sm_90a alone ("Asynchronous warpgroup level matrix instructions").
+# sm_90 and later: cp.async.bulk.tensor, barrier.cluster, mapa and ld.shared::cluster.
+# sm_100, sm_103, sm_110: tcgen05.*, their fp4 is tcgen05.mma.kind::mxf4; sm_120, sm_121: mma.kind::mxf4.block_scale.
+# sm_89 and later: mma with .e4m3 and .e5m2.
+# Multicast is absent from sm_120 and sm_121 although ptxas accepts `.multicast::cluster` there: it warns of
+# "substantially reduced performance" and emits a call of a routine in place of UTMALDG.MULTICAST; CUTLASS says that
+# GeForce cards have no multicast and fixes their clusters to 1x1x1 (media/docs/cpp/blackwell_functionality.md).
+FEATURES = ("wgmma", "TMA", "clusters", "DSMEM", "cluster multicast", "tcgen05", "fp8", "fp4")
+CLUSTER = ("TMA", "clusters", "DSMEM")
+TENSOR_MEMORY = (*CLUSTER, "cluster multicast", "tcgen05", "fp8", "fp4")
+BY_SM: dict[int, tuple[str, ...]] = {
+    **dict.fromkeys((70, 72, 75, 80, 86, 87, 88), ()),
+    89: ("fp8",),
+    90: ("wgmma", *CLUSTER, "cluster multicast", "fp8"),
+    **dict.fromkeys((100, 103, 110), TENSOR_MEMORY),
+    **dict.fromkeys((120, 121), (*CLUSTER, "fp8", "fp4")),
+}
 
 
 @dataclass(frozen=True)
@@ -84,14 +100,14 @@ def device(board: Board) -> Answer:
 
 
 def units(board: Board) -> Answer:
-    has = features(board.sm)
+    has = BY_SM.get(board.sm)
     if has is None:
-        raise Unknown(f"sm_{board.sm} is not in the table of common/python/doctor/features.py")
-    present, absent = ([name for name in FEATURES if has[name] is wanted] for wanted in (True, False))
-    found = f"has {', '.join(present) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    if not has["tcgen05"]:
-        return Answer("good", found)
-    return Answer("good", f"{found}; a small program shows that tcgen05 works", PROBE.format(sm=board.sm))
+        raise Unknown(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
+    absent = [name for name in FEATURES if name not in has]
+    found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
+    if "tcgen05" in has:
+        return Answer("good", f"{found}; a small program shows that tcgen05 works", PROBE.format(sm=board.sm))
+    return Answer("good", found)
 
 
 def clocks(board: Board) -> Answer:
@@ -123,8 +139,9 @@ def persistence(board: Board) -> Answer:
 
 def power(board: Board) -> Answer:
     limit, default = (
-        board.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default")
-    )  # NVML counts milliwatts
+        board.ask("PowerManagementLimit") / 1000,
+        board.ask("PowerManagementDefaultLimit") / 1000,
+    )  # from mW
     bounds = ask(board.nvml, "nvmlDeviceGetPowerManagementLimitConstraints", board.handle)
     found = f"{limit:g} W, default {default:g} W" + (f", at most {bounds[1] / 1000:g} W" if bounds else "")
     if limit == default:
@@ -174,40 +191,23 @@ def pcie(board: Board) -> Answer:
 
 
 def nvlink(board: Board) -> Answer:
-    """State and peer of each link, by peer: `0-5 to a switch at 0000:07:00`."""
-    states = _link_states(board)
-    if not states:
-        return Answer("good", "this GPU has none")
-    up = [link for link, state in enumerate(states) if state == board.nvml.NVML_FEATURE_ENABLED]
-    peers: dict[str, list[int]] = {}
-    for link in up:
-        peers.setdefault(_peer(board, link), []).append(link)
-    found = "; ".join(f"{ranges(links)} to {peer}" for peer, links in peers.items()) or "none is up"
-    down = set(range(len(states))) - set(up)
-    if up and down:
-        return Answer("poor", f"{found}; down: {ranges(down)}", "nvidia-smi nvlink -s; nvidia-smi nvlink -e")
-    return Answer("good" if up else "note", f"{counted(len(states), 'link')}: {found}")
-
-
-def _link_states(board: Board) -> list[int]:
-    """One state a link, up to the first that the GPU does not have."""
-    ends = (board.nvml.NVML_ERROR_NOT_SUPPORTED, board.nvml.NVML_ERROR_INVALID_ARGUMENT)
+    """How many links are up, of those that the GPU has."""
+    refused = (board.nvml.NVML_ERROR_NOT_SUPPORTED, board.nvml.NVML_ERROR_INVALID_ARGUMENT)  # for a link that it lacks
     states: list[int] = []
-    for link in range(LINKS):
+    for link in range(board.nvml.NVML_NVLINK_MAX_LINKS):
         try:
             states.append(board.ask("NvLinkState", link))
         except board.nvml.NVMLError as error:
-            if error.value not in ends:
+            if error.value not in refused:
                 raise
             break
-    return states
-
-
-def _peer(board: Board, link: int) -> str:
-    kind = ask(board.nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", board.handle, link)
-    where = ask(board.nvml, "nvmlDeviceGetNvLinkRemotePciInfo", board.handle, link)
-    name = "a switch" if kind == SWITCH else "a GPU" if kind == 0 else "a peer"
-    return name if where is None else f"{name} at {where.domain:04x}:{where.bus:02x}:{where.device:02x}"
+    up = states.count(board.nvml.NVML_FEATURE_ENABLED)
+    if not states:
+        return Answer("good", "this GPU has none")
+    found = f"{up} of {counted(len(states), 'link')} up"
+    if 0 < up < len(states):
+        return Answer("poor", found, "nvidia-smi nvlink -s; nvidia-smi nvlink -e")
+    return Answer("good" if up else "note", found)
 
 
 def numa(board: Board) -> Answer:
@@ -224,32 +224,13 @@ def numa(board: Board) -> Answer:
     return Answer("note", f"{found}; this process may also run on {counted(len(far), 'CPU')} elsewhere", bind)
 
 
-def interrupts(board: Board) -> Answer:
-    """Where the GPU's interrupts are handled, against the CPUs near it."""
-    own = {int(entry.name) for entry in (board.pci / "msi_irqs").iterdir()}
-    listed = {int(n) for n in re.findall(r"^\s*(\d+):.*nvidia", text(board.root / "proc/interrupts"), re.MULTILINE)}
-    irqs = sorted(own & listed)
-    if not irqs:
-        raise Unknown("/proc/interrupts lists none of this GPU's")
-    near = text(board.pci / "local_cpulist")
-    allowed = {irq: text(board.root / f"proc/irq/{irq}/smp_affinity_list") for irq in irqs}
-    found = "; ".join(f"IRQ {irq} on CPUs {cpus}" for irq, cpus in allowed.items())
-    far = [irq for irq, cpus in allowed.items() if not cpu_list(cpus) <= cpu_list(near)]
-    if not far:
-        return Answer("good", found)
-    move = f"echo {near} | sudo tee " + " ".join(f"/proc/irq/{irq}/smp_affinity_list" for irq in far)
-    return Answer("note", f"{found}; near are {near}", f"{move} (irqbalance moves them back)")
-
-
 def processes(board: Board) -> Answer:
     compute = {process.pid for process in board.ask("ComputeRunningProcesses")} - {os.getpid()}
     drawing = ask(board.nvml, "nvmlDeviceGetGraphicsRunningProcesses", board.handle) or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
-    if not compute and not graphics:
-        return Answer("good", "none")
-    names = [f"{pid}{_command(board.root, pid)}" for pid in sorted(compute | graphics)]
-    kinds = [f"{len(pids)} {kind}" for pids, kind in ((compute, "compute"), (graphics, "graphics")) if pids]
-    return Answer("poor" if compute else "note", f"{' and '.join(kinds)}: {', '.join(names)}")
+    kinds = ((compute, "compute"), (graphics, "graphics"))
+    named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
+    return Answer("poor" if compute else "note" if graphics else "good", "; ".join(named) or "none")
 
 
 def _command(root: Path, pid: int) -> str:
@@ -271,6 +252,5 @@ CHECKS = (
     Check("PCIe link", "the limit of every copy between host and GPU", pcie),
     Check("NVLink", "the limit of every copy between GPUs; a link that is down takes its share away", nvlink),
     Check("NUMA node", "launches and copies from the far socket are slower, and vary", numa),
-    Check("interrupts", "a far CPU answers later when a process sleeps until the GPU is done", interrupts),
-    Check("processes", "whoever else runs here takes time, memory and clocks from the samples", processes),
+    Check("processes", "other processes take time, memory and clocks from the samples", processes),
 )

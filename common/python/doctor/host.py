@@ -8,6 +8,7 @@ import re
 import resource
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from common.python.base.machine import GIB, filesystem, host_memory, usable_cores
@@ -107,25 +108,16 @@ def scratch(root: Path) -> Answer:
 # The limits.
 
 
-def limit(name: int, least: int, change: str, in_bytes: bool = False) -> Answer:
+def limit(number: int, least: int, change: str, root: Path) -> Answer:
     """A soft limit of this process, which should be `least` or more."""
-    soft, hard = resource.getrlimit(name)
-    enough = soft == UNLIMITED or (least != UNLIMITED and soft >= least)
-    found = f"{_amount(soft, in_bytes)} (hard {_amount(hard, in_bytes)})"
-    return Answer("good", found) if enough else Answer("note", found, change)
-
-
-def _amount(value: int, in_bytes: bool) -> str:
-    if value == UNLIMITED:
-        return "unlimited"
-    return f"{value / 2**20:g} MiB" if in_bytes else str(value)
+    soft, hard = ("unlimited" if value == UNLIMITED else value for value in resource.getrlimit(number))
+    enough = soft == "unlimited" or (least != UNLIMITED and int(soft) >= least)
+    return Answer("good" if enough else "note", f"{soft} (hard {hard})", None if enough else change)
 
 
 def core_dumps(root: Path) -> Answer:
     soft, _ = resource.getrlimit(resource.RLIMIT_CORE)
-    if soft == 0:
-        return Answer("good", "off")
-    return Answer("note", f"up to {_amount(soft, True)} each", "ulimit -c 0")
+    return Answer("note", "on", "ulimit -c 0") if soft else Answer("good", "off")
 
 
 def shared_memory(root: Path) -> Answer:
@@ -175,22 +167,14 @@ HOST = (
     Check("scratch folder", "pairs about files measure what holds this folder: a disk, or memory", scratch),
 )
 MEMLOCK = "ulimit -l unlimited, or docker run --ulimit memlock=-1 ..."
+LOCKED = "RDMA registers memory under this limit, so NCCL between hosts fails"
+OF_PROCESS = (  # name, why, which, the least, what changes it
+    ("locked memory (bytes)", LOCKED, resource.RLIMIT_MEMLOCK, UNLIMITED, MEMLOCK),
+    ("open files", "every worker and rank holds files and pipes", resource.RLIMIT_NOFILE, MANY, f"ulimit -n {MANY}"),
+    ("processes", "compilers and ranks start hundreds of threads", resource.RLIMIT_NPROC, MANY, f"ulimit -u {MANY}"),
+)
 LIMITS = (
-    Check(
-        "locked memory",
-        "RDMA registers memory under this limit, so NCCL between hosts fails",
-        lambda root: limit(resource.RLIMIT_MEMLOCK, UNLIMITED, MEMLOCK, in_bytes=True),
-    ),
-    Check(
-        "open files",
-        "every worker and rank holds files and pipes",
-        lambda root: limit(resource.RLIMIT_NOFILE, MANY, f"ulimit -n {MANY}"),
-    ),
-    Check(
-        "processes",
-        "compilers and ranks start hundreds of threads",
-        lambda root: limit(resource.RLIMIT_NPROC, MANY, f"ulimit -u {MANY}"),
-    ),
+    *(Check(name, why, partial(limit, which, least, change)) for name, why, which, least, change in OF_PROCESS),
     Check("core dumps", "a worker that crashes writes all its memory first, and the suite waits", core_dumps),
     Check("/dev/shm", "NCCL and data loaders pass tensors through it; a container has 64 MiB", shared_memory),
 )

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 HF = "https://huggingface.co/{}/blob/main/config.json"
 TINY_LLAMAS = "https://huggingface.co/karpathy/tinyllamas; its MLP width follows from model.py of karpathy/llama2.c"
+LLAMA_3 = "Llama 3 paper, https://arxiv.org/abs/2407.21783, table 3; vocabulary as of the 8B model's config.json"
 COUNT = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:e[0-9]{1,2})?)([kmbt]?)")
 SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 MOST_PARAMETERS = 10**18
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shape:
     """A decoder as its config.json gives it. All but `layers` are widths or numbers in one layer."""
 
@@ -55,135 +56,18 @@ class Model:
     attention: Attention | None
 
 
-SHAPES = (
-    Shape(
-        name="stories15m",
-        layers=6,
-        hidden=288,
-        heads=6,
-        kv_heads=6,
-        head_dim=48,
-        ffn=768,
-        vocab=32000,
-        tied=True,
-        source=TINY_LLAMAS,
-    ),
-    Shape(
-        name="llama-2-7b",
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=32,
-        head_dim=128,
-        ffn=11008,
-        vocab=32000,
-        source=HF.format("meta-llama/Llama-2-7b-hf"),
-    ),
-    Shape(
-        name="llama-3.2-1b",
-        layers=16,
-        hidden=2048,
-        heads=32,
-        kv_heads=8,
-        head_dim=64,
-        ffn=8192,
-        vocab=128256,
-        tied=True,
-        source=HF.format("meta-llama/Llama-3.2-1B"),
-    ),
-    Shape(
-        name="llama-3.2-3b",
-        layers=28,
-        hidden=3072,
-        heads=24,
-        kv_heads=8,
-        head_dim=128,
-        ffn=8192,
-        vocab=128256,
-        tied=True,
-        source=HF.format("meta-llama/Llama-3.2-3B"),
-    ),
-    Shape(
-        name="llama-3.1-8b",
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        ffn=14336,
-        vocab=128256,
-        source=HF.format("meta-llama/Llama-3.1-8B"),
-    ),
-    Shape(
-        name="llama-3.1-70b",
-        layers=80,
-        hidden=8192,
-        heads=64,
-        kv_heads=8,
-        head_dim=128,
-        ffn=28672,
-        vocab=128256,
-        source=HF.format("meta-llama/Llama-3.1-70B"),
-    ),
-    Shape(
-        name="llama-3.1-405b",
-        layers=126,
-        hidden=16384,
-        heads=128,
-        kv_heads=8,
-        head_dim=128,
-        ffn=53248,
-        vocab=128256,
-        source="Llama 3 paper, https://arxiv.org/abs/2407.21783, table 3; vocabulary as of the 8B model's config.json",
-    ),
-    Shape(
-        name="qwen2.5-7b",
-        layers=28,
-        hidden=3584,
-        heads=28,
-        kv_heads=4,
-        head_dim=128,
-        ffn=18944,
-        vocab=152064,
-        qkv_bias=True,
-        source=HF.format("Qwen/Qwen2.5-7B"),
-    ),
-    Shape(
-        name="qwen2.5-32b",
-        layers=64,
-        hidden=5120,
-        heads=40,
-        kv_heads=8,
-        head_dim=128,
-        ffn=27648,
-        vocab=152064,
-        qkv_bias=True,
-        source=HF.format("Qwen/Qwen2.5-32B"),
-    ),
-    Shape(
-        name="qwen3-8b",
-        layers=36,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        ffn=12288,
-        vocab=151936,
-        qk_norm=True,
-        source=HF.format("Qwen/Qwen3-8B"),
-    ),
-    Shape(
-        name="qwen3-32b",
-        layers=64,
-        hidden=5120,
-        heads=64,
-        kv_heads=8,
-        head_dim=128,
-        ffn=25600,
-        vocab=151936,
-        qk_norm=True,
-        source=HF.format("Qwen/Qwen3-32B"),
-    ),
+SHAPES = (  # name, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, source
+    Shape("stories15m", 6, 288, 6, 6, 48, 768, 32000, TINY_LLAMAS, tied=True),
+    Shape("llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000, HF.format("meta-llama/Llama-2-7b-hf")),
+    Shape("llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, HF.format("meta-llama/Llama-3.2-1B"), tied=True),
+    Shape("llama-3.2-3b", 28, 3072, 24, 8, 128, 8192, 128256, HF.format("meta-llama/Llama-3.2-3B"), tied=True),
+    Shape("llama-3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256, HF.format("meta-llama/Llama-3.1-8B")),
+    Shape("llama-3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256, HF.format("meta-llama/Llama-3.1-70B")),
+    Shape("llama-3.1-405b", 126, 16384, 128, 8, 128, 53248, 128256, LLAMA_3),
+    Shape("qwen2.5-7b", 28, 3584, 28, 4, 128, 18944, 152064, HF.format("Qwen/Qwen2.5-7B"), qkv_bias=True),
+    Shape("qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, HF.format("Qwen/Qwen2.5-32B"), qkv_bias=True),
+    Shape("qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936, HF.format("Qwen/Qwen3-8B"), qk_norm=True),
+    Shape("qwen3-32b", 64, 5120, 64, 8, 128, 25600, 151936, HF.format("Qwen/Qwen3-32B"), qk_norm=True),
 )
 
 

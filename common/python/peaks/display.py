@@ -15,7 +15,7 @@ from common.python.base.text import clean, wide_console
 from common.python.peaks import store
 from common.python.peaks.store import Survey
 from common.python.peaks.survey import survey
-from common.python.peaks.text import curve_text, datasheet_share, figure
+from common.python.peaks.text import cells, curve_text
 from common.python.performance_targets import datasheet_peaks
 from common.python.workers.probe import open_machine
 from common.python.workers.process import WorkerError
@@ -24,7 +24,9 @@ COLUMNS = ("peak", "value", "95% interval", "sustained", "of datasheet", "SM clo
 
 
 def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> Path:
-    """Measure anew, replace the stored file and show it; lines come as it goes, once `claim` has the device's lock.
+    """Measure all peaks, replace the stored file and print a table; a line for each peak comes as it is measured.
+
+    `claim` takes the device's lock first.
 
     Returns where the file is. With `as_json` stdout gets the file's JSON and nothing else. Raises RuntimeError when no
     worker can be started, and OSError when the file cannot be written.
@@ -33,9 +35,9 @@ def measure(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim
         artifacts_dir.mkdir(parents=True, exist_ok=True)
         machine, found = open_machine(root, Path(logs))
         claim(found.get("uuid"))
-        heard = sys.stderr if as_json else sys.stdout
+        output = sys.stderr if as_json else sys.stdout
         try:
-            done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=heard, flush=True))
+            done = survey(root, Path(logs) / "peaks.log", machine, found, partial(print, file=output, flush=True))
         except WorkerError as error:
             raise RuntimeError(f"no peak can be measured: {error.reason}") from error
     path = store.path_of(artifacts_dir, done.uuid)
@@ -63,20 +65,8 @@ def table(done: Survey) -> Table:
         shown.add_column(column, justify="left" if column in (COLUMNS[0], COLUMNS[-1]) else "right", overflow="fold")
     sheet = datasheet_peaks(done.device)
     for peak in done.peaks:
-        if peak.value is None or peak.low is None or peak.high is None:
-            continue
-        share = datasheet_share(peak, sheet)
-        cells = [
-            peak.name,
-            figure(peak.value, peak.unit),
-            f"{figure(peak.low, peak.unit)} to {figure(peak.high, peak.unit)}",
-            "" if peak.sustained is None else figure(peak.sustained, peak.unit),
-            "" if share is None else f"{share:.1%}",
-            "" if peak.sm_mhz is None else f"{peak.sm_mhz:.0f} MHz",
-            "" if peak.power_w is None else f"{peak.power_w:.0f} W",
-            "; ".join([peak.method, *peak.throttle]),
-        ]
-        shown.add_row(*(Text(clean(cell)) for cell in cells))
+        if peak.value is not None:
+            shown.add_row(*map(Text, cells(peak, sheet)))
     return shown
 
 

@@ -29,7 +29,7 @@ def pcie_ways(to_device: bool, pinned: bool) -> Iterator[Way]:
     kind = "page-locked" if pinned else "pageable"
     source, target = (host, device) if to_device else (device, host)
     way = f"copy_ of 256 MiB, {kind} host memory"
-    yield Way(way, PCIE_BYTES, lambda: lambda: target.copy_(source, non_blocking=pinned))
+    yield Way(way, PCIE_BYTES, lambda: target.copy_(source, non_blocking=pinned))
 
 
 def pcie_both_ways() -> Iterator[Way]:
@@ -45,7 +45,7 @@ def pcie_both_ways() -> Iterator[Way]:
         current.wait_stream(up)
         current.wait_stream(down)
 
-    yield Way("copy_ of 256 MiB each way on two streams, both counted", 2 * PCIE_BYTES, lambda: step)
+    yield Way("copy_ of 256 MiB each way on two streams, both counted", 2 * PCIE_BYTES, step)
 
 
 def launch_ways() -> Iterator[Way]:
@@ -55,22 +55,18 @@ def launch_ways() -> Iterator[Way]:
         for _ in range(CALLS):
             x.add_(1.0)
 
-    yield Way(f"{CALLS} one-element add_ on end, until the GPU is done", CALLS, lambda: step)
+    yield Way(f"{CALLS} one-element add_ on end, until the GPU is done", CALLS, step)
 
 
 def graph_ways() -> Iterator[Way]:
     x = torch.zeros(1, device="cuda")
-
-    def make() -> Step:
-        x.add_(1.0)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(CALLS):
-                x.add_(1.0)
-        return graph.replay
-
-    yield Way(f"a chain of {CALLS} one-element add_ in one CUDA graph", CALLS, make)
+    x.add_(1.0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            x.add_(1.0)
+    yield Way(f"a chain of {CALLS} one-element add_ in one CUDA graph", CALLS, graph.replay)
 
 
 def compile_peak(name: str, device: str, timer: Timer) -> Peak:

@@ -1,18 +1,17 @@
 """Arithmetic rates: matrix products of every type, dense and 2:4 sparse, at the best of several shapes; plain FMAs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from common.python.peaks.sampling import Step, Timer, Unavailable, Way, best_way
-from common.python.peaks.store import Peak, Unit
+from common.python.peaks.sampling import Step, Unavailable, Way
 
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384))  # m, n, k
 MOST_BYTES = 4 * 2**30  # of operands and result together: a card of 24 GB holds two shapes while they race
-SECONDS, SPARSE_SECONDS = 0.5, 0.4  # the power cap shows after a tenth of a second
+SECONDS = 0.5  # the power cap shows after a tenth of a second
 REST_S = 0.08
 LONGEST_STEP_S = 0.025  # slow types stay with the small shapes: a burst of large ones would meet the power cap
 # cuSPARSELt's search runs every algorithm several times, so one shape is searched and the other takes its default.
@@ -37,12 +36,11 @@ FMA_BLOCK, FMA_WARPS, FMA_UNROLL, FMA_ROUNDS = 1024, 4, 16, 256  # eight chains 
 FMA_PROGRAMS = 192  # for each multiprocessor: whole waves whether 16, 12 or 8 of them are resident
 
 
-def matrix_unit(name: str) -> Unit:
-    return "OP/s" if name.startswith("int8") else "FLOP/s"
+def ways(name: str) -> Iterator[Way]:
+    """Products of `bf16`, `fp8_rowwise`, ... or of `bf16_sparse`, ... Raises Unavailable where the chip lacks it.
 
-
-def matrix_peak(name: str, timer: Timer) -> Peak:
-    """The rate of `bf16`, `fp8_rowwise`, ... or of `bf16_sparse`, ... Raises Unavailable where the chip has it not."""
+    They leave torch's precision of float32 products as they need it, since what they yield is timed later.
+    """
     dense = name.removesuffix("_sparse")
     sparse = dense != name
     major, minor = torch.cuda.get_device_capability()
@@ -53,30 +51,21 @@ def matrix_peak(name: str, timer: Timer) -> Peak:
         raise Unavailable("torch has no 2:4 sparse product of fp4")
     if sparse and not torch.backends.cusparselt.is_available():
         raise Unavailable("needs a torch with cuSPARSELt")
-    ways, seconds = (sparse_ways(dense), SPARSE_SECONDS) if sparse else (dense_ways(name), SECONDS)
-    precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dense == "tf32" else "highest")
-    try:
-        return best_way(name, matrix_unit(name), ways, timer, seconds, LONGEST_STEP_S, REST_S)
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    yield from sparse_ways(dense) if sparse else dense_ways(name)
 
 
 def dense_ways(name: str) -> Iterator[Way]:
     for m, n, k in shapes(name):
         for transposed in (True,) if name in TRANSPOSED_ONLY else (True, False):
             method = f"{m} x {n} x {k}, B {'transposed' if transposed else 'as it lies'}"
-            yield Way(method, 2 * m * n * k, _dense(name, m, n, k, transposed))
+            yield Way(method, 2 * m * n * k, product(name, *operands(name, m, n, k, transposed, "cuda")))
 
 
 def shapes(name: str) -> list[tuple[int, int, int]]:
     """Those whose operands and result fit `MOST_BYTES`."""
     size = DTYPES[name].itemsize
     return [(m, n, k) for m, n, k in SHAPES if size * (m * k + k * n + m * n) <= MOST_BYTES]
-
-
-def _dense(name: str, m: int, n: int, k: int, transposed: bool) -> Callable[[], Step]:
-    return lambda: product(name, *operands(name, m, n, k, transposed, "cuda"))
 
 
 def operands(name: str, m: int, n: int, k: int, transposed: bool, device: str) -> tuple[Tensor, ...]:
@@ -126,15 +115,12 @@ def sparse_ways(name: str) -> Iterator[Way]:
         yield Way(method, 2 * m * n * k, _sparse(name, m, n, k, searched))
 
 
-def _sparse(name: str, m: int, n: int, k: int, searched: bool) -> Callable[[], Step]:
-    def make() -> Step:
-        compressed = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda")))
-        b = noise(name, n, k, "cuda").t()
-        out_dtype = torch.bfloat16 if b.itemsize == 1 else None
-        found = torch._cslt_sparse_mm_search(compressed, b, out_dtype=out_dtype) if searched else 0
-        return lambda: torch._cslt_sparse_mm(compressed, b, out_dtype=out_dtype, alg_id=found)
-
-    return make
+def _sparse(name: str, m: int, n: int, k: int, searched: bool) -> Step:
+    compressed = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda")))
+    b = noise(name, n, k, "cuda").t()
+    out_dtype = torch.bfloat16 if b.itemsize == 1 else None
+    found = torch._cslt_sparse_mm_search(compressed, b, out_dtype=out_dtype) if searched else 0
+    return lambda: torch._cslt_sparse_mm(compressed, b, out_dtype=out_dtype, alg_id=found)
 
 
 def half_zeros(values: Tensor) -> Tensor:
@@ -162,7 +148,7 @@ def fma_ways() -> Iterator[Way]:
     programs = FMA_PROGRAMS * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     out = torch.empty(programs * FMA_BLOCK, device="cuda")
     work = 2 * FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
-    yield Way("Triton kernel, chains of FMAs in registers", work, lambda: lambda: iterate(out, FMA_ROUNDS))
+    yield Way("Triton kernel, chains of FMAs in registers", work, lambda: iterate(out, FMA_ROUNDS))
 
 
 def iterate(out: Tensor, rounds: int) -> None:

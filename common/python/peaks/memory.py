@@ -1,6 +1,7 @@
 """Bandwidth of the GPU's memories: HBM, the L2 cache, and the shared memory of its multiprocessors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 import triton
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from common.python.base.toolkit import HEADERS, find_nvcc
 from common.python.cuda import load_cuda
-from common.python.peaks.sampling import Step, Unavailable, Way
+from common.python.peaks.sampling import Unavailable, Way
 
 GIB = 2**30
 READ_BLOCK, L2_BLOCK = 8192, 4096  # floats that a program loads at a time: several 16-byte loads a thread in flight
@@ -55,8 +56,8 @@ def read_ways() -> Iterator[Way]:
     n = buffer_floats()
     x = torch.randn(n, device="cuda")
     sums, total = x.new_empty(triton.cdiv(n, READ_BLOCK)), x.new_empty(())
-    yield Way("Triton kernel, a sum of each 32 KiB", 4 * n, lambda: lambda: read_all(x, sums))
-    yield Way("torch.sum", 4 * n, lambda: lambda: torch.sum(x, dim=0, out=total))
+    yield Way("Triton kernel, a sum of each 32 KiB", 4 * n, lambda: read_all(x, sums))
+    yield Way("torch.sum", 4 * n, lambda: torch.sum(x, dim=0, out=total))
 
 
 def read_all(x: Tensor, sums: Tensor) -> None:
@@ -66,8 +67,8 @@ def read_all(x: Tensor, sums: Tensor) -> None:
 def write_ways() -> Iterator[Way]:
     n = buffer_floats()
     out = torch.empty(n, dtype=torch.int32, device="cuda")
-    yield Way("Triton kernel, hashed indices", 4 * n, lambda: lambda: write_all(out))
-    yield Way("torch.fill_", 4 * n, lambda: lambda: out.fill_(0x5A17))
+    yield Way("Triton kernel, hashed indices", 4 * n, lambda: write_all(out))
+    yield Way("torch.fill_", 4 * n, lambda: out.fill_(0x5A17))
 
 
 def write_all(out: Tensor) -> None:
@@ -79,15 +80,15 @@ def copy_ways() -> Iterator[Way]:
     n = buffer_floats()
     x = torch.randn(n, device="cuda")
     out = torch.empty_like(x)
-    yield Way("torch.neg, one kernel", 8 * n, lambda: lambda: torch.neg(x, out=out))
-    yield Way("copy_, which is cudaMemcpyAsync", 8 * n, lambda: lambda: out.copy_(x))
+    yield Way("torch.neg, one kernel", 8 * n, lambda: torch.neg(x, out=out))
+    yield Way("copy_, which is cudaMemcpyAsync", 8 * n, lambda: out.copy_(x))
 
 
 def triad_ways() -> Iterator[Way]:
     n = buffer_floats()
     x, y = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
     out = torch.empty_like(x)
-    yield Way("torch.add, out = x + 3 y", 12 * n, lambda: lambda: torch.add(x, y, alpha=3.0, out=out))
+    yield Way("torch.add, out = x + 3 y", 12 * n, lambda: torch.add(x, y, alpha=3.0, out=out))
 
 
 def l2_ways() -> Iterator[Way]:
@@ -99,11 +100,8 @@ def l2_ways() -> Iterator[Way]:
         x = torch.randn(blocks * L2_BLOCK, device="cuda")
         sums = x.new_empty(programs)
         method = f"Triton kernel, {4e-6 * x.numel():.0f} MB read again and again past L1"
-        yield Way(method, 4 * L2_BLOCK * L2_PASSES * programs, _again(x, sums))
-
-
-def _again(x: Tensor, sums: Tensor) -> Callable[[], Step]:
-    return lambda: lambda: read_again(x, sums, L2_PASSES)
+        step = partial(read_again, x, sums, L2_PASSES)
+        yield Way(method, 4 * L2_BLOCK * L2_PASSES * programs, step)
 
 
 def read_again(x: Tensor, sums: Tensor, passes: int) -> None:
@@ -119,4 +117,4 @@ def shared_ways() -> Iterator[Way]:
     blocks = SHARED_BLOCKS * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     out = torch.empty(blocks, device="cuda")
     work = blocks * SHARED_PASSES * SHARED_TILE_BYTES
-    yield Way("CUDA kernel, 16-byte loads of a tile", work, lambda: lambda: read_shared(out, blocks, SHARED_PASSES))
+    yield Way("CUDA kernel, 16-byte loads of a tile", work, lambda: read_shared(out, blocks, SHARED_PASSES))

@@ -29,16 +29,16 @@ Step = Callable[[], object]
 
 
 class Unavailable(Exception):
-    """This machine has not got what is to be measured."""
+    """This machine lacks what is to be measured."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do `work` (bytes, FLOPs, calls) in a step. `make` allocates what the step needs."""
+    """One way to do `work` (bytes, FLOPs, calls) in a step."""
 
     method: str
     work: float
-    make: Callable[[], Step]
+    step: Step
 
 
 @dataclass(frozen=True)
@@ -118,43 +118,47 @@ def best_way(
     """The peak of the fastest of several ways. Raises RuntimeError when none of them works.
 
     A way whose step would take over `longest_step_s`, at the rate of the best so far, is not tried. One that fails,
-    where another works, is named in `method`. The first one runs for WARM_S before the race, or it alone would run at
-    the clocks of a cool GPU. With `rest_s`, the race and the figure are of bursts after rests of so many seconds;
-    clocks, power and what throttled them are those of the lasting work.
+    where another works, is named in `method`; one that cannot be made is the last. With `rest_s`, the race and the
+    figure are of bursts after rests of so many seconds; clocks, power and throttling are those of the lasting work.
     """
-    best: tuple[float, Way, Step] | None = None
-    failures: list[str] = []
+    best: Way | None = None
+    best_rate, failures = 0.0, list[str]()
     race = (BURST_S, 1) if rest_s else (RACE_S, 3)
-    for way in ways:
-        if best is not None and way.work / best[0] > longest_step_s:
-            continue
-        try:
-            step = way.make()
-            if best is None:
-                timer(step, WARM_S, 1)
-            time.sleep(rest_s)
-            rate = way.work / median(timer(step, *race).times)
-        except RuntimeError as error:
-            failures.append(f"{way.method}: {(str(error).splitlines() or [type(error).__name__])[0]}")
-            continue
-        if best is None or rate > best[0]:
-            best = rate, way, step
+    try:
+        for way in ways:
+            if best is not None and way.work / best_rate > longest_step_s:
+                continue
+            try:
+                if best is None:
+                    timer(way.step, WARM_S, 1)  # or the first way would run at the clocks of a cool GPU
+                time.sleep(rest_s)
+                rate = way.work / median(timer(way.step, *race).times)
+            except RuntimeError as error:
+                failures.append(f"{way.method}: {_first_line(error)}")
+                continue
+            if rate > best_rate:
+                best, best_rate = way, rate
+    except RuntimeError as error:  # such as too little memory for the next way's operands
+        failures.append(_first_line(error))
     if best is None:
         raise RuntimeError("; ".join(failures) or "no way to measure it")
-    _, way, step = best
-    method = "; ".join([way.method, *(f"failed: {text}" for text in failures)])
-    lasting = summarise(name, unit, way.work, timer(step, seconds, FEWEST), method)
+    method = "; ".join([best.method, *(f"failed: {text}" for text in failures)])
+    series = timer(best.step, seconds, FEWEST)
+    lasting = summarise(name, unit, best.work, series, method)
     if not rest_s:
         return lasting
     times = []
     for _ in range(BURSTS):
         time.sleep(rest_s)
-        times += timer(step, *race).times
-    rested = summarise(name, unit, way.work, Series(times), method, unsteady=0.0)
-    both = [figure for figure in (rested.fastest, lasting.fastest) if figure is not None]
-    beside: dict[str, object] = {"sustained": lasting.value, "sm_mhz": lasting.sm_mhz, "power_w": lasting.power_w}
-    beside |= {"throttle": lasting.throttle, "fastest": min(both) if unit == "s" else max(both)}
-    return rested.model_copy(update=beside)
+        times += timer(best.step, *race).times
+    rested = summarise(name, unit, best.work, Series(times, series.states), method, unsteady=0.0)
+    return rested.model_copy(
+        update={"sustained": lasting.value, "fastest": max(rested.fastest or 0.0, lasting.fastest or 0.0)}
+    )
+
+
+def _first_line(error: RuntimeError) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def summarise(name: str, unit: Unit, work: float, series: Series, method: str, unsteady: float = 0.5) -> Peak:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from common.python.base.journal import write
 from common.python.base.results import Model
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
@@ -43,7 +44,7 @@ RESOURCES = {
     "disk": ("disk_read", "disk_write"),
     "launch": ("launch_eager", "graph_node"),
 }
-ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # nothing but the GPU is at work
+ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the GPU alone
 MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 24 surveys of H200s, to 2.1 beside others
 BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
@@ -89,7 +90,7 @@ def disturbed(peak: Peak) -> str | None:
     spread = peak.fastest / peak.value
     if spread <= MOST_SPREAD:
         return None
-    return f"its best sample is {spread:.2f} times its median, as where something else is at work on the GPU"
+    return f"its best sample is {spread:.2f} times its median, as when another process uses the GPU"
 
 
 class Point(Model):
@@ -151,16 +152,12 @@ def path_of(artifacts_dir: Path, uuid: str) -> Path:
 
 
 def save(path: Path, survey: Survey) -> None:
-    """Replace the file as a whole: a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(survey.model_dump_json(indent=1))
-    partial.replace(path)
+    write(path, survey.model_dump_json(indent=1))
 
 
 def load(path: Path) -> Survey | None:
     """The peaks in a file; None if there is no file. Raises PeakFileError when it is not a whole file of peaks."""
-    advice = "`benchmark_cli peak` measures anew and replaces it"
+    advice = "`benchmark_cli peak` measures them again and replaces the file"
     try:
         return read_model(path, Survey)
     except FileNotFoundError:

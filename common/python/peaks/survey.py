@@ -45,21 +45,21 @@ def survey(
     started = time.monotonic()
     measured = datetime.now(timezone.utc).replace(microsecond=0)
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-        crew = _Surveyor(root, Path(scratch), log, deadline)
+        surveyor = _Surveyor(root, Path(scratch), log, deadline)
         try:
-            plan = crew.ask("plan", START_LIMIT_S)
+            plan = surveyor.ask("plan", START_LIMIT_S)
             peaks, curves = [], []
             for name, unit in plan["units"].items():
                 if name in plan["links"]:
-                    peak, curve = crew.link(name, unit, plan["ranks"])
+                    peak, curve = surveyor.link(name, unit, plan["ranks"])
                     curves += [curve] if curve else []
                 else:
-                    peak = crew.measure(name, unit)
+                    peak = surveyor.measure(name, unit)
                 peaks.append(peak)
                 if peaks[-1].reason != NO_GPU:  # on a CPU that is the reason for nearly all of them
                     say(peak_line(peaks[-1], datasheet_peaks(found["device"])))
         finally:
-            crew.dismiss()
+            surveyor.dismiss()
     return Survey(
         device=found["device"],
         uuid=found.get("uuid", store.CPU),
@@ -79,7 +79,7 @@ class _Surveyor:
     def __init__(self, root: Path, scratch: Path, log: Path, deadline: float = math.inf) -> None:
         self._root, self._scratch, self._log, self._deadline = root, scratch, log, deadline
         self._worker: Worker | None = None
-        self._ranks = self._hired = 0
+        self._ranks = self._started = 0
 
     def ask(self, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
         """Have a worker do it, or one with so many ranks."""
@@ -87,9 +87,9 @@ class _Surveyor:
             self.dismiss()
         if self._worker is None:
             settings = {"seed": 0, "reproducible": False, "ranks": ranks, "launch": asdict(ONE_HOST), "run_id": "peaks"}
-            self._worker = Worker(self._root, self._scratch / f"worker{self._hired}", self._log, settings)
+            self._worker = Worker(self._root, self._scratch / f"worker{self._started}", self._log, settings)
             self._ranks = ranks
-            self._hired += 1
+            self._started += 1
         return self._worker.call(
             "call", min(limit_s, self._deadline - time.monotonic()), module=PLAN, function=command, **arguments
         )

@@ -10,21 +10,27 @@ MESSAGE_NAMES = {"all_reduce": "all-reduce", "nvlink_copy": "peer copy"}
 
 
 def peak_line(peak: Peak, sheet: Peaks | None) -> str:
-    """One plain line: name, median, interval, share of the datasheet, clock, power, method; or why it has none."""
-    if peak.value is None or peak.low is None or peak.high is None:
+    """One plain line: all cells of a peak that has a value, else why it has none."""
+    if peak.value is None:
         return f"{clean(peak.name):24} not measured: {clean(peak.reason or '')}"
-    share = datasheet_share(peak, sheet)
-    parts = (
-        f"{clean(peak.name):24} {figure(peak.value, peak.unit):>14}",
-        f"[{figure(peak.low, peak.unit)}, {figure(peak.high, peak.unit)}]",
-        "" if share is None else f"{share:.0%} of the datasheet",
-        "" if peak.sustained is None else f"sustained {figure(peak.sustained, peak.unit)}",
+    name, value, *further = cells(peak, sheet)
+    return "  ".join(filter(None, (f"{name:24} {value:>14}", *further)))
+
+
+def cells(peak: Peak, sheet: Peaks | None) -> list[str]:
+    """A measured peak's name, median, interval, sustained rate, share of the datasheet, clock, power and method."""
+    share, unit = datasheet_share(peak, sheet), peak.unit
+    written = [
+        peak.name,
+        figure(peak.value or 0.0, unit),
+        f"{figure(peak.low or 0.0, unit)} to {figure(peak.high or 0.0, unit)}",
+        "" if peak.sustained is None else f"sustained {figure(peak.sustained, unit)}",
+        "" if share is None else f"{share:.1%} of the datasheet",
         "" if peak.sm_mhz is None else f"{peak.sm_mhz:.0f} MHz",
         "" if peak.power_w is None else f"{peak.power_w:.0f} W",
-        clean(", ".join(peak.throttle)),
-        clean(peak.method),
-    )
-    return "  ".join(filter(None, parts))
+        "; ".join([peak.method, *peak.throttle]),
+    ]
+    return [clean(cell) for cell in written]
 
 
 def curve_text(curve: Curve) -> str:

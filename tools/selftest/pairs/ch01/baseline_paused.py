@@ -15,7 +15,7 @@ workload = Workload(
     inputs=lambda draw, n: {"a": draw.host.normal(n)},
     reference=lambda a: a.cos(),
     cost=lambda n: Cost(host_bytes=2 * 4 * n),
-    # so few that torch does them with one thread: others would have to be waken for each step
+    # so few that torch does them with one thread: other threads would have to wake for each step
     sizes={"bench": {"n": 1 << 14}, "cpu": {"n": 1 << 14}, "test": {"n": 67}},
     tolerance=1e-6,
     clock="end_to_end",
