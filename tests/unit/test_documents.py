@@ -1,31 +1,44 @@
-"""What the documents name is there: pairs, files, links, options, and the very words of what the tools say."""
+"""What documents name is there: pairs, files, links, commands, options, and the very words of what the tools say."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
+import torch
 import typer
+from test_rules import RULES
 
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import find_pairs
 from common.python.profile.nsight import FORBIDDEN, complaint
+from common.python.report.markdown import BEGIN, END
 from common.python.requirements import Requirements, unmet
+from common.python.workload import Draw
 from tools.documentation import front_page
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDE = (ROOT / "docs" / "benchmark_harness_guide.md").read_text()
 CHAPTERS = sorted(ROOT.glob("ch??/README.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *CHAPTERS])
+CURRENT = [path for path in DOCUMENTS if not {"results", "research"} & set(path.parts)]  # others tell of their day
+MOST_WORDS = {
+    "README.md": 1_200,
+    "docs/benchmark_harness_guide.md": 4_000,
+    "docs/measurement_evidence.md": 1_500,
+    "docs/threat_model.md": 1_300,
+}
 READ_FIRST = re.compile(r"\b(read\b.*\b(first|in this order)|take\b.*\bin this order)\b", re.IGNORECASE | re.DOTALL)
 TO_COME = re.compile(r"(What is )?[Tt]o come")
 PATHS = re.compile(r"`((?:tests|common|tools|docs|scripts|\.github)/[\w./]+)(?:::\w+)?`")
 
 
-def section(name: str) -> str:
-    return README.split(f"\n## {name}\n")[1].split("\n## ")[0]
+def section(text: str, name: str) -> str:
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -39,7 +52,7 @@ def test_the_readme_opens_with_its_two_commands() -> None:
 
 def test_the_results_on_the_front_page_are_what_the_chapters_expect() -> None:
     assert front_page.current(README, ROOT) == README
-    assert [row[0] for row in rows(section("What an H200 gave"))] == list(front_page.PAIRS)
+    assert [row[0] for row in rows(section(README, "What an H200 gave"))] == list(front_page.PAIRS)
 
 
 def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_drawn_now() -> None:
@@ -50,7 +63,8 @@ def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_dr
 
 
 def test_every_pair_of_a_learning_path_exists() -> None:
-    paths, there = rows(section("Where to begin")), {pair.key for pair in find_pairs(ROOT)}
+    paths = rows((ROOT / "docs" / "learning_paths.md").read_text())
+    there = {pair.key for pair in find_pairs(ROOT)}
     assert [row[0] for row in paths] == [
         *("ten minutes", "an afternoon", "a kernel engineer", "an inference engineer", "a training engineer")
     ]
@@ -59,6 +73,17 @@ def test_every_pair_of_a_learning_path_exists() -> None:
         assert keys, who
         assert set(keys) <= there, f"{who}: {set(keys) - there}"
         assert len(set(keys)) == len(keys), who
+
+
+def test_the_front_page_leads_to_every_chapter() -> None:
+    named = [re.findall(r"\((ch\d\d/README\.md)\)", row[0]) for row in rows(section(README, "Chapters"))]
+    assert named == [[f"{chapter.parent.name}/README.md"] for chapter in CHAPTERS]
+
+
+@pytest.mark.parametrize("name", MOST_WORDS)
+def test_a_page_is_short_enough_to_be_read(name: str) -> None:
+    written = re.sub(rf"{BEGIN}.*?{END}", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    assert len(written.split()) <= MOST_WORDS[name]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
@@ -184,7 +209,7 @@ def test_every_symptom_is_in_the_tools_own_words() -> None:
         *lacking(),
         complaint(FORBIDDEN, 1) or "",
     ]
-    symptoms = [piece for row in rows(section("When something is off")) for piece in re.findall(r"`([^`]+)`", row[0])]
+    symptoms = [piece for row in rows(section(GUIDE, "Troubleshooting")) for piece in re.findall(r"`([^`]+)`", row[0])]
     assert len(symptoms) > 15
     for symptom in symptoms:
         for piece in filter(None, (part.strip() for part in symptom.split("..."))):
@@ -218,19 +243,71 @@ def command_line() -> Any:
     return typer.main.get_command(app)
 
 
-def test_every_command_of_the_readme_is_one() -> None:
-    shown = set(re.findall(r"^    benchmark_cli ([\w-]+)", section("Commands"), flags=re.MULTILINE))
-    assert shown <= set(command_line().commands)
-    assert {"run", "list", "show", "verify"} <= shown
+def options(command: Any) -> set[str]:
+    return {"--help", *(word for option in command.params for word in (*option.opts, *option.secondary_opts))}
 
 
-def test_every_option_of_the_readme_is_one() -> None:
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_a_document_shows_exists_with_its_options(document: Path) -> None:
+    commands = command_line().commands
+    for name, words in shown(document.read_text()):
+        assert name in commands, name
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)) <= options(commands[name]), words
+
+
+def shown(text: str) -> list[tuple[str, str]]:
+    """Each use of benchmark_cli in code, inside a line or as one of its own: its command, and the words after it."""
+    lines = re.findall(r"^ {4,}(.+)$", text, re.MULTILINE)
+    uses = [re.search(r"benchmark_cli ([a-z]\S*)(.*)", piece) for piece in [*lines, *re.findall(r"`([^`\n]+)`", text)]]
+    return [(use[1], re.split(r" {3,}", use[2])[0]) for use in uses if use]
+
+
+def test_the_front_page_and_the_guide_show_what_a_newcomer_needs() -> None:
+    assert {"list", "show", "run", "verify", "new"} <= {name for name, _ in shown(README)} & {
+        n for n, _ in shown(GUIDE)
+    }
+
+
+@pytest.mark.parametrize("text", [README, GUIDE], ids=["README", "guide"])
+def test_every_option_that_is_named_is_one(text: str) -> None:
     """Of benchmark_cli, or of a script at the root or a tool, which name theirs in full."""
-    known = {"--help"}
-    for command in (group := command_line(), *group.commands.values()):
-        known |= {word for option in command.params for word in (*option.opts, *option.secondary_opts)}
+    known = set.union(*map(options, command_line().commands.values()))
     others = [*ROOT.glob("*.sh"), *ROOT.glob("*.py"), ROOT / "tools" / "analysis" / "analyze_expectations.py"]
-    text = "".join(file.read_text() for file in others)
-    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - known:
+    named = "".join(file.read_text() for file in others)
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known:
         parameter = option.removeprefix("--").replace("-", "_")
-        assert f'"{option}"' in text or f"{option})" in text or re.search(rf"^    {parameter}: ", text, re.M), option
+        assert f'"{option}"' in named or f"{option})" in named or re.search(rf"^    {parameter}: ", named, re.M), option
+
+
+def test_every_module_that_a_document_runs_is_there() -> None:
+    for document in CURRENT:
+        for module in re.findall(r"python -m ((?:tools|common)[\w.]+)", document.read_text()):
+            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), f"{document.name}: {module}"
+
+
+def pasted(root: Path) -> list[Path]:
+    """Write the files that the guide shows whole, each where the words before it say."""
+    files = re.findall(r"into `(\S+)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)
+    for name, text in files:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    return [root / name for name, _ in files]
+
+
+def test_the_guides_pair_keeps_the_rules_and_is_found(tmp_path: Path) -> None:
+    assert len(pasted(tmp_path)) == 2
+    assert [breach for rule in RULES for breach in rule(tmp_path)] == []
+    (pair,) = find_pairs(tmp_path)
+    assert [(variant.role, variant.problem) for variant in pair.variants] == [("baseline", None), ("optimized", None)]
+    assert f"benchmark_cli run {pair.key}" in GUIDE
+
+
+def test_both_sides_of_the_guides_pair_give_the_answer(tmp_path: Path) -> None:
+    baseline, optimized = pasted(tmp_path)
+    given = run_path(str(baseline))
+    workload = given["workload"]
+    inputs = workload.inputs(Draw(torch.device("cpu"), 1, tmp_path), **workload.sizes["test"])
+    own = optimized.read_text().replace(f"from ch07.{baseline.stem} import workload as workload\n", "")
+    (tmp_path / "alone.py").write_text(own)
+    for prepare in (given["prepare"], run_path(str(tmp_path / "alone.py"))["prepare"]):
+        assert torch.equal(prepare(**inputs)(), workload.reference(**inputs))
