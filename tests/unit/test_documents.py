@@ -1,31 +1,46 @@
-"""What the documents name is there: pairs, files, links, options, and the very words of what the tools say."""
+"""What documents name is there: pairs, files, links, commands, options, and the very words of what the tools say."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
+import torch
 import typer
+from test_rules import RULES
 
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import find_pairs
 from common.python.profile.nsight import FORBIDDEN, complaint
+from common.python.report.markdown import BEGIN, END
 from common.python.requirements import Requirements, unmet
+from common.python.workload import Draw
+from tools.cli.benchmark_cli import app
 from tools.documentation import front_page
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDE = (ROOT / "docs" / "benchmark_harness_guide.md").read_text()
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
 CHAPTERS = sorted(ROOT.glob("ch??/README.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *CHAPTERS])
+CURRENT = [path for path in DOCUMENTS if not {"results", "research"} & set(path.parts)]  # others tell of their day
+MOST_WORDS = {
+    "README.md": 1_200,
+    "docs/benchmark_harness_guide.md": 4_000,
+    "docs/measurement_evidence.md": 1_500,
+    "docs/threat_model.md": 1_300,
+}
 READ_FIRST = re.compile(r"\b(read\b.*\b(first|in this order)|take\b.*\bin this order)\b", re.IGNORECASE | re.DOTALL)
 TO_COME = re.compile(r"(What is )?[Tt]o come")
 PATHS = re.compile(r"`((?:tests|common|tools|docs|scripts|\.github)/[\w./]+)(?:::\w+)?`")
 
 
-def section(name: str) -> str:
-    return README.split(f"\n## {name}\n")[1].split("\n## ")[0]
+def section(text: str, name: str) -> str:
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -39,7 +54,7 @@ def test_the_readme_opens_with_its_two_commands() -> None:
 
 def test_the_results_on_the_front_page_are_what_the_chapters_expect() -> None:
     assert front_page.current(README, ROOT) == README
-    assert [row[0] for row in rows(section("What an H200 gave"))] == list(front_page.PAIRS)
+    assert [row[0] for row in rows(section(README, "What an H200 gave"))] == list(front_page.PAIRS)
 
 
 def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_drawn_now() -> None:
@@ -50,75 +65,30 @@ def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_dr
 
 
 def test_every_pair_of_a_learning_path_exists() -> None:
-    paths, there = rows(section("Where to begin")), {pair.key for pair in find_pairs(ROOT)}
-    assert [row[0] for row in paths] == [
-        *("ten minutes", "an afternoon", "a kernel engineer", "an inference engineer", "a training engineer")
-    ]
+    paths = rows((ROOT / "docs" / "learning_paths.md").read_text())
+    there = {pair.key for pair in find_pairs(ROOT)}
+    assert len(paths) == 5
     for who, named in paths:
         keys = re.findall(r"ch\d\d:\w+", named)
         assert keys, who
         assert set(keys) <= there, f"{who}: {set(keys) - there}"
-        assert len(set(keys)) == len(keys), who
+
+
+def test_the_front_page_leads_to_every_chapter() -> None:
+    named = [re.findall(r"\((ch\d\d/README\.md)\)", row[0]) for row in rows(section(README, "Chapters"))]
+    assert named == [[f"{chapter.parent.name}/README.md"] for chapter in CHAPTERS]
+
+
+@pytest.mark.parametrize("name", MOST_WORDS)
+def test_a_page_is_short_enough_to_be_read(name: str) -> None:
+    written = re.sub(rf"{BEGIN}.*?{END}", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    assert len(written.split()) <= MOST_WORDS[name]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
 def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
     names = {pair.key.split(":")[1] for pair in find_pairs(ROOT) if pair.chapter == chapter.parent.name}
     assert missing_parts(chapter.read_text(), names) == []
-
-
-def test_a_chapter_without_one_of_its_parts_is_told_which() -> None:
-    assert missing_parts(WHOLE, {"copy", "sum"}) == []
-    for fault, part in (
-        ("?", "a question before its first section"),
-        ("able to", "a list of what one will be able to do"),
-        ("Read these first: `copy`", "the pairs to read first"),
-        ("<!-- results:begin -->", "the results' table, under ## Results"),
-        ("## sum", "a section for sum"),
-        ("- **None.**", "pitfalls, as a list under ## Pitfalls"),
-        ("`benchmark_cli run ch07`", "three exercises or more, and a command that checks them"),
-        ("| `scan` |", "names to come, none of which is there"),
-    ):
-        assert missing_parts(WHOLE.replace(fault, "", 1), {"copy", "sum"}) == [part]
-    assert missing_parts(WHOLE.replace("`scan`", "`sum`"), {"copy", "sum"}) == ["names to come, none of which is there"]
-
-
-WHOLE = """# Chapter 7
-
-How many bytes?
-
-After this chapter you will be able to
-
-- count.
-
-Read these first: `copy`, then `sum`.
-
-## copy: straight
-
-## sum
-
-## Results
-
-<!-- results:begin -->
-| pair |
-<!-- results:end -->
-
-## Pitfalls
-
-- **None.** There are some.
-
-## Exercises
-
-1. Count. `benchmark_cli run ch07`
-2. Count again.
-3. And again.
-
-## To come
-
-| pair | what it shows |
-| --- | --- |
-| `scan` | sums |
-"""
 
 
 def missing_parts(text: str, names: set[str]) -> list[str]:
@@ -184,7 +154,7 @@ def test_every_symptom_is_in_the_tools_own_words() -> None:
         *lacking(),
         complaint(FORBIDDEN, 1) or "",
     ]
-    symptoms = [piece for row in rows(section("When something is off")) for piece in re.findall(r"`([^`]+)`", row[0])]
+    symptoms = [piece for row in rows(section(GUIDE, "Troubleshooting")) for piece in re.findall(r"`([^`]+)`", row[0])]
     assert len(symptoms) > 15
     for symptom in symptoms:
         for piece in filter(None, (part.strip() for part in symptom.split("..."))):
@@ -211,26 +181,54 @@ def lacking() -> list[str]:
     return [text.removesuffix("_that_is_not") for text in told]
 
 
-def command_line() -> Any:
-    """benchmark_cli as it is really built: a group of commands, each with its options."""
-    from tools.cli.benchmark_cli import app
-
-    return typer.main.get_command(app)
+def options(command: Any) -> set[str]:
+    return {"--help", *(word for option in command.params for word in (*option.opts, *option.secondary_opts))}
 
 
-def test_every_command_of_the_readme_is_one() -> None:
-    shown = set(re.findall(r"^    benchmark_cli ([\w-]+)", section("Commands"), flags=re.MULTILINE))
-    assert shown <= set(command_line().commands)
-    assert {"run", "list", "show", "verify"} <= shown
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_a_document_shows_exists_with_its_options(document: Path) -> None:
+    for name, words in shown(document.read_text()):
+        assert name in COMMANDS, name
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)) <= options(COMMANDS[name]), words
+    for module in re.findall(r"python -m ((?:tools|common)[\w.]+)", document.read_text()):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
 
 
-def test_every_option_of_the_readme_is_one() -> None:
+def shown(text: str) -> list[tuple[str, str]]:
+    """Each use of benchmark_cli in code, inside a line or as one of its own: its command, and the words after it."""
+    lines = re.findall(r"^ {4,}(.+)$", text, re.MULTILINE)
+    uses = [re.search(r"benchmark_cli ([a-z]\S*)(.*)", piece) for piece in [*lines, *re.findall(r"`([^`\n]+)`", text)]]
+    return [(use[1], re.split(r" {3,}", use[2])[0]) for use in uses if use]
+
+
+@pytest.mark.parametrize("text", [README, GUIDE], ids=["README", "guide"])
+def test_every_option_that_is_named_is_one(text: str) -> None:
     """Of benchmark_cli, or of a script at the root or a tool, which name theirs in full."""
-    known = {"--help"}
-    for command in (group := command_line(), *group.commands.values()):
-        known |= {word for option in command.params for word in (*option.opts, *option.secondary_opts)}
+    known = set.union(*map(options, COMMANDS.values()))
     others = [*ROOT.glob("*.sh"), *ROOT.glob("*.py"), ROOT / "tools" / "analysis" / "analyze_expectations.py"]
-    text = "".join(file.read_text() for file in others)
-    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - known:
+    named = "".join(file.read_text() for file in others)
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known:
         parameter = option.removeprefix("--").replace("-", "_")
-        assert f'"{option}"' in text or f"{option})" in text or re.search(rf"^    {parameter}: ", text, re.M), option
+        assert f'"{option}"' in named or f"{option})" in named or re.search(rf"^    {parameter}: ", named, re.M), option
+
+
+def pasted(root: Path) -> list[Path]:
+    """Write the files that the guide shows whole, each where the words before it say."""
+    files = re.findall(r"into `(\S+)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)
+    for name, text in files:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    return [root / name for name, _ in files]
+
+
+def test_the_guides_pair_keeps_the_rules_and_both_sides_give_the_answer(tmp_path: Path) -> None:
+    baseline, optimized = pasted(tmp_path)
+    (pair,) = find_pairs(tmp_path)
+    assert [breach for rule in RULES for breach in rule(tmp_path)] == []
+    assert f"benchmark_cli run {pair.key}" in GUIDE
+    given = run_path(str(baseline))
+    workload = given["workload"]
+    inputs = workload.inputs(Draw(torch.device("cpu"), 1, tmp_path), **workload.sizes["test"])
+    optimized.write_text(re.sub(r"from ch07\.\w+ import workload.*", "", optimized.read_text()))
+    for prepare in (given["prepare"], run_path(str(optimized))["prepare"]):
+        assert torch.equal(prepare(**inputs)(), workload.reference(**inputs))

@@ -86,7 +86,7 @@ def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not(
 
 
 # Rounds, standard deviation of their log ratios in percent, that between runs, and the least share of losses of 3%
-# seen: the figures that docs/benchmark_harness_guide.md gives.
+# seen: the figures that docs/research/regressions.md gives.
 RATES = [(8, 0.3, 0.0, 0.999), (8, 0.6, 0.0, 0.98), (3, 0.3, 0.0, 0.95), (8, 0.3, 0.3, 0.94)]
 
 
