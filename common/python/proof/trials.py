@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from common.python.base.results import BEFORE, WHILE, Proof
-from common.python.proof.comparison import Rejected, compare, in_order, leaves, poison, same, teeth
+from common.python.proof.comparison import (
+    Rejected,
+    compare,
+    files_in,
+    in_order,
+    leaves,
+    poison,
+    poison_files,
+    read_files,
+    same,
+    teeth,
+)
 from common.python.proof.originals import now_s
 from common.python.proof.preparation import (
     Preparation,
@@ -43,6 +54,7 @@ class Trial:
     def of(self, name: str, call: Call, linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
+        poison_files(prep.variants[name].files)  # others may have written the very same
         error, reason = _try(prep, prep.variants[name], self, call, linger)
         reason = reason or prep.left_changed("the step")
         reason = prep.ranks.agree(changed(prep, self.pristine) or reason)
@@ -155,10 +167,11 @@ def _first(prep: Preparation, variant: Prepared, call: Call) -> tuple[list[Tenso
 
 def _seen(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
     """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
-    variant.output, variant.returned = leaves(output), output
+    found = read_files(output)
+    variant.output, variant.returned, variant.files = leaves(found), output, files_in(output)
     if any(leaf.device.type != prep.device.type for leaf in variant.output):
         settle(prep.device)  # a copy to the host is done when the device is
-    return in_order(output, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
+    return in_order(found, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
 
 
 def _same(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -176,6 +189,7 @@ def _again(prep: Preparation, variant: Prepared) -> list[Tensor]:
         for extent in leaf.shape:
             spot = spot[spots.randrange(extent)]
         poison([spot])
+    poison_files(variant.files)
     for key in prep.workload.mutates:
         overwrite(variant.inputs[key], prep.inputs[key], key)
     settle(prep.device)
@@ -208,5 +222,6 @@ def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], ret
     """Whether the output is another than what was `seen`, a while after the step had `returned`, in seconds."""
     time.sleep(max(0.0, STALE_WRITE_S - (now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
-    now = [leaf.detach().to(prep.device) for leaf in variant.output]
-    return not _same(in_order(variant.returned, now), seen)
+    found = read_files(variant.returned)
+    now = [leaf.detach().to(prep.device) for leaf in leaves(found)]
+    return not _same(in_order(found, now), seen)
