@@ -28,7 +28,9 @@ class AnyOrder:
     rows: Tensor
 
 
-Output = Tensor | AnyOrder | tuple[Tensor | AnyOrder, ...]
+# A path is a file, compared by content: by the tensors in it where torch.save wrote it, by its bytes (uint8) otherwise.
+Part = Tensor | AnyOrder | Path
+Output = Part | tuple[Part, ...]
 Step = Callable[[], Output]
 Inputs = dict[str, Any]  # tensors, paths, and lists or dicts of them
 

@@ -21,6 +21,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "first_call_cache": "relative error",
     "first_calls": "NaN",
     "fitting_tolerance": "relative error",
+    "last_file": "second call on the same inputs",
     "lazy_tensor": "may compute when it is read",
     "leftover_buffer": "relative error",
     "lost_row": "elements differ",
@@ -29,6 +30,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "one_element": "one element is off",
     "one_shape": "wrong at test size",
     "overwritten_input": "overwrote the input 'a'",
+    "others_file": "elements differ",
     "patched_clock": "importing it replaced time.perf_counter",
     "patched_event": "importing it replaced torch.cuda.Event",
     "patched_harness": "importing it replaced common.python.timing.clock.now_ns",
@@ -41,6 +43,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "thread": "relative error|NaN|still being written",
     "timed_calls": "second call on the same inputs|relative error",  # whichever call comes soon after another
     "uninitialised_memory": "relative error|NaN",
+    "unflushed_file": "shape \\(0,\\), should be",
     "watched_output": "second call on the same inputs",
     "written_nan": "NaN",
     "wrong_dtype": "dtype float16, should be float32",

@@ -5,11 +5,15 @@ than 10 x tolerance x rms(reference), so that one wrong element in a million can
 """
 
 import math
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from common.python.workload import AnyOrder, Output
 
@@ -30,6 +34,26 @@ class Comparison:
     reason: str | None  # None: accepted
 
 
+def files_in(output: Output) -> list[Path]:
+    return [part for part in (output if isinstance(output, tuple) else [output]) if isinstance(part, Path)]
+
+
+def read_files(output: Output) -> Output:
+    """An output with the contents of its files in their place."""
+    whole = list(output) if isinstance(output, tuple) else [output]
+    return tuple(part for one in whole for part in (_contents(one) if isinstance(one, Path) else [one]))
+
+
+def _contents(path: Path) -> list[Tensor]:
+    """The tensors that torch.save wrote there, or else the bytes."""
+    if not path.is_file():
+        raise Rejected(f"output is the path {path.name!r}, where no file is")
+    if zipfile.is_zipfile(path):
+        saved = tree_leaves(torch.load(path, map_location="cpu", weights_only=True))
+        return [leaf for leaf in saved if isinstance(leaf, Tensor)]
+    return [torch.from_numpy(numpy.fromfile(path, numpy.uint8))]
+
+
 def leaves(output: Output) -> list[Tensor]:
     """The tensors of an output, refused unless each is a plain, strided tensor that already holds its values."""
     whole = list(output) if isinstance(output, tuple) else [output]
@@ -41,7 +65,7 @@ def leaves(output: Output) -> list[Tensor]:
             raise Rejected(f"output is a {type(part).__name__}: a subclass may compute when it is read")
         if part.layout is not torch.strided or part.device.type not in ("cpu", "cuda"):
             raise Rejected(f"output is {part.layout} on {part.device}, not a strided tensor in memory")
-    return parts
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 def in_order(output: Output, copies: Sequence[Tensor]) -> list[Tensor]:
@@ -183,6 +207,13 @@ def poison(output: Iterable[Tensor]) -> None:
                 leaf.detach().logical_not_()
             else:
                 leaf.detach().fill_(torch.iinfo(leaf.dtype).min if leaf.dtype.is_signed else 255)
+
+
+def poison_files(paths: Iterable[Path]) -> None:
+    """The same for files, in place: some steps map them."""
+    for path in paths:
+        if path.is_file() and path.stat().st_size:
+            numpy.memmap(path, mode="r+")[:] = 255
 
 
 def teeth(reference: list[Tensor], stale: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> list[str]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from common.python.proof.comparison import Rejected, in_order, leaves, same
+from common.python.proof.comparison import Rejected, files_in, in_order, leaves, same
 from common.python.proof.global_state import Settings, put_back, settings
 from common.python.proof.originals import now_s, restore
 from common.python.proof.ranks import ALONE, Ranks
@@ -62,6 +62,7 @@ class Prepared:
     compiled: dict[str, float] = field(default_factory=dict)  # by torch.compile, in prepare and the first call
     output: list[Tensor] = field(default_factory=list)  # of the last proven call
     returned: Output = ()  # the same, as it was returned
+    files: list[Path] = field(default_factory=list)  # in what was returned last
     held_bytes: float | None = None  # device memory that stays between its steps
     called_s: float = math.inf  # seconds of the fastest second call of a proof
 
@@ -146,7 +147,7 @@ class Preparation:
                     raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
                 settle(self.device)
                 prepared = now_s()
-                step()
+                files = files_in(step())
                 settle(self.device)
                 called = now_s()
             if replaced := restore():
@@ -156,7 +157,7 @@ class Preparation:
         except Exception as error:
             self.left_changed("prepare or step")
             raise VariantError(name, error) from error
-        result = Prepared(name, step, given, prepared - started, called - prepared, metrics, compiled)
+        result = Prepared(name, step, given, prepared - started, called - prepared, metrics, compiled, files=files)
         if self.device.type == "cuda":
             gc.collect()
             result.held_bytes = allocated_bytes() - before

@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from common.python.base.results import BEFORE, WHILE, Proof
-from common.python.proof.comparison import Rejected, compare, in_order, leaves, poison, same, teeth
+from common.python.proof.comparison import (
+    Rejected,
+    compare,
+    files_in,
+    in_order,
+    leaves,
+    poison,
+    poison_files,
+    read_files,
+    same,
+    teeth,
+)
 from common.python.proof.originals import now_s
 from common.python.proof.preparation import (
     Preparation,
@@ -47,6 +58,7 @@ class Trial:
     def of(self, name: str, call: Call = call_step, linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
+        poison_files(prep.variants[name].files)  # here, since another variant may write the same file
         try:
             error, reason = self._try(prep.variants[name], call, linger)
         except Rejected as rejected:
@@ -168,10 +180,11 @@ def aliased(prep: Preparation, output: list[Tensor]) -> str | None:
 
 def _copy_output(prep: Preparation, variant: Prepared, output: Output) -> list[Tensor]:
     """A copy enqueued right behind the step, so that work which escaped the step's stream is not in it."""
-    variant.output, variant.returned = leaves(output), output
+    found = read_files(output)
+    variant.output, variant.returned, variant.files = leaves(found), output, files_in(output)
     if any(leaf.device.type != prep.device.type for leaf in variant.output):
         settle(prep.device)  # a copy to the host is done when the device is
-    return in_order(output, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
+    return in_order(found, [leaf.detach().to(prep.device, copy=True) for leaf in variant.output])
 
 
 def _call_again(prep: Preparation, variant: Prepared) -> list[Tensor]:
@@ -183,6 +196,7 @@ def _call_again(prep: Preparation, variant: Prepared) -> list[Tensor]:
             for extent in leaf.shape:
                 spot = spot[spots.randrange(extent)]
             poison([spot])
+    poison_files(variant.files)
     for key in prep.workload.mutates:
         overwrite(variant.inputs[key], prep.inputs[key], key)
     settle(prep.device)
@@ -201,5 +215,6 @@ def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], ret
     """Whether the output differs from what was `seen`, a while after the step had `returned` (in seconds)."""
     time.sleep(max(0.0, STALE_WRITE_S - (now_s() - returned)))  # comparing has taken some of that time
     settle(prep.device)
-    now = [leaf.detach().to(prep.device) for leaf in variant.output]
-    return not _equal(in_order(variant.returned, now), seen)
+    found = read_files(variant.returned)
+    now = [leaf.detach().to(prep.device) for leaf in leaves(found)]
+    return not _equal(in_order(found, now), seen)
