@@ -1,0 +1,110 @@
+"""A long prompt passes alone and all running streams wait; then they decode, a few rows for each read of weights."""
+
+import torch
+from torch import Tensor
+
+from common.models.caches import Cache, continuing, new_cache, prefilling
+from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.references import hidden_states, planted
+from common.models.timeline import Deliver, metered
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
+
+# Two blocks of Llama-3.1-8B, and a small vocabulary.
+EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+
+
+@torch.inference_mode()
+def filled(weights: Weights, shape: Shape, history: Tensor, steps: int) -> Cache:
+    """A cache of all but the last token of each stream, with room for that one and what follows."""
+    cache = new_cache(shape, len(history), history.shape[1] + steps, weights["head"])
+    positions = torch.arange(history.shape[1] - 1, device=history.device)
+    forward(weights, shape, history[:, :-1], positions.expand(len(history), -1), prefilling(cache))
+    return cache
+
+
+def inputs(
+    draw: Draw, shape: dict[str, int], prompt: int, streams: int, history: int, steps: int, dtype: str
+) -> Inputs:
+    """A prompt (1, length) that arrives, and streams (streams, history) that run, with what is cached of them."""
+    weights, words = draw_weights(draw, Shape(**shape), getattr(torch, dtype)), shape["vocabulary"]
+    tokens = draw.integers(streams, history, high=words)
+    cache = filled(weights, Shape(**shape), tokens, steps)
+    return {
+        "weights": weights,
+        "shape": Shape(**shape),
+        "prompt": draw.integers(1, prompt, high=words),
+        "streams": tokens,
+        "keys": [tensor.clone() for tensor in cache.keys],
+        "values": [tensor.clone() for tensor in cache.values],
+        "steps": steps,
+    }
+
+
+def reference(
+    weights: Weights,
+    shape: Shape,
+    prompt: Tensor,
+    streams: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    steps: int,
+) -> tuple[Tensor, ...]:
+    """Each stream's next tokens (streams, steps), the states that chose them, the prompt's last state (1, width)."""
+    tokens, states = zip(*(planted(weights, shape, row, steps) for row in streams))
+    return torch.stack(tokens), torch.stack(states), hidden_states(weights, shape, prompt[0])[-1:]
+
+
+def cost(shape: dict[str, int], prompt: int, streams: int, history: int, steps: int, dtype: str) -> Cost:
+    """All tokens' products; a stream's steps follow each other, and each reads all weights. Attention is left out."""
+    network, passed = Shape(**shape), prompt + streams * steps
+    blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
+    return Cost(
+        read=getattr(torch, dtype).itemsize * network.read_weights * steps,
+        flops=2 * (blocks * passed + head * streams * steps),
+        dtype="bf16",
+        items=passed,
+        unit="tokens",
+    )
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    sizes={
+        "bench": {"shape": EIGHT_B, "prompt": 2048, "streams": 64, "history": 128, "steps": 8, "dtype": "bfloat16"},
+        "test": {"shape": SMALL, "prompt": 29, "streams": 3, "history": 7, "steps": 5, "dtype": "float32"},
+    },
+    tolerance=2e-2,  # of bf16 through all blocks
+    mutates=("keys", "values"),
+)
+
+
+def prepare(
+    weights: Weights,
+    shape: Shape,
+    prompt: Tensor,
+    streams: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    steps: int,
+) -> Metered:
+    own, running = new_cache(shape, 1, prompt.shape[1], weights["head"]), Cache(keys, values)
+    tokens, states = streams.new_empty(len(streams), steps), keys[0].new_empty(len(streams), steps, shape.width)
+    positions = torch.arange(max(prompt.shape[1], running.capacity), device=prompt.device)[None]
+
+    @torch.inference_mode()
+    def serve(deliver: Deliver) -> tuple[Tensor, ...]:
+        arrived = forward(weights, shape, prompt, positions[:, : prompt.shape[1]], prefilling(own))[:, -1]
+        deliver([len(streams)])
+        latest = streams[:, -1:]
+        for index, place in enumerate(range(streams.shape[1] - 1, streams.shape[1] - 1 + steps)):
+            here = positions[:, place].expand(len(streams), 1)
+            hidden = forward(weights, shape, latest, here, continuing(running, here, extent=place + 1))
+            latest = greedy(weights, hidden)
+            tokens[:, index], states[:, index] = latest[:, 0], hidden[:, 0]
+            deliver(range(len(streams)))
+        return tokens, states, arrived
+
+    return metered(serve, prompt.device)
