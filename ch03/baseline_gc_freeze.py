@@ -1,7 +1,6 @@
 """Each token's record is a new object; the collector, which counts those, walks the whole heap while launches wait."""
 
 import gc
-import time
 from typing import Any
 
 import torch
@@ -57,16 +56,14 @@ def serve(tokens: Tensor, state: Tensor, heap: list[dict[str, Any]]) -> Metered:
         return out, torch.tensor([sum(record["token"] for record in history) for history in histories])
 
     def metrics() -> dict[str, float]:
-        pauses: list[float] = []
-
-        def note(phase: str, _: dict[str, int]) -> None:
-            pauses.append(time.perf_counter() * (1 if phase == "stop" else -1))
-
-        gc.callbacks.append(note)
+        before = gc.get_stats()
         step()
-        gc.callbacks.remove(note)
-        lengths = [1e3 * (start + stop) for start, stop in zip(pauses[::2], pauses[1::2])]
-        return {"in the collector ms": sum(lengths), "longest collection ms": max(lengths, default=0.0)}
+        collections = [now["collections"] - then["collections"] for now, then in zip(gc.get_stats(), before)]
+        return {
+            "full collections": collections[-1],
+            "all collections": sum(collections),
+            "frozen": gc.get_freeze_count(),
+        }
 
     return Metered(step, metrics)
 

@@ -1,13 +1,13 @@
 """torch.save between two training steps: they wait until the state has left the GPU and the disk has written it."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from common.models.timeline import median_ms
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 RATE = 0.01
@@ -80,13 +80,15 @@ def training(weights: Tensor, samples: Tensor, targets: Tensor, path: Path, save
 
     def metrics() -> dict[str, float]:
         device = torch.get_device_module(weights.device)
+
+        def stall() -> None:
+            finish.append(save(weights, path))
+            device.synchronize()
+
+        finish: list[Callable[[], None]] = []
         device.synchronize()
-        started = time.perf_counter()
-        finish = save(weights, path)
-        device.synchronize()
-        stalled = time.perf_counter()
-        finish()
-        return {"stall ms": 1e3 * (stalled - started), "until written ms": 1e3 * (time.perf_counter() - started)}
+        stalled = median_ms(stall, 1)
+        return {"stall ms": stalled, "until written ms": stalled + median_ms(finish[0], 1)}
 
     return Metered(step, metrics)
 

@@ -37,7 +37,6 @@ AGAIN = {
     "ch15:kv_cache": "each generated token reads the weights",
     "ch15:paged_kv": "each generated token reads the cache",
     "ch16:chunked_prefill": "each step reads the weights",
-    "ch16:async_scheduling": "each generated token reads the weights",
     "ch16:speculative_decoding": "each verification reads the weights",
 }
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.key)

@@ -4,7 +4,7 @@ import pytest
 
 from common.python.base.machine import cpu_list
 from common.python.base.text import counted
-from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, ranges, text
+from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, text
 
 
 class Refused(Exception):
@@ -50,11 +50,6 @@ def test_a_mistake_in_a_check_is_not_taken_for_a_refusal() -> None:
 )
 def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
     assert cpu_list(written) == cpus
-
-
-def test_numbers_are_written_in_the_same_notation() -> None:
-    assert ranges([8, 0, 1, 3, 2]) == "0-3,8"
-    assert ranges([]) == ""
 
 
 def test_nouns_are_counted_as_a_reader_would() -> None:

@@ -50,7 +50,7 @@ def test_compilers_write_to_that_folder_and_to_no_other(
 ) -> None:
     """`nvcc` is a stand-in that compiles nothing: only where the library would go is asked here."""
     nvcc = tmp_path / "nvcc"
-    nvcc.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n')
+    nvcc.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do case $1 in -o|-MF) : > "$2";; esac; shift; done\n')
     nvcc.chmod(0o755)
     (tmp_path / "tiny.cu").write_text(TINY)
     monkeypatch.setenv("NVCC", str(nvcc))
