@@ -38,6 +38,13 @@ def test_the_newest_run_is_the_last_by_name_and_an_unfinished_one_is_not_passed_
     assert run_folders(tmp_path)[-1].name == "20260103T000000.000000Z"
 
 
+def test_a_copy_of_an_older_run_under_another_name_is_not_the_newest(tmp_path: Path) -> None:
+    for name, started in (("before-update", "2026-01-01T00:00:00+00:00"), ("2026", "2026-01-02T00:00:00+00:00")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(manifest(started=started).model_dump_json())
+    assert [folder.name for folder in run_folders(tmp_path)] == ["before-update", "2026"]
+
+
 @pytest.mark.parametrize("name", ["", "nowhere"])
 def test_a_folder_without_runs_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="holds no run: name a folder of runs"):

@@ -56,6 +56,26 @@ def test_frozen_inputs_stay_as_they_were_drawn(prepared: Prepares) -> None:
     assert not torch.equal(prep.inputs["x"], before["x"])
 
 
+def test_what_a_variant_may_overwrite_keeps_the_strides_that_were_drawn(prepared: Prepares) -> None:
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, 2 * n)[:, ::2], "w": draw.normal(n, n)}, mutates=["x"]
+    )
+    given = prepared(problem, a=honest).variants["a"].inputs["x"]
+    assert given.stride() == (18, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(Tensor.to_sparse, "'x' is torch.sparse_coo"), (lambda x: x[:1].expand(9, 9), "'x' overlaps itself")],
+)
+def test_an_input_that_cannot_be_overwritten_is_refused_by_name(
+    prepared: Prepares, change: Callable[[Tensor], Tensor], told: str
+) -> None:
+    problem = workload(inputs=lambda draw, n: {"x": change(draw.normal(n, n)), "w": draw.normal(n, n)})
+    with pytest.raises(VariantError, match=told):
+        prepared(problem, a=honest)
+
+
 def test_inputs_in_lists_and_dicts_are_refilled_too(prepared: Prepares) -> None:
     problem = workload(
         inputs=lambda draw, n: {"layers": [draw.normal(n), {"bias": draw.normal(n)}], "eps": 1e-6},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor import config as inductor
 
 from common.python.proof.global_state import put_back, settings
 
@@ -28,6 +29,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the default device (cpu -> meta)": lambda: torch.set_default_device("meta"),
     "the grad mode (True -> False)": lambda: torch.set_grad_enabled(False),
     "TF32 in matrix products (none -> tf32)": lambda: torch.set_float32_matmul_precision("high"),
+    "the backends of attention (flash)": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "cuDNN (benchmark)": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "autocast on the CPU (False -> True)": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch._inductor.config (max_autotune)": lambda: setattr(inductor, "max_autotune", True),
     f"the number of threads ({torch.get_num_threads()} -> {torch.get_num_threads() + 1})": lambda: (
         torch.set_num_threads(torch.get_num_threads() + 1)
     ),

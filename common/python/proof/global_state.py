@@ -4,16 +4,19 @@ Pairs about such a setting declare `isolated=True`, which gives each variant a p
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 Settings = dict[str, Any]
-MATMUL = torch.backends.cuda.matmul
-CUDNN: Any = torch.backends.cudnn  # whose `conv` the type checker does not know
+Access = tuple[Callable[[], Any], Callable[[Any], object]]  # what reads a setting, and what sets it
+CUDA: Any = torch.backends.cuda  # of which the type checker does not know all
+MATMUL, CUDNN = CUDA.matmul, cast(Any, torch.backends.cudnn)
+SDPA = ("flash", "mem_efficient", "math", "cudnn")
 
 # Libraries write these themselves when they are first used.
 LIBRARIES = ("TORCH", "_TORCH", "PYTORCH", "TRITON", "KINETO", "CUDA_MODULE_LOADING", "CUDNN", "NCCL", "KMP_")
@@ -29,13 +32,60 @@ def _set_variables(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
-_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+def _attributes(owner: Any, *names: str) -> Access:
+    def put(before: dict[str, Any]) -> None:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+    return lambda: {name: getattr(owner, name) for name in names}, put
+
+
+def _attention() -> dict[str, bool]:
+    return {name: getattr(CUDA, f"{name}_sdp_enabled")() for name in SDPA}
+
+
+def _set_attention(before: dict[str, bool]) -> None:
+    for name, enabled in before.items():
+        getattr(CUDA, f"enable_{name}_sdp")(enabled)
+
+
+def _autocast(device: str) -> Access:
+    return partial(torch.is_autocast_enabled, device), partial(torch.set_autocast_enabled, device)
+
+
+def _compiler(module: str) -> Access:
+    def put(before: dict[str, Any]) -> None:
+        config = sys.modules[module]
+        now = config.get_config_copy()
+        for name, value in before.items():
+            if now[name] != value:
+                setattr(config, name, value)
+
+    return lambda: sys.modules[module].get_config_copy(), put
+
+
+_COMPILERS = ("torch._dynamo.config", "torch._inductor.config")  # read where something has imported them, which is slow
+_SETTINGS: dict[str, Access] = {
     "os.environ": (_variables, _set_variables),
     "the working directory": (os.getcwd, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (torch.get_default_device, lambda before: torch.set_default_device(None)),  # as at the start
     "TF32 in matrix products": (lambda: MATMUL.fp32_precision, partial(setattr, MATMUL, "fp32_precision")),
     "TF32 in convolutions": (lambda: CUDNN.conv.fp32_precision, partial(setattr, CUDNN.conv, "fp32_precision")),
+    "matrix products": _attributes(
+        MATMUL,
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    ),
+    "cuDNN": _attributes(CUDNN, "enabled", "benchmark", "benchmark_limit", "deterministic"),
+    "the backends of attention": (_attention, _set_attention),
+    "the BLAS library": (CUDA.preferred_blas_library, CUDA.preferred_blas_library),
+    "the linear algebra library": (CUDA.preferred_linalg_library, CUDA.preferred_linalg_library),
+    "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    "autocast on the CPU": _autocast("cpu"),
+    "autocast on the GPU": _autocast("cuda"),
+    **{module: _compiler(module) for module in _COMPILERS},
     "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
 }
@@ -44,8 +94,10 @@ _SETTINGS[STREAM] = (lambda: torch.cuda.current_stream(), torch.cuda.set_stream)
 
 
 def settings() -> Settings:
-    """The current settings; the stream only where CUDA is in use."""
-    return {name: get() for name, (get, _) in _SETTINGS.items() if name != STREAM or torch.cuda.is_initialized()}
+    """The current settings: the stream only where CUDA is in use, compilers' only where they are loaded."""
+    absent = {module for module in _COMPILERS if module not in sys.modules}
+    absent |= set() if torch.cuda.is_initialized() else {STREAM}
+    return {name: get() for name, (get, _) in _SETTINGS.items() if name not in absent}
 
 
 def put_back(before: Settings) -> list[str]:

@@ -29,6 +29,8 @@ from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step,
 
 PAD_BYTES = 64 << 20
 DYNAMO = "torch._dynamo.utils"  # importing it takes seconds, which a process that compiles nothing should not spend
+RECOMPILES = 16  # in a round: the 8 of one function that torch allows, for the baseline and for the control
+OVERLAPS = 1  # says torch of a tensor that has two elements in one place
 RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph break
 
 
@@ -95,6 +97,10 @@ class Preparation:
         """
         free()
         self.pad = torch.empty(self.seeds.randrange(1, PAD_BYTES), dtype=torch.uint8, device=self.device)
+        if DYNAMO in sys.modules:  # in one process of its own each round could recompile as often as torch allows
+            config = sys.modules[DYNAMO].config
+            config.recompile_limit += RECOMPILES
+            config.accumulated_recompile_limit += RECOMPILES
         self.before = settings()
         at("workload", "inputs")
         self.everyone = self.draw()
@@ -126,12 +132,22 @@ class Preparation:
             if unknown:
                 named = "frozen, mutates or as_drawn names"
                 raise Rejected(f"{named} {sorted(unknown)}, the inputs are {sorted(inputs[0])}")
+            for key, value in inputs[0].items():
+                self._refuse(key, value)
             self.files = [path for path in self.scratch.rglob("*") if path.is_file()]
             if self.files:
                 os.sync()  # pages still to be written cannot be dropped from the page cache
             return inputs
         except Exception as error:
             raise VariantError("workload", error) from error
+
+    def _refuse(self, key: str, value: Any) -> None:
+        """Raises Rejected for an input that cannot be overwritten in place with other values."""
+        for tensor in tensors(value):
+            if tensor.layout != torch.strided:
+                raise Rejected(f"input {key!r} is {tensor.layout}: give its parts (values, indices) as inputs")
+            if key not in self.workload.frozen and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+                raise Rejected(f"input {key!r} overlaps itself, as an expanded view does: make it contiguous")
 
     def _prepare(self, name: str, prepare: Prepare) -> Prepared:
         if torch.cuda.is_initialized():  # else the 32 MiB of cuBLAS workspaces would count for the first variant
@@ -276,7 +292,14 @@ def allocated_bytes() -> int:
 
 
 def clone(tree: Any) -> Any:
-    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, tree)
+    """A copy of an input, its tensors with the strides that they have."""
+    return pytree.tree_map(lambda leaf: _clone(leaf.detach()) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+        return tensor.clone()
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def differing(inputs: Inputs, kept: Inputs) -> list[str]:

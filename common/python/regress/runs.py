@@ -20,17 +20,26 @@ Outcome = tuple[PairResult, Manifest]
 
 
 def run_folders(place: Path) -> list[Path]:
-    """The run that this folder is, or the runs in it, the newest last: their names are their UTC times.
+    """The run that this folder is, or the runs in it, the newest last, by when they started.
 
     A run that is unfinished counts, so that an older one is never taken for it. Raises ValueError if there is none.
     """
     if _is_run(place):
         return [place]
-    found = sorted(folder for folder in place.iterdir() if _is_run(folder)) if place.is_dir() else []
+    found = sorted(filter(_is_run, place.iterdir()), key=_started) if place.is_dir() else []
     if not found:
         right = "name a folder of runs, such as artifacts, or that of a run in it"
         raise ValueError(f"{place} holds no run: {right}")
     return found
+
+
+def _started(folder: Path) -> tuple[str, str]:
+    """When a run started, UTC, written as runs are named, and its name, which is all that a broken one tells."""
+    try:
+        started = read_model(folder / "manifest.json", Manifest).started
+        return started.replace("-", "").replace(":", ""), folder.name
+    except ValueError:
+        return folder.name, folder.name
 
 
 def _is_run(folder: Path) -> bool:
