@@ -1,24 +1,38 @@
-"""On a terminal every pair that is at work has a line, the last of which tells the time left."""
+"""On a terminal each pair that is done leaves a line above the bar; a pipe hears of a long wait."""
 
+import io
+import time
+
+import pytest
 from rich.console import Console
 
 from common.python.base.results import PairResult
-from common.python.report.display import Display
+from common.python.report.display import SILENT_S, Display
 
 
 def pair(name: str) -> PairResult:
-    return PairResult(chapter="ch01", name=name, status="unsupported", device="cpu")
+    return PairResult(chapter="ch01", name=name, status="unsupported", device="cpu", reason="there is no GPU")
 
 
-def test_pairs_at_work_have_lines_until_they_are_done() -> None:
-    display = Display(Console(force_terminal=True, width=200, quiet=True))
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: int) -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, force_terminal=True, width=width))
     display.expect(3)
-    for name, phase in (("a", "start"), ("b", "start"), ("a", "proof")):
-        display.show(phase, pair(name))
-    assert [(one.pair, one.why) for one in display._running()] == [("ch01:a", "proof"), ("ch01:b", "start")]
-    display.show("start", pair("c"))
-    display.show("done", pair("a"))
-    assert [(one.pair, one.why) for one in display._running()] == [("ch01:b", "start"), ("ch01:c", "start, 0 s left")]
-    display.show("done", pair("b"))
-    display.show("done", pair("c"))
-    assert display._running() == []
+    with display:
+        for name, phase in (("a_long_name_of_a_pair", "start"), ("b", "start"), ("a_long_name_of_a_pair", "done")):
+            display.show(phase, pair(name))
+        assert display.progress() == "1 of 3, 0 s left: ch01:b, start"
+    assert "ch01:a_long_name_of_a_pair" in out.getvalue()
+    assert "GPU" in out.getvalue()
+
+
+def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    display = Display(Console(width=200))
+    display.expect(2)
+    display.show("start", pair("a"))
+    assert capsys.readouterr().out == ""
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + SILENT_S + 1)
+    display.show("samples", pair("a"))
+    assert capsys.readouterr().out == "0 of 2: ch01:a, samples\n"

@@ -22,7 +22,6 @@ from common.python.report.markdown import (
     summary_markdown,
 )
 from common.python.report.rows import (
-    Row,
     bytes_text,
     clean,
     footers,
@@ -134,9 +133,9 @@ def summary(*pairs: PairResult, **changes: Any) -> Summary:
     return Summary.model_validate({"manifest": manifest, "pairs": list(pairs)} | known | changes)
 
 
-def drawn(table: Table) -> str:
+def drawn(table: Table, width: int = 240) -> str:
     out = io.StringIO()
-    Console(file=out, width=240).print(table)
+    Console(file=out, width=width).print(table)
     return out.getvalue()
 
 
@@ -335,10 +334,11 @@ def test_what_github_renders_of_foreign_text_is_that_text(planted: str) -> None:
     assert alone.elements <= found.elements | {"h2", "strong"}
 
 
-def test_running_pairs_are_the_last_rows() -> None:
-    text = drawn(suite_table([pair()], [Row("ch09:scan", "running", "2.00x [1.90, 2.10]", why="round 4 of 8")]))
-    line = text[: text.index("speedup: baseline time")].splitlines()[-2]
-    assert all(part in line for part in ("ch09:scan", "running", "2.00x [1.90, 2.10]", "round 4 of 8"))
+def test_a_narrow_terminal_gets_fewer_columns_and_names_that_are_whole() -> None:
+    wide, narrow = (drawn(suite_table([pair()], width), width) for width in (200, 80))
+    assert "% of limit" in wide
+    assert "% of limit" not in narrow
+    assert pair().key in narrow
 
 
 def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_and_each_note_once() -> None:

@@ -1,16 +1,29 @@
-"""What a person sees of a run: a live table on a terminal, plain lines in a pipe."""
+"""What a person sees of a run: on a terminal a line a pair above a bar, then a table; plain lines in a pipe."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, wide_console
-from common.python.report.rows import Row, footers, interval_text, pair_line, suite_table, suite_title, variant_table
+from common.python.report.rows import (
+    footers,
+    interval_text,
+    pair_line,
+    short_line,
+    suite_table,
+    suite_title,
+    variant_table,
+)
 from common.python.stats.verdict import headline_row
+
+TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
+SILENT_S = 30.0  # that a pipe hears nothing at most, while there is anything to tell
+BAR_WIDTH = 40
 
 
 class Display:
@@ -18,10 +31,10 @@ class Display:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or wide_console()
-        self.done: list[PairResult] = []
-        self.pairs, self.started = 0, time.monotonic()
-        self.running: dict[str, Row] = {}
-        self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
+        self.done, self.pairs = 0, 0
+        self.started = self.told = time.monotonic()
+        self.running: dict[str, str] = {}  # what each pair is at
+        self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
 
     def __enter__(self) -> "Display":
         if self.live is not None:
@@ -43,29 +56,42 @@ class Display:
         else:
             own = headline_row(result)
             so_far = interval_text(own.speedup) if own and own.speedup else ""
-            self.running[result.key] = Row(clean(result.key), "running", so_far, why=clean(phase))
+            self.running[result.key] = ", ".join(filter(None, (clean(result.key), clean(phase), so_far)))
         if phase == "done":
-            self.done.append(result)
+            self.done += 1
+            self._tell(short_line(result) if self.live else pair_line(result))
         if self.live is not None:
-            self.live.update(suite_table(self.done, self._running()), refresh=True)
-        elif phase == "done":
-            print(pair_line(result), flush=True)
+            self.live.update(self._footer(), refresh=True)
+        elif time.monotonic() - self.told > SILENT_S and self.running:
+            self._tell(self.progress())
 
-    def _running(self) -> list[Row]:
-        """A line for each pair at work; the last one tells the time left."""
-        running = list(self.running.values())
-        if self.done and running:
+    def _tell(self, line: Text | str) -> None:
+        if self.live is not None:
+            self.console.print(line)
+        else:
+            print(line, flush=True)
+        self.told = time.monotonic()
+
+    def progress(self) -> str:
+        """`33 of 68, 120 s left: ch07:transpose, samples`."""
+        left = ""
+        if 0 < self.done < self.pairs:
             spent_s = time.monotonic() - self.started
-            left_s = max(0.0, spent_s / len(self.done) * self.pairs - spent_s)
-            running[-1] = replace(running[-1], why=f"{running[-1].why}, {left_s:.0f} s left")
-        return running
+            left = f", {spent_s / self.done * (self.pairs - self.done):.0f} s left"
+        return f"{self.done} of {self.pairs}{left}: " + "; ".join(self.running.values())
+
+    def _footer(self) -> Group:
+        bar = ProgressBar(max(1, self.pairs), self.done, min(BAR_WIDTH, self.console.width))
+        return Group(bar, Text(self.progress(), no_wrap=True, overflow="ellipsis"))
 
     def finish(self, summary: Summary, folder: Path) -> None:
-        """What a run ends with: in a pipe the lines under the table, for single files their times, and the folder."""
+        """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
         for result in summary.pairs:
             if len(result.variants) == 1 and result.variants[0].wall:
                 self.console.print(variant_table(result))
-        if self.live is None:
+        if self.live is not None and self.console.width >= TABLE_WIDTH:
+            self.console.print(suite_table(summary.pairs, self.console.width))
+        else:
             print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")

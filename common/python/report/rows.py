@@ -17,6 +17,7 @@ from common.python.stats.intervals import MARGIN
 from common.python.stats.verdict import headline_row
 
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
+ROOM = ((150, 7), (110, 6), (0, 4))  # columns of a terminal, and how many of the table they have room for
 KEY = (
     "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time over optimized; "
     "why: baseline -> optimized, bytes without a word are peak memory"
@@ -258,21 +259,34 @@ def footers(results: Sequence[PairResult]) -> list[str]:
     return lines
 
 
-def suite_table(results: Sequence[PairResult], running: Sequence[Row] = ()) -> Table:
-    """The table of a suite, with the pairs that are being measured as its last lines."""
+def short_line(result: PairResult) -> Text:
+    """A pair's line on a terminal: where numbers stand in it, its end may be cut, and a reason is told whole."""
+    row = rows(result)[0]
+    verdict = Text(row.verdict, style=STYLES.get(row.verdict, ""))
+    leads, dim = row.gain
+    told = [Text.assemble(leads, (dim, "dim")), Text(row.time), Text(row.why, style="dim")]
+    line = Text("  ").join([Text(row.pair), verdict, *filter(None, told)])
+    line.no_wrap, line.overflow = bool(row.speedup), "ellipsis"
+    return line
+
+
+def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
+    """The table of a suite, with the columns that `width` characters have room for; names are never broken."""
     loud = any(map(on_cpu, results))
     table = Table(
         title=Text(suite_title(results), style="bold white on red" if loud else "bold"),
         caption=Text("\n".join(footers(results)), style="dim"),
         caption_justify="left",
     )
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column == "verdict")
-    for row in [*(row for result in results for row in rows(result)), *running]:
+    shown = COLUMNS[: next(count for least, count in ROOM if width >= least)]
+    for column in shown:
+        table.add_column(column, overflow="fold", no_wrap=column in ("pair", "verdict"))
+    for row in (row for result in results for row in rows(result)):
         name, verdict, _, *others = row.cells()
         leads, dim = row.gain
         cells = [Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, ""))]
-        table.add_row(*cells, Text.assemble(leads, (dim, "dim")), *map(Text, others))
+        cells += [Text.assemble(leads, (dim, "dim")), *map(Text, others)]
+        table.add_row(*cells[: len(shown)])
     return table
 
 
