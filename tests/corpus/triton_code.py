@@ -31,8 +31,8 @@ class Keeping(triton_targets.StandIn):
         super().__init__(*arguments)
         self.ptx: dict[bytes, str] = {}  # by the machine code made of it
 
-    def heard(self, *, metadata_group: dict[str, Any], **others: Any) -> None:
-        super().heard(metadata_group=metadata_group, **others)
+    def compiled_one(self, *, metadata_group: dict[str, Any], **others: Any) -> None:
+        super().compiled_one(metadata_group=metadata_group, **others)
         files = {Path(path).suffix: Path(path) for path in metadata_group.values()}
         self.ptx[files[".cubin"].read_bytes()] = files[".ptx"].read_text()
 

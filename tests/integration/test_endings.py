@@ -379,7 +379,7 @@ def test_the_suites_time_holds_for_a_step_that_never_lets_python_run_and_resume_
     gone(tmp_path)
     here.pair("ch01:b")
     here.folder = folder
-    finished = resume(here, [], iterations=4)
+    finished = resume(here, [], iterations=4, reproducible=True)
     assert [result.key for result in finished.pairs] == journaled(folder) == ["ch01:a", "ch01:b"]
     assert finished.complete
 
