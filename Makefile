@@ -1,13 +1,12 @@
 # Each target sets up on first use: setup.sh makes .venv/.stamp, and again when a lock, pyproject.toml or a wheel changes.
 #   make run TARGETS=ch1              make run TARGETS="ch1 ch07:transpose" ARGS="--reproducible"
-TARGETS ?= all
 ARGS ?=
 STAMP := .venv/.stamp
 BIN := .venv/bin
 
 .PHONY: help setup run verify test lint types check check-all format
 help:
-	@echo "make run TARGETS=ch1   measure a chapter (ARGS=... passes options on)"
+	@echo "make run TARGETS=ch1   measure a chapter, by default the first (ARGS=... passes options on)"
 	@echo "make verify            check every pair that can be checked here, without timing (TARGETS, ARGS as above)"
 	@echo "make test              run the tests"
 	@echo "make check             lint, types and tests, as CI does"
@@ -21,10 +20,10 @@ setup: $(STAMP)
 	@:
 
 run: $(STAMP)
-	@$(BIN)/benchmark_cli run $(addprefix --targets ,$(TARGETS)) $(ARGS)
+	@$(BIN)/benchmark_cli run $(addprefix --targets ,$(or $(TARGETS),$(if $(findstring --resume,$(ARGS)),,ch1))) $(ARGS)
 
 verify: $(STAMP)
-	@$(BIN)/benchmark_cli verify $(addprefix --targets ,$(TARGETS)) $(ARGS)
+	@$(BIN)/benchmark_cli verify $(addprefix --targets ,$(or $(TARGETS),all)) $(ARGS)
 
 test: $(STAMP)
 	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)

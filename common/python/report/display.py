@@ -67,7 +67,7 @@ class Display:
 
     def _tell(self, line: Text | str) -> None:
         if self.live is not None:
-            self.console.print(line)
+            self.console.print(line, no_wrap=isinstance(line, Text) and line.no_wrap, overflow="ellipsis")
         else:
             print(line, flush=True)
         self.told = time.monotonic()
@@ -82,7 +82,7 @@ class Display:
 
     def _footer(self) -> Group:
         bar = ProgressBar(max(1, self.pairs), self.done, min(BAR_WIDTH, self.console.width))
-        return Group(bar, Text(self.progress(), no_wrap=True, overflow="ellipsis"))
+        return Group(Text(self.progress(), no_wrap=True, overflow="ellipsis"), bar)
 
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
@@ -95,4 +95,12 @@ class Display:
             print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
+        faster = [
+            (own.speedup.ratio, result.key)
+            for result in summary.pairs
+            if result.verdict == "faster" and (own := headline_row(result)) and own.speedup
+        ]
+        if faster:
+            show = f"`benchmark_cli show {clean(max(faster)[1])}`"
+            print(f"next: open {folder / 'report.html'}, or {show} for two sources side by side")
         print(f"results: {folder}")

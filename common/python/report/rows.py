@@ -266,7 +266,7 @@ def short_line(result: PairResult) -> Text:
     leads, dim = row.gain
     told = [Text.assemble(leads, (dim, "dim")), Text(row.time), Text(row.why, style="dim")]
     line = Text("  ").join([Text(row.pair), verdict, *filter(None, told)])
-    line.no_wrap, line.overflow = bool(row.speedup), "ellipsis"
+    line.no_wrap = bool(row.speedup)
     return line
 
 
