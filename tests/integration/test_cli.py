@@ -92,6 +92,16 @@ def test_list_says_of_each_variant_what_it_does_and_whether_it_runs_here(small: 
     assert len(cli("list", "ch2", "--root", small.root).stdout.splitlines()) == 2
 
 
+def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree) -> None:
+    done = cli("roofline", "ch01:doubles", "--gpu", "H200", "--root", small.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "datasheet of H200" in done.stdout
+    assert "ch01:doubles" in done.stdout
+    assert_usage(cli("roofline", "ch01", "--gpu", "H2000", "--root", small.root), "H200")
+    assert_usage(cli("roofline", "ch01", "--run", small.root), "name no target")
+    assert_usage(cli("roofline", "--run", small.root), "summary.json")
+
+
 def test_list_covers_the_corpus() -> None:
     done = cli("list")
     assert done.returncode == 0

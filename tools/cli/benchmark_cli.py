@@ -15,6 +15,7 @@ from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, launch, measure, publish, usage
 from tools.cli.new_pair import new
+from tools.cli.roofline import roofline
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
@@ -217,6 +218,7 @@ def peak(
 
 
 app.command()(estimate)
+app.command()(roofline)
 
 
 @app.command()

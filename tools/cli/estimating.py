@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from common.python.estimate.estimate import Board
     from common.python.estimate.model_costs import Case
     from common.python.estimate.model_shapes import Model
+    from common.python.performance_targets import Peaks
 
 MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
@@ -111,26 +112,32 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
 
 def find_board(word: str | None, artifacts_dir: Path) -> "Board":
     """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
-    from common.python.base.hardware import DATASHEETS, datasheet
-    from common.python.estimate.estimate import Board
-    from common.python.performance_targets import DATASHEET
-
-    if word is None:
-        return _this_board(artifacts_dir)
-    sheets = {sheet.name.lower(): sheet for sheet in DATASHEETS}
-    sheet = sheets.get(word.strip().lower()) or datasheet(word)
-    if sheet is None:
-        raise _unknown("--gpu", word, "in the table of datasheets", [sheet.name for sheet in DATASHEETS])
-    return Board(sheet.name, sheet.memory_gb * 1e9, sheet.hbm, sheet.rates, f"{DATASHEET} of {sheet.name}")
-
-
-def _this_board(artifacts_dir: Path) -> "Board":
-    """This machine's first GPU, by its measured peaks if they are of these versions, else by its datasheet."""
+    from common.python.base.hardware import datasheet
     from common.python.base.machine import GIB, machine
     from common.python.estimate.estimate import Board
+
+    name, peaks = find_peaks(word, artifacts_dir)
+    sheet = datasheet(name) if word is not None else None
+    memory = sheet.memory_gb * 1e9 if sheet else machine().gpus[0].memory_gib * GIB
+    rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
+    return Board(name, memory, peaks.values["hbm"], rates, peaks.source)
+
+
+def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
+    """The GPU of that name and its datasheet's peaks; without a name, this machine's first GPU, by its measured peaks
+    if they are of these versions, else by its datasheet. Raises the exit for any other."""
+    from common.python.base.hardware import DATASHEETS, datasheet
+    from common.python.base.machine import machine
     from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
+    if word is not None:
+        sheets = {sheet.name.lower(): sheet for sheet in DATASHEETS}
+        sheet = sheets.get(word.strip().lower()) or datasheet(word)
+        found = datasheet_peaks(sheet.name) if sheet else None
+        if sheet is None or found is None:
+            raise _unknown("--gpu", word, "in the table of datasheets", [sheet.name for sheet in DATASHEETS])
+        return sheet.name, found
     here = machine()
     if not here.gpus:
         raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
@@ -148,8 +155,7 @@ def _this_board(artifacts_dir: Path) -> "Board":
     if "hbm" not in peaks.values:
         raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
     source = f"{peaks.source} on this machine" if other is None else f"{peaks.source}, since {other}"
-    rates = {name: peak for name, peak in peaks.values.items() if name in RATES}
-    return Board(gpu.name, gpu.memory_gib * GIB, peaks.values["hbm"], rates, source)
+    return gpu.name, peaks.model_copy(update={"source": source})
 
 
 def check(case: "Case", board: "Board", gpus: int | None) -> None:

@@ -1,0 +1,110 @@
+"""`benchmark_cli roofline`: what physics allows each pair, from its cost and a GPU's peaks; nothing is run or timed."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tools.cli import options as o
+from tools.cli.completion import ROOT
+from tools.cli.estimating import GpuName, find_peaks
+from tools.cli.measuring import exits, usage
+
+if TYPE_CHECKING:
+    from common.python.base.results import Cost, PairResult
+    from common.python.performance_targets import Peaks
+
+COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
+Run = Annotated[
+    Path | None, typer.Option("--run", parser=o.folder, help="What this run measured, under its own peaks.")
+]
+
+
+def roofline(
+    words: o.Words = None,
+    targets: o.Targets = None,
+    gpu: GpuName = None,
+    run: Run = None,
+    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    root: o.RootOption = ROOT,
+) -> None:
+    """The limit of each pair, and what binds it.
+
+    FLOPs per byte, the resource that takes longest, and the least time at the bench size, by the pair's cost and the
+    peaks of a GPU: measured ones, or its datasheet's with --gpu. Needs no GPU and times nothing.
+    """
+    if run is not None:
+        if gpu or words or targets:
+            raise usage("--run has its own pairs and peaks: name no target and no --gpu with it")
+        _of_run(run)
+        return
+    name, peaks = find_peaks(gpu, artifacts_dir)
+    with exits():
+        found = costs(root, o.named(words, targets) or ["all"])
+    lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
+    _print(f"{name}: {peaks.source}", lines)
+
+
+def costs(root: Path, targets: Sequence[str]) -> "dict[str, list[Cost] | str]":
+    """The cost of each pair at its bench size, by phase, or why there is none. A worker imports the baselines."""
+    from common.python.base.results import Cost
+    from common.python.corpus.discovery import find_pairs, read_targets, select
+    from common.python.workers.probe import START_LIMIT_S
+    from common.python.workers.process import Worker
+
+    every = find_pairs(root)
+    pairs = select(every, read_targets(targets, every))
+    modules = {pair.key: pair.baseline.module for pair in pairs if pair.baseline}
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        settings = {"seed": 0, "reproducible": False}
+        worker = Worker(root, Path(scratch) / "costs", Path(scratch) / "costs.log", settings)
+        try:
+            how = {"module": "common.python.workers.loading", "function": "costs"}
+            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), **how)
+        finally:
+            worker.kill()
+    told = {key: found[module] for key, module in modules.items()}
+    return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
+
+
+def _of_run(folder: Path) -> None:
+    from common.python.report.artifacts import read_run
+
+    with exits(wrong=(ValueError, ArithmeticError)):
+        found = read_run(folder)
+    costed = [(pair, pair.phases or [pair.cost]) for pair in found.summary.pairs if pair.cost]
+    lines = [_line(pair.key, phases, found.peaks, pair) for pair, phases in costed]
+    _print(found.peaks.source if found.peaks else "no peaks", lines)
+    typer.echo(f"chart: {folder / 'report.html'}")
+
+
+def _line(
+    key: str, phases: "Sequence[Cost]", peaks: "Peaks | None", measured: "PairResult | None" = None
+) -> tuple[str, ...]:
+    from common.python.performance_targets import limit, total
+    from common.python.report.rows import headline_spread, time_text, trusted
+    from common.python.stats.verdict import headline_row
+
+    cost, least = total(phases), limit(phases, peaks)
+    intensity = f"{cost.flops / cost.hbm:.3g}" if cost.hbm and cost.flops else ""
+    cells = [key, intensity, least.resource if least else "", time_text(least.us) if least else "no peak for it"]
+    own = headline_row(measured) if measured else None
+    if measured and own and trusted(measured, own) and (spread := headline_spread(measured, own)):
+        cells += [time_text(spread.median), f"{own.percent_of_limit:.3g}%" if own.percent_of_limit else ""]
+    return tuple(cells)
+
+
+def _print(source: str, lines: Sequence[tuple[str, ...]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from common.python.base.text import clean, wide_console
+
+    table = Table(title=Text(clean(source), style="bold"))
+    for column in COLUMNS[: max(map(len, lines), default=4)]:
+        table.add_column(column, overflow="fold", no_wrap=column == "pair")
+    for line in lines:
+        table.add_row(*(Text(clean(cell)) for cell in line))
+    wide_console().print(table)
