@@ -268,7 +268,6 @@ def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, mess
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("transpose", "; did you mean ch07:transpose?"),
         ("transpos", "; did you mean ch07:transpose?"),
         ("ch07-transpose", "; did you mean ch07:transpose?"),
         ("cpy", "; did you mean ch02:copy?"),
@@ -288,6 +287,14 @@ def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
     with pytest.raises(TargetError, match="is not a target: write ch07") as refused:
         choose(tmp_path, ["ch07", word])
     assert str(refused.value).endswith(hint)
+
+
+def test_a_name_or_a_number_is_enough_where_it_is_the_only_one(pairs: list[Pair], tmp_path: Path) -> None:
+    assert [pair.key for pair in choose(tmp_path, ["transpose"])] == ["ch07:transpose"]
+    assert {pair.chapter for pair in choose(tmp_path, ["7"])} == {"ch07"}
+    write(tmp_path, {"ch09/baseline_transpose.py": SENTENCE})
+    with pytest.raises(TargetError, match="'transpose' is a pair of ch07 and ch09: write ch07:transpose"):
+        choose(tmp_path, ["transpose"])
 
 
 def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:

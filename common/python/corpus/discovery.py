@@ -3,18 +3,30 @@
 import ast
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.python.corpus.targets import CHAPTERS, MOST_TOLD, PAIR, Target, TargetError, nearest, pair_name, parse
+from common.python.corpus.targets import (
+    CHAPTERS,
+    MOST_TOLD,
+    PAIR,
+    Target,
+    TargetError,
+    nearest,
+    pair_name,
+    parse,
+    quoted,
+)
 from common.python.requirements import Requirements, needs
 
 if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.base.results import Kind, Role
 
 ROLES = ("baseline_", "optimized_", "peer_")
+NUMBER = re.compile("[0-9]{1,4}")  # of a chapter
 MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
 IMPORTS: "dict[Kind, re.Pattern[bytes]]" = {  # the line that makes a file one of this kind
     "CUDA": re.compile(rb"^\s*(import|from)\b.*\bload_cuda\b", re.MULTILINE),
@@ -187,11 +199,22 @@ def choose(root: Path, words: Iterable[str]) -> list[Pair]:
 
 
 def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
-    """The targets that words name. Raises TargetError, which offers the nearest pair where a word looks like one."""
-    targets = []
+    """The targets that words name; a pair's name or a chapter's number is enough where it is the only one.
+
+    Raises TargetError, which offers the nearest pair where a word looks like one.
+    """
+    targets, chapters = list[Target](), defaultdict[str, list[str]](list)
+    for pair in pairs:
+        chapters[pair.name].append(pair.chapter)
     for word in words:
+        named = chapters.get(word.strip(), [])
+        if len(named) > 1:
+            raise TargetError(f"{quoted(word)} is a pair of {' and '.join(named)}: write {named[0]}:{word.strip()}")
         try:
-            targets += parse(word)
+            if named:
+                targets.append(Target(named[0], word.strip()))
+            else:
+                targets += parse(f"ch{word.strip()}" if NUMBER.fullmatch(word.strip()) else word)
         except TargetError as error:
             meant = _spellings(pairs, PAIR.fullmatch(word.strip()) is None)
             close = difflib.get_close_matches(word.strip().lower()[:MOST_TOLD], meant, n=1, cutoff=0.7)
