@@ -54,16 +54,20 @@ def _autocast(device: str) -> Access:
 
 
 def _compiler(module: str) -> Access:
+    def get() -> dict[str, Any]:
+        copy = sys.modules[module].get_config_copy()
+        return {name: value for name, value in copy.items() if name not in RAISED}
+
     def put(before: dict[str, Any]) -> None:
-        config = sys.modules[module]
-        now = config.get_config_copy()
+        now = get()
         for name, value in before.items():
             if now[name] != value:
-                setattr(config, name, value)
+                setattr(sys.modules[module], name, value)
 
-    return lambda: sys.modules[module].get_config_copy(), put
+    return get, put
 
 
+RAISED = ("recompile_limit", "accumulated_recompile_limit")  # by each preparation
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config")  # read where something has imported them, which is slow
 _SETTINGS: dict[str, Access] = {
     "os.environ": (_variables, _set_variables),
