@@ -31,7 +31,9 @@ CHANGES: dict[str, Callable[[], object]] = {
     "TF32 in matrix products (none -> tf32)": lambda: torch.set_float32_matmul_precision("high"),
     "the backends of attention (flash)": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "cuDNN (benchmark)": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "autocast on the CPU (False -> True)": lambda: torch.set_autocast_enabled("cpu", True),
+    "autocast on the CPU ((False, torch.bfloat16) -> (True, torch.bfloat16))": lambda: torch.set_autocast_enabled(
+        "cpu", True
+    ),
     "torch._inductor.config (max_autotune)": lambda: setattr(inductor, "max_autotune", True),
     f"the number of threads ({torch.get_num_threads()} -> {torch.get_num_threads() + 1})": lambda: (
         torch.set_num_threads(torch.get_num_threads() + 1)
@@ -70,6 +72,15 @@ def test_what_libraries_set_for_themselves_is_theirs(name: str, monkeypatch: pyt
     monkeypatch.setenv(name, "/tmp/x")
     assert put_back(before) == []
     assert os.environ[name] == "/tmp/x"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_thread_that_was_bound_to_a_core_is_free_again() -> None:
+    before, cores = settings(), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    [told] = put_back(before)
+    assert told.startswith("the cores allowed")
+    assert os.sched_getaffinity(0) == cores
 
 
 def test_of_two_changes_both_are_told() -> None:

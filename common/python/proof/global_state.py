@@ -50,7 +50,11 @@ def _set_attention(before: dict[str, bool]) -> None:
 
 
 def _autocast(device: str) -> Access:
-    return partial(torch.is_autocast_enabled, device), partial(torch.set_autocast_enabled, device)
+    def put(before: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
+
+    return lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), put
 
 
 def _compiler(module: str) -> Access:
@@ -91,6 +95,7 @@ _SETTINGS: dict[str, Access] = {
     "autocast on the GPU": _autocast("cuda"),
     **{module: _compiler(module) for module in _COMPILERS},
     "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "the cores allowed": (lambda: os.sched_getaffinity(0), lambda before: os.sched_setaffinity(0, before)),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
 }
 STREAM = "the current stream"
