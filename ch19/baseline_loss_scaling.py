@@ -50,7 +50,7 @@ workload = Workload(
         "cpu": {"steps": 4, "tokens": 64, "width": 256, "layers": 4},
         "test": {"steps": 3, "tokens": 23, "width": 37, "layers": 3},
     },
-    tolerance=2e-2,  # bf16 rounds at 0.2%, after each layer
+    tolerance=5e-3,  # bf16 rounds at 0.2%, in gradients that move weights by a tenth
     mutates=("weights",),
     clock="end_to_end",
 )
