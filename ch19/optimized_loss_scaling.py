@@ -1,0 +1,24 @@
+"""Training in bf16, which has the exponents of fp32: no scale, no second pass over gradients, no flag to wait for."""
+
+import torch
+from torch import Tensor
+
+from ch19.baseline_loss_scaling import RATE, loss_of
+from ch19.baseline_loss_scaling import workload as workload
+from common.python.workload import Step
+
+
+def prepare(x: Tensor, target: Tensor, weights: list[Tensor]) -> Step:
+    leaves = [weight.detach().requires_grad_() for weight in weights]  # the same memory
+    optimizer = torch.optim.SGD(leaves, lr=RATE * len(leaves[0]) ** -0.5, foreach=True)
+
+    def step() -> tuple[Tensor, ...]:
+        for batch, of_batch in zip(x, target):
+            with torch.autocast(x.device.type, dtype=torch.bfloat16):
+                loss = loss_of(batch, of_batch, leaves)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return tuple(weights)
+
+    return step
