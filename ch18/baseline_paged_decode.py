@@ -1,0 +1,63 @@
+"""Pages of the cache are first copied together, request by request, and attention then reads the copy."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+PAGE = 16  # tokens
+
+
+def inputs(draw: Draw, requests: int, heads: int, group: int, pages: int, width: int, dtype: str) -> Inputs:
+    """A pool of pages, and for each request which of them are its own, in order; they lie scattered."""
+    element = getattr(torch, dtype)
+    pool = (requests * pages, PAGE, heads, width)
+    return {
+        "q": draw.normal(requests, heads * group, width, dtype=element),  # one new token a request
+        "k": draw.normal(*pool, dtype=element),
+        "v": draw.normal(*pool, dtype=element),
+        "table": draw.permutation(requests * pages).view(requests, pages).int(),
+    }
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+    parts = []
+    for queries, own in zip(q, table.long()):
+        keys, values = (pool[own].flatten(0, 1).transpose(0, 1) for pool in (k, v))
+        grouped = queries.view(len(keys), -1, queries.shape[1])
+        weights = (grouped @ keys.mT * queries.shape[1] ** -0.5).softmax(dim=2)
+        parts.append((weights @ values).view(queries.shape))
+    return torch.stack(parts)
+
+
+def cost(requests: int, heads: int, group: int, pages: int, width: int, dtype: str) -> Cost:
+    cache, queries = 2 * requests * pages * PAGE * heads * width, requests * heads * group * width
+    moved = {"read": 2 * (cache + queries) + 4 * requests * pages, "write": 2 * queries}
+    return Cost(flops=2 * group * cache, dtype="bf16", **moved, items=requests, unit="tokens")
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    sizes={
+        # One layer of an 8B model: 32 requests of 8,192 tokens, 1.07 GB of keys and values.
+        "bench": {"requests": 32, "heads": 8, "group": 4, "pages": 512, "width": 128, "dtype": "bfloat16"},
+        # float16 because Triton's interpreter has no bf16 dot
+        "test": {"requests": 3, "heads": 2, "group": 5, "pages": 19, "width": 64, "dtype": "float16"},
+    },
+    tolerance=1e-2,  # weights and outputs are rounded to bf16, by 0.17% on average
+    as_drawn=("table",),
+)
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Step:
+    requests, pages = table.shape
+
+    def step() -> Tensor:
+        own = [pool.index_select(0, table.flatten()) for pool in (k, v)]
+        keys, values = (x.view(requests, pages * PAGE, *x.shape[2:]).transpose(1, 2) for x in own)
+        return scaled_dot_product_attention(q[:, :, None], keys, values, enable_gqa=True)[:, :, 0]
+
+    return step
