@@ -1,4 +1,4 @@
-"""A policy's update on eight responses to one prompt: each sequence has the whole prompt, computed eight times."""
+"""A policy learns from eight responses to one prompt: each sequence repeats the prompt, which is computed each time."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The prompt is in the row once; responses stand behind it, and each attends to the prompt and to itself alone."""
+"""The prompt is computed once: the responses follow it in one row, and each sees only the prompt and itself."""
 
 import torch
 from torch import Tensor

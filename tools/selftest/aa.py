@@ -53,7 +53,7 @@ def promises(found: Sessions) -> list[Promise]:
 
 
 def _said_different(outcome: Outcome) -> bool:
-    """Whether a reader was told that equal sides differ, or that the session is no good."""
+    """Whether the verdict was anything but `same` or `inconclusive`, the two that are right of equal sides."""
     return outcome.verdict not in ("same", "inconclusive")
 
 

@@ -34,7 +34,7 @@ def run_folders(place: Path) -> list[Path]:
 
 
 def _started(folder: Path) -> tuple[str, str]:
-    """When a run started, UTC, written as runs are named, and its name, which is all that a broken one tells."""
+    """A run's start (UTC) in the form of a run's name, then its name; the name twice where the manifest is broken."""
     try:
         started = read_model(folder / "manifest.json", Manifest).started
         return started.replace("-", "").replace(":", ""), folder.name

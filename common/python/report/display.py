@@ -22,7 +22,7 @@ from common.python.report.rows import (
 from common.python.stats.verdict import headline_row
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
-SILENT_S = 30.0  # that a pipe hears nothing at most, while there is anything to tell
+SILENT_S = 30.0  # without output, after which the next event prints the progress to a pipe
 BAR_WIDTH = 40
 
 

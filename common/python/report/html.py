@@ -1,4 +1,4 @@
-"""A run as one page that opens from disk: no network, no script, and foreign text is escaped wherever it stands."""
+"""A run as one page that opens from disk: no network, no script, and foreign text is always escaped."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

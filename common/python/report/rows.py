@@ -260,7 +260,7 @@ def footers(results: Sequence[PairResult]) -> list[str]:
 
 
 def short_line(result: PairResult) -> Text:
-    """A pair's line on a terminal: where numbers stand in it, its end may be cut, and a reason is told whole."""
+    """One line for a pair on a terminal. A line with a speedup may be cut at its end; a reason is shown in full."""
     row = rows(result)[0]
     verdict = Text(row.verdict, style=STYLES.get(row.verdict, ""))
     leads, dim = row.gain

@@ -204,7 +204,7 @@ class Suite:
         here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
         try:
             return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
-        except (OSError, SyntaxError):  # which its session will tell of
+        except (OSError, SyntaxError):  # its session reports the error
             return None
 
     # Time.

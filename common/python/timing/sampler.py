@@ -233,7 +233,7 @@ class Sampler:
         outputs: list[Output] = []
 
         def keeping() -> Output:
-            outputs.clear()  # freed before the next step, as where nobody looks at the output
+            outputs.clear()  # freed before the next step, as in samples whose output is not kept
             outputs.append(step())
             return outputs[0]
 
