@@ -41,7 +41,7 @@ workload = Workload(
         "test": {"batches": 3, "rows": 5, "width": 4099},
     },
     tolerance=0.0,  # samples are copied
-    as_drawn=("samples",),
+    as_drawn=("samples", "ids"),
     clock="end_to_end",
 )
 

@@ -67,7 +67,7 @@ workload = Workload(
         "bench": {"blocks": 8, "width": 1536, "tokens": 256},
         "test": {"blocks": 3, "width": 37, "tokens": 11},
     },
-    tolerance=2e-2,  # bf16 rounds at 0.2%, after each product, and the moments and weights
+    tolerance=3.5e-2,  # one element may be off by ten times that: the largest gradients' squares are 100 times the rms
     mutates=("weights", "means", "squares"),
     clock="end_to_end",
     goal="memory",

@@ -13,7 +13,7 @@ EPSILON = 1e-5
 def inputs(draw: Draw, rows: int, width: int, layers: int) -> Inputs:
     return {
         "x": draw.normal(rows, width, dtype=torch.bfloat16),
-        "weights": [draw.normal(width, dtype=torch.bfloat16) for _ in range(layers)],
+        "weights": [draw.uniform(width, low=0.5, high=1.5, dtype=torch.bfloat16) for _ in range(layers)],
         "upstream": draw.normal(rows, width, dtype=torch.bfloat16),
     }
 

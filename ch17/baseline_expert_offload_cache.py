@@ -86,7 +86,7 @@ workload = Workload(
         },
         "test": {"tokens": 11, "layers": 2, "experts": 9, "slots": 3, "width": 37, "wide": 19, "dtype": "float32"},
     },
-    tolerance=2e-2,  # bf16 rounds the state after each expert, and a token goes on from the last one's
+    tolerance=4e-2,  # bf16 rounds the state after each expert, and a token goes on from the last one's
     clock="end_to_end",
 )
 

@@ -31,6 +31,11 @@ def inputs(draw: Draw, shape: dict[str, int], prompt: int, responses: int, lengt
     }
 
 
+def learnt(weights: Weights) -> list[Tensor]:
+    """All weights but the embedding, which is left as it is."""
+    return tree_leaves({name: part for name, part in weights.items() if name != "embedding"})
+
+
 def loss_of(states: Tensor, head: Tensor, responses: Tensor, advantages: Tensor) -> Tensor:
     """The policy's loss, of the states (responses, length, width) that choose each token."""
     logits = F.linear(states, head).flatten(0, 1)
@@ -42,7 +47,7 @@ def loss_of(states: Tensor, head: Tensor, responses: Tensor, advantages: Tensor)
 def reference(
     weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, advantages: Tensor
 ) -> tuple[Tensor, ...]:
-    leaves = [leaf.requires_grad_() for leaf in tree_leaves(weights)]
+    leaves = [leaf.requires_grad_() for leaf in learnt(weights)]
     loss, gradients = torch.zeros_like(advantages[0]), [torch.zeros_like(leaf) for leaf in leaves]
     for response, advantage in zip(responses, advantages):  # one at a time: its attention keeps every score
         states = hidden_states(weights, shape, torch.cat([prompt, response[:-1]]))[len(prompt) - 1 :]
@@ -78,7 +83,7 @@ workload = Workload(
 
 
 def gradients(loss: Tensor, leaves: Weights) -> tuple[Tensor, ...]:
-    return loss.detach(), *torch.autograd.grad(loss, tree_leaves(leaves))
+    return loss.detach(), *torch.autograd.grad(loss, learnt(leaves))
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, advantages: Tensor) -> Step:
