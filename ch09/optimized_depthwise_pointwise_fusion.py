@@ -55,7 +55,9 @@ def prepare(x: Tensor, depthwise: Tensor, pointwise: Tensor) -> Step:
     options = {"HEIGHT": HEIGHT, "WIDTH": WIDTH, "K": 64, "N": max(triton.next_power_of_2(results), 16)}
 
     def step() -> Tensor:
-        filter_and_mix[grid](x, depthwise, pointwise, out, side, channels, results, **options, num_warps=8, num_stages=1)
+        filter_and_mix[grid](
+            x, depthwise, pointwise, out, side, channels, results, **options, num_warps=8, num_stages=1
+        )
         return out
 
     return step

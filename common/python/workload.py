@@ -164,6 +164,22 @@ class Workload:
         if both := set(self.frozen) & set(self.mutates):
             raise ValueError(f"Workload has {sorted(both)} both frozen and mutated; a step may not write the frozen")
 
+    def shape(self, size: str) -> dict[str, Any] | None:
+        """The figures of a size, if it has that one; `bench,tokens=64` is bench with another number of tokens.
+
+        Raises ValueError for a change of what is no whole number of the size.
+        """
+        name, *changes = size.split(",")
+        if name not in self.sizes:
+            return None
+        shape = dict(self.sizes[name])
+        whole = [key for key, figure in shape.items() if isinstance(figure, int)]
+        for key, _, value in (change.partition("=") for change in changes):
+            if key not in whole:
+                raise ValueError(f"{key!r} is no whole number of its size, which has {', '.join(whole) or 'none'}")
+            shape[key] = int(value)
+        return shape
+
 
 def _kept(figure: Any) -> bool:
     """Whether results can hold it."""

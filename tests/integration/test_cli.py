@@ -1,5 +1,6 @@
 """The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
 
+import csv
 import io
 import json
 import os
@@ -100,6 +101,25 @@ def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree) -> None:
     assert_usage(cli("roofline", "ch01", "--gpu", "H2000", "--root", small.root), "H200")
     assert_usage(cli("roofline", "ch01", "--run", small.root), "name no target")
     assert_usage(cli("roofline", "--run", small.root), "summary.json")
+
+
+def test_sweep_measures_a_pair_at_each_value(small: Tree) -> None:
+    """A figure of its size takes each value; what is no figure, no list or several pairs is refused in one line."""
+    run = ("run", "--artifacts-dir", small.artifacts, "--root", small.root, "--quick", "ch01:doubles")
+    done = cli(*run, "--sweep", "n=1000,2000,...,4000")
+    assert done.returncode == 0, done.stderr
+    (table,) = small.artifacts.glob("sweep-*/sweep.csv")
+    lines = list(csv.DictReader(table.read_text().splitlines()))
+    assert [line["n"] for line in lines] == ["1000", "2000", "4000"]
+    assert all(float(line["optimized_us"]) > 0 for line in lines)
+    assert "<svg" in table.with_suffix(".svg").read_text()
+    measured = [json.loads(file.read_text())["pairs"][0] for file in small.artifacts.glob("2*/summary.json")]
+    assert [(pair["size"], pair["shape"]) for pair in measured if pair["shape"] == {"n": 2000}] == [
+        ("cpu,n=2000", {"n": 2000})
+    ]
+    assert_usage(cli(*run, "--sweep", "rows=1,2"), "'rows' is no whole number of its size, which has n")
+    assert_usage(cli(*run, "--sweep", "n=2,x"), "n=2,x")
+    assert_usage(cli(*run, "ch01:wrong", "--sweep", "n=1,2"), "one pair")
 
 
 def test_list_covers_the_corpus() -> None:

@@ -16,6 +16,7 @@ from tools.cli.estimating import estimate
 from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, launch, measure, publish, usage
 from tools.cli.new_pair import new
 from tools.cli.roofline import roofline
+from tools.cli.sweeping import run_sweep
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
@@ -64,6 +65,7 @@ def run(
     targets: o.Targets = None,
     artifacts_dir: o.ArtifactsOption = Path("artifacts"),
     size: o.SizeOption = None,
+    sweep: o.SweepOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
     budget: o.BudgetOption = o.BUDGET_S,
@@ -86,7 +88,6 @@ def run(
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
-    """A suite, before the user's eyes."""
     options = Options(
         targets=o.named(words, targets),
         root=root,
@@ -108,7 +109,7 @@ def run(
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
-    raise typer.Exit(measure(options, junit, wait))
+    raise typer.Exit(run_sweep(options, sweep, wait) if sweep else measure(options, junit, wait))
 
 
 @app.command()

@@ -55,6 +55,13 @@ SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and 
 SizeOption = Annotated[
     str | None, typer.Option(help="Problem size: bench, cpu or test (tiny); by default bench on a GPU, else cpu.")
 ]
+SweepOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIGURE=VALUES",
+        help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512: a table and a chart.",
+    ),
+]
 IterationsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),

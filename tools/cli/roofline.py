@@ -47,8 +47,8 @@ def roofline(
     _print(f"{name}: {peaks.source}", lines)
 
 
-def costs(root: Path, targets: Sequence[str]) -> "dict[str, list[Cost] | str]":
-    """The cost of each pair at its bench size, by phase, or why there is none. A worker imports the baselines."""
+def costs(root: Path, targets: Sequence[str], size: str = "bench") -> "dict[str, list[Cost] | str]":
+    """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines."""
     from common.python.base.results import Cost
     from common.python.corpus.discovery import find_pairs, read_targets, select
     from common.python.workers.probe import START_LIMIT_S
@@ -62,7 +62,7 @@ def costs(root: Path, targets: Sequence[str]) -> "dict[str, list[Cost] | str]":
         worker = Worker(root, Path(scratch) / "costs", Path(scratch) / "costs.log", settings)
         try:
             how = {"module": "common.python.workers.loading", "function": "costs"}
-            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), **how)
+            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
         finally:
             worker.kill()
     told = {key: found[module] for key, module in modules.items()}

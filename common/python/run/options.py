@@ -15,6 +15,7 @@ class Options:
     root: Path
     artifacts_dir: Path
     size: str | None = None
+    figure: str | None = None  # of the size, and its value in place of the workload's: "tokens=64"
     iterations: int | None = None
     warmup: int | None = None
     timeout_multiplier: float = 1.0

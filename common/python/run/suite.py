@@ -233,13 +233,14 @@ class Suite:
 
     def _settings(self, pair: Pair) -> Settings:
         options = self.options
+        size = options.size or ("bench" if self.on_gpu else "cpu")
         gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
         uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
         return Settings(
             root=options.root,
             folder=self.folder / f"{pair.chapter}_{pair.name}",
             scratch=self.scratch / f"{pair.chapter}_{pair.name}",
-            size=options.size or ("bench" if self.on_gpu else "cpu"),
+            size=f"{size},{options.figure}" if options.figure else size,
             seed=self.seed,
             device=self.device,
             budget_s=options.budget_s,

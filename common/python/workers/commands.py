@@ -84,7 +84,7 @@ class Commands:
                 failures[name] = str(VariantError(name, error))
         self.at("workload", "load")
         settle(self.device)  # makes the CUDA context here, and not where the first variant is prepared
-        chosen = dict(workload.sizes[size]) if size in workload.sizes else None
+        chosen = workload.shape(size)
         return {
             "failures": failures,
             "clock": workload.clock,
@@ -117,7 +117,9 @@ class Commands:
     def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
-        place = (dict(self.workload.sizes[size]), size, self.device, self.scratch, self.seeds, self.ranks)
+        shape = self.workload.shape(size)
+        assert shape is not None, size
+        place = (shape, size, self.device, self.scratch, self.seeds, self.ranks)
         prep = Preparation(self.workload, *place)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
         prep.median_held_bytes(self.held_bytes)

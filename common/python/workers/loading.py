@@ -50,14 +50,14 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
     return prepare
 
 
-def costs(worker: object, baselines: list[str]) -> dict[str, list[dict[str, Any]] | str]:
-    """The cost of each baseline's workload at `bench` size, by phase, or the error."""
+def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[dict[str, Any]] | str]:
+    """The cost of each baseline's workload at `size`, by phase, or the error."""
     found: dict[str, list[dict[str, Any]] | str] = {}
     for baseline in baselines:
         try:
             workload = workload_of(baseline, Ranks(size=MOST_RANKS))
-            found[baseline] = cost_of(workload, baseline, dict(workload.sizes["bench"]))
-        except VariantError as error:
+            found[baseline] = cost_of(workload, baseline, workload.shape(size) or {})
+        except (VariantError, ValueError) as error:
             found[baseline] = str(error)
     return found
 

@@ -1,0 +1,164 @@
+"""`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and where a larger one stops paying."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tools.cli.measuring import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
+from tools.cli.roofline import costs
+
+if TYPE_CHECKING:
+    from common.python.base.results import PairResult
+    from common.python.run.options import Options
+
+PAYS = 1.1  # a larger value pays where it brings at least this times the rate
+SIDES = ("baseline", "optimized")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value. Times in us, rates in items a second, by side; a side that was not timed is not there."""
+
+    value: int
+    outcome: str  # the verdict and the gain, or why there is none
+    us: dict[str, float]
+    rate: dict[str, float]
+    percent: float | None  # of the limit, of the optimized side
+
+
+def run_sweep(options: "Options", text: str, wait: bool) -> int:
+    """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
+    from common.python.base.interrupt import Interrupts
+    from common.python.run.suite import open_suite
+    from common.python.stats.verdict import failed, lacked_memory
+
+    if options.resume or options.size not in (None, "bench", "cpu", "test"):
+        raise usage("--sweep goes with --size bench, cpu or test, and without --resume")
+    with exits():
+        figure, values = read(text)
+        found = costs(options.root, options.targets, f"bench,{figure}={values[0]}")
+    if len(found) != 1:
+        raise usage(f"--sweep measures one pair, and these targets are {len(found)}")
+    (key, cost), code = *found.items(), DONE
+    if isinstance(cost, str):
+        raise usage(f"--sweep {text}: {cost}")
+    points, unit = [], cost[0].unit or "steps"
+    folder = options.artifacts_dir / f"sweep-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%SZ')}"
+    with Interrupts(told) as interrupts:
+        for value in values:
+            with ExitStack() as stack, exits(options.artifacts_dir):
+                changed = replace(options, figure=f"{figure}={value}")
+                suite = open_suite(changed, lambda *news: None, lambda line: None, claims(stack, wait))
+                suite.asked_to_stop = lambda: interrupts.asked
+                summary = suite.run()
+            if not summary.pairs:
+                break
+            result = summary.pairs[0]
+            points.append(_point(value, result))
+            typer.echo(f"{figure}={value}: {points[-1].outcome}")
+            code = FAILED if failed(result) and not lacked_memory(result) else code
+    if points:
+        _publish(folder, f"{key} by {figure}", figure, unit, points)
+    return INTERRUPTED if interrupts.asked else code
+
+
+def read(text: str) -> tuple[str, list[int]]:
+    """A figure and its values, of `batch=1,2,4,...,512`. Raises ValueError.
+
+    Dots go on as the numbers before them do: by the ratio of the last two if it is whole, and by their difference if it
+    is not, or if three numbers differ by the same.
+    """
+    figure, _, words = text.partition("=")
+    wrong = ValueError(f"--sweep {text!r} is not of the form batch=1,2,4,...,512")
+    before, dots, last = words.partition(",...,")
+    try:
+        values, end = [int(word) for word in before.split(",")], int(last) if dots else None
+    except ValueError:
+        raise wrong from None
+    if end is not None:
+        if len(values) < 2:
+            raise wrong
+        step, (ratio, rest) = values[-1] - values[-2], divmod(values[-1], max(values[-2], 1))
+        even = rest or (len(values) > 2 and values[-2] - values[-3] == step)
+        while step > 0 and (following := values[-1] + step if even else values[-1] * ratio) <= end:
+            values.append(following)
+    if not figure or values[0] < 1 or values != sorted(set(values)):
+        raise wrong
+    return figure, values
+
+
+def _point(value: int, result: "PairResult") -> Point:
+    from common.python.report.rows import blame, gain_text, headline_spread, trusted, verdict_text
+    from common.python.stats.verdict import headline_row, lacked_memory
+
+    own = headline_row(result)
+    if own is None or own.status != "measured" or result.verdict == "invalid":
+        why = "out of memory" if lacked_memory(result) else f"{verdict_text(result, result)}: {blame(result)}"
+        return Point(value, why, {}, {}, None)
+    variants = {"baseline": next(row for row in result.variants if row.role == "baseline"), "optimized": own}
+    us = {side: spread.median for side, row in variants.items() if (spread := headline_spread(result, row))}
+    items = result.cost.items if result.cost and result.cost.items else 1.0
+    rate = {side: items / spent * 1e6 for side, spent in us.items()}
+    gain = gain_text(result, own) if trusted(result, own) else ""  # of a busy machine the times stay, as a hint
+    outcome = f"{verdict_text(result, result)} {gain}".strip()
+    return Point(value, outcome, us, rate, own.percent_of_limit)
+
+
+def best(points: list[Point]) -> int | None:
+    """The value after which a larger one brings less than PAYS times the rate; None where the last still pays."""
+    rates = [(point.value, point.rate["optimized"]) for point in points if "optimized" in point.rate]
+    return next((value for (value, rate), (_, more) in pairwise(rates) if more < PAYS * rate), None)
+
+
+def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Point]) -> None:
+    """The table, on the terminal and as CSV, and the chart."""
+    import csv
+
+    from rich.table import Table
+
+    from common.python.base.text import wide_console
+    from common.python.report.rows import time_text
+
+    folder.mkdir(parents=True)
+    stops, table = best(points), Table(title=title)
+    for column in (figure, *SIDES, f"{unit}/s", "% of limit", "verdict"):
+        table.add_column(column)
+    for point in points:
+        times = [time_text(point.us[side]) if side in point.us else "" for side in SIDES]
+        rate = f"{point.rate['optimized']:,.0f}" if point.rate else ""
+        mark = "  <- a larger one stops paying" if point.value == stops else ""
+        share = f"{point.percent:.3g}%" if point.percent else ""
+        table.add_row(str(point.value), *times, rate, share, point.outcome + mark)
+    wide_console().print(table)
+    with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
+        written = csv.writer(file)
+        written.writerow((figure, "verdict", "baseline_us", "optimized_us", "percent_of_limit"))
+        written.writerows((p.value, p.outcome, *map(p.us.get, SIDES), p.percent) for p in points)
+    if any(point.us for point in points):
+        _draw(folder / "sweep.svg", title, figure, unit, points, stops)
+    typer.echo(f"results: {folder}")
+
+
+def _draw(file: Path, title: str, figure: str, unit: str, points: list[Point], stops: int | None) -> None:
+    """Rates above, times below, over the values."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(7, 7), layout="constrained")
+    for axes, label, of in zip(
+        canvas.subplots(2, sharex=True), (f"{unit} per second", "us"), (lambda p: p.rate, lambda p: p.us)
+    ):
+        for side in SIDES:
+            timed = [point for point in points if side in of(point)]
+            axes.plot([point.value for point in timed], [of(point)[side] for point in timed], marker="o", label=side)
+        axes.set(xscale="log", yscale="log", ylabel=label)
+        if stops is not None:
+            axes.axvline(stops, linestyle=":", color="grey", label=f"{figure} = {stops}: a larger one stops paying")
+        axes.legend()
+    axes.set(xlabel=figure)
+    canvas.suptitle(title)
+    canvas.savefig(file)
