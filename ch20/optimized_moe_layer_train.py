@@ -44,7 +44,7 @@ def pass_gates_back(both, slopes, shares, order, to_shares, wide, WIDTH: tl.cons
 class Lean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor) -> Tensor:
-        (experts, _, wide), (order, places, ends) = down.shape, way(ids, len(down))
+        wide, (order, places, ends) = down.shape[2], way(ids, len(down))
         both = torch._grouped_mm(x[order // ids.shape[1]], gate_up.mT, offs=ends)
         hidden = both.new_empty(len(both), wide)
         pass_gates[(len(both),)](both, hidden, wide, triton.next_power_of_2(wide))
