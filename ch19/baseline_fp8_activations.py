@@ -66,7 +66,7 @@ workload = Workload(
         "bench": {"layers": 3, "tokens": 8192, "width": 4096, "wide": 8192},
         "test": {"layers": 2, "tokens": 131, "width": 72, "wide": 264},
     },
-    tolerance=0.05,  # three bits of mantissa are off by 2.6% of the norm, and a gradient sees them twice or more
+    tolerance=0.048,  # three bits of mantissa are off by 2.6% of the norm, and a gradient sees them twice or more
     goal="memory",
 )
 
