@@ -37,6 +37,7 @@ AGAIN = {
     "ch15:continuous_batching": "each generated token reads the weights",
     "ch15:kv_cache": "each generated token reads the weights",
     "ch15:paged_kv": "each generated token reads the cache",
+    "ch16:async_scheduling": "each generated token reads the weights",
     "ch16:chunked_prefill": "each step reads the weights",
     "ch16:speculative_decoding": "each verification reads the weights",
 }
