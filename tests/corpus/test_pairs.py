@@ -33,9 +33,11 @@ AGAIN = {
     "ch08:unpack_3bit": "the reference's small integers are bytes here, and what is written is bf16",
     "ch01:goodput_loop": "what has crossed PCIe is written to memory and read again, for each of eight steps",
     "ch12:train_step_capture": "the optimizer reads what the backward pass has written",
+    "ch15:beam_kv_reorder": "each step reads the cache",
     "ch15:continuous_batching": "each generated token reads the weights",
     "ch15:kv_cache": "each generated token reads the weights",
     "ch15:paged_kv": "each generated token reads the cache",
+    "ch16:async_scheduling": "each generated token reads the weights",
     "ch16:chunked_prefill": "each step reads the weights",
     "ch16:speculative_decoding": "each verification reads the weights",
 }

@@ -56,6 +56,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
     "ch08:median_filter_registers": shapes("rows columns", (1, 1), (2, 2), (3, 5), (37, 64), (64, 63), (257, 255)),
+    "ch08:rope_table_sincospi": shapes("positions half", (1, 1), (3, 33), (129, 64), (1025, 31), (1 << 20, 32)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
     "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
