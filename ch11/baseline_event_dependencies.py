@@ -1,0 +1,74 @@
+"""Spectrograms on one stream feed an encoder on another; before each hand-over the host waits for the whole device."""
+
+import torch
+from torch import Tensor
+
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+
+def inputs(draw: Draw, chunks: int, frames: int, window: int, bins: int, width: int) -> Inputs:
+    """`filters` are a learned filter bank: the real parts of all bins, then the imaginary ones."""
+    return {
+        "audio": draw.normal(chunks, frames, window),
+        "filters": draw.normal(window, 2 * bins, std=window**-0.5),
+        "first": draw.normal(bins, width, std=bins**-0.5),
+        "second": draw.normal(width, bins, std=width**-0.5),
+    }
+
+
+def reference(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    real, imaginary = (audio @ filters).square().chunk(2, dim=-1)
+    return ((real + imaginary).log1p() @ first).relu() @ second
+
+
+def cost(chunks: int, frames: int, window: int, bins: int, width: int) -> Cost:
+    weights = 2 * bins * (window + width)
+    rows = chunks * frames
+    read, write = 4 * (rows * window + weights), 4 * rows * bins
+    return Cost(flops=2 * rows * weights, read=read, write=write, items=chunks, unit="chunks")
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    # A chunk's three products are 4.3 GFLOP, 84 us at the 51 TFLOP/s of cuBLAS; none of them fills the GPU for long.
+    sizes={
+        "bench": {"chunks": 64, "frames": 1024, "window": 1024, "bins": 512, "width": 1024},
+        "test": {"chunks": 7, "frames": 13, "window": 37, "bins": 19, "width": 23},
+    },
+    tolerance=1e-5,
+    frozen=("filters", "first", "second"),
+    clock="end_to_end",
+)
+
+
+def spectrogram(frames: Tensor, filters: Tensor, parts: Tensor, power: Tensor) -> None:
+    torch.mm(frames, filters, out=parts)
+    real, imaginary = parts.square_().chunk(2, dim=1)
+    torch.add(real, imaginary, out=power).log1p_()
+
+
+def encode(power: Tensor, first: Tensor, second: Tensor, hidden: Tensor, out: Tensor) -> None:
+    torch.mm(power, first, out=hidden)
+    torch.mm(hidden.relu_(), second, out=out)
+
+
+def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> Step:
+    gpu, (chunks, frames, _) = torch.get_device_module(audio.device), audio.shape
+    parts, hidden = filters.new_empty(frames, filters.shape[1]), first.new_empty(frames, first.shape[1])
+    power, out = first.new_empty(2, frames, len(first)), first.new_empty(chunks, frames, len(first))
+    analysis, encoding = gpu.Stream(), gpu.Stream()
+
+    def step() -> Tensor:
+        gpu.synchronize()  # what came before the step is over
+        for index in range(chunks):
+            with gpu.stream(analysis):
+                spectrogram(audio[index], filters, parts, power[index % 2])
+            gpu.synchronize()  # this chunk's spectrogram is there, and the chunk before it has been encoded
+            with gpu.stream(encoding):
+                encode(power[index % 2], first, second, hidden, out[index])
+        gpu.current_stream().wait_stream(encoding)
+        return out
+
+    return step
