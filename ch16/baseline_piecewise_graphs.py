@@ -37,7 +37,8 @@ def plan(counts: Tensor) -> list[Tensor]:
 def reference(weights: Weights, shape: Shape, texts: Tensor, counts: Tensor) -> Tensor:
     """The last hidden state of every token (all tokens, width), in the order of the plans."""
     states = [hidden_states(weights, shape, text[:n]) for text, n in zip(texts, counts.sum(0).tolist())]
-    return torch.stack([states[request][position] for request, position in torch.cat(plan(counts), 1).T.tolist()])
+    order = torch.cat(plan(counts.cpu()), 1).T.tolist()
+    return torch.stack([states[request][position] for request, position in order])
 
 
 def cost(shape: dict[str, int], requests: int, chunk: int, passes: int, dtype: str) -> Cost:

@@ -11,7 +11,7 @@ from ch18.baseline_paged_decode import PAGE
 from ch18.baseline_paged_decode import workload as workload
 from common.python.workload import Step
 
-KEYS = 64  # of a tile, four pages
+KEYS = 128  # of a tile, eight pages
 
 
 @triton.jit
@@ -60,7 +60,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Step:
     sizes = (heads, group, pages, scale, width, PAGE, KEYS, rows)
 
     def step() -> Tensor:
-        attend[(requests, heads)](q, k, v, table, out, *sizes, num_warps=4, num_stages=3)
+        attend[(requests, heads)](q, k, v, table, out, *sizes, num_warps=4, num_stages=2)
         return out
 
     return step

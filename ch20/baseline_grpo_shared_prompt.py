@@ -11,7 +11,7 @@ from common.models.references import hidden_states
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary.
-EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+EIGHT_B = {"layers": 2, "vocabulary": 4096, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 TINY = {"layers": 2, "vocabulary": 512, "width": 128, "heads": 4, "kv_heads": 2, "hidden": 344}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 
