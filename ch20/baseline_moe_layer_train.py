@@ -1,5 +1,7 @@
 """Autograd keeps each token's copy for every expert that it goes to, and everything that the experts make of it."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -67,7 +69,7 @@ workload = Workload(
     sizes={
         # A layer of OLMoE-1B-7B: 131,072 copies of tokens, 0.5 GB, and 400 million weights
         "bench": {"tokens": 16384, "experts": 64, "chosen": 8, "width": 2048, "wide": 1024, "dtype": "bfloat16"},
-        "test": {"tokens": 37, "experts": 5, "chosen": 2, "width": 40, "wide": 24, "dtype": "float32"},
+        "test": {"tokens": 37, "experts": 5, "chosen": 2, "width": 40, "wide": 24, "dtype": "bfloat16"},
     },
     tolerance=2e-2,  # bf16 rounds what goes from product to product, five times on the way back
     goal="memory",
@@ -82,18 +84,23 @@ def way(ids: Tensor, experts: int) -> Way:
     return order, places, torch.searchsorted(ordered, each, right=True, out_int32=True)
 
 
-def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, slope: Tensor) -> Step:
-    leaves = [tensor.detach().requires_grad_() for tensor in (x, shares, gate_up, down)]  # the same memory
+def layer(x: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor) -> Tensor:
+    order, _, ends = way(ids, len(down))
+    token = order // ids.shape[1]
+    hidden = swiglu(torch._grouped_mm(x.index_select(0, token), gate_up.mT, offs=ends))
+    rows = torch._grouped_mm(hidden, down.mT, offs=ends) * shares.flatten().index_select(0, order)[:, None]
+    return torch.zeros_like(x).index_add(0, token, rows)
 
-    def layer(x: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        order, _, ends = way(ids, len(down))
-        token = order // ids.shape[1]
-        hidden = swiglu(torch._grouped_mm(x.index_select(0, token), gate_up.mT, offs=ends))
-        rows = torch._grouped_mm(hidden, down.mT, offs=ends) * shares.flatten().index_select(0, order)[:, None]
-        return torch.zeros_like(x).index_add(0, token, rows)
+
+def train_step(run: Callable[..., Tensor], slope: Tensor, ids: Tensor, *weights: Tensor) -> Step:
+    leaves = [tensor.detach().requires_grad_() for tensor in weights]  # the same memory
 
     def step() -> tuple[Tensor, ...]:
-        out = layer(*leaves)
+        out = run(*leaves, ids)
         return out.detach(), *torch.autograd.grad(out, leaves, slope)
 
     return step
+
+
+def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, slope: Tensor) -> Step:
+    return train_step(layer, slope, ids, x, shares, gate_up, down)

@@ -57,7 +57,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 16, "width": 1024, "wide": 4096, "dtype": "bfloat16"},  # 200 million weights
+        "bench": {"layers": 8, "width": 1024, "wide": 4096, "dtype": "bfloat16"},  # 100 million weights
         "cpu": {"layers": 4, "width": 64, "wide": 256, "dtype": "float32"},
         "test": {"layers": 2, "width": 23, "wide": 37, "dtype": "float32"},
     },

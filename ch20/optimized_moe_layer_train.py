@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch20.baseline_moe_layer_train import way
+from ch20.baseline_moe_layer_train import train_step, way
 from ch20.baseline_moe_layer_train import workload as workload
 from common.models.expert_rows import added
 from common.python.requirements import needs
@@ -67,10 +67,4 @@ class Lean(torch.autograd.Function):
 
 
 def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, slope: Tensor) -> Step:
-    leaves = [tensor.detach().requires_grad_() for tensor in (x, shares, gate_up, down)]  # the same memory
-
-    def step() -> tuple[Tensor, ...]:
-        out = Lean.apply(*leaves, ids)
-        return out.detach(), *torch.autograd.grad(out, leaves, slope)
-
-    return step
+    return train_step(Lean.apply, slope, ids, x, shares, gate_up, down)
