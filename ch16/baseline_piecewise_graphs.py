@@ -35,10 +35,9 @@ def plan(counts: Tensor) -> list[Tensor]:
 
 
 def reference(weights: Weights, shape: Shape, texts: Tensor, counts: Tensor) -> Tensor:
-    """The last hidden state of every token (all tokens, width), in the order of the plans."""
+    """The last hidden state of every token (all tokens, width), as planned."""
     states = [hidden_states(weights, shape, text[:n]) for text, n in zip(texts, counts.sum(0).tolist())]
-    order = torch.cat(plan(counts.cpu()), 1).T.tolist()
-    return torch.stack([states[request][position] for request, position in order])
+    return torch.stack([states[i][j] for i, j in torch.cat(plan(counts.cpu()), 1).T.tolist()])
 
 
 def cost(shape: dict[str, int], requests: int, chunk: int, passes: int, dtype: str) -> Cost:
