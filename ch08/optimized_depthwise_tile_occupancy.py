@@ -4,7 +4,6 @@ from torch import Tensor
 
 from ch08.baseline_depthwise_tile_occupancy import convolving
 from ch08.baseline_depthwise_tile_occupancy import workload as workload
-from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step
 
@@ -12,4 +11,4 @@ requires = needs(sm=80)
 
 
 def prepare(x: Tensor, filters: Tensor) -> Step:
-    return convolving(load_cuda(__file__, "convolve_small"), x, filters)
+    return convolving("convolve_small", x, filters)
