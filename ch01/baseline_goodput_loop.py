@@ -74,6 +74,7 @@ workload = Workload(
         "test": {"batch": 5, "pixels": 19, "width": 13, "layers": 3},
     },
     tolerance=1e-5,
+    rungs="no_item foreach pinned",
     mutates=("parameters", "images"),  # images too: page-locking changes their memory, so each variant has its own
     clock="end_to_end",
 )

@@ -22,6 +22,7 @@ workload = Workload(
     # 64 MiB: every proof writes the file anew and reads it twice with each. At `test` size the end is no page's.
     sizes={"bench": {"n": 1 << 26}, "cpu": {"n": 1 << 23}, "test": {"n": (3 << 20) + 4099}},
     tolerance=0.0,  # reading is exact
+    rungs="threads o_direct",
     mutates=("device",),  # where the bytes are to go
     clock="end_to_end",
 )

@@ -36,6 +36,7 @@ workload = Workload(
     # On an H200 this is a warp for each of its 528 schedulers.
     sizes={"bench": {"points": 16896, "count": 131072}, "test": {"points": 389, "count": 9001}},
     tolerance=3e-5,  # a rounding for each of 131072 terms
+    rungs="two four eight",
 )
 
 

@@ -127,6 +127,7 @@ class Workload:
         gets each input as a list, by rank, and gives what this rank must return: `lambda rank, a: sum(a)` is an
         all-reduce. `cost` is that of one rank. A sample is the time of the slowest rank.
     isolated: each variant runs in a process of its own, for pairs about process-wide settings.
+    rungs: names of the rungs in the order in which one learns them, with spaces between; else they are by alphabet.
     """
 
     inputs: Callable[..., Inputs]
@@ -141,6 +142,7 @@ class Workload:
     clock: ClockName = "device"
     goal: Goal = "speed"
     isolated: bool = False
+    rungs: str = ""
 
     def __post_init__(self) -> None:
         for name in ("bench", "test"):

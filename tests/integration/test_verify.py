@@ -181,6 +181,7 @@ STATED = [
     ),
     ("tolerance=1e-6,", "tolerance=1e-6,\n    gpus=int(1),", 11, "gpus= must be a literal int"),
     ("tolerance=1e-6,", "tolerance=1e-6,\n    isolated=0,", 11, "isolated= must be a literal bool"),
+    ("tolerance=1e-6,", 'tolerance=1e-6,\n    rungs="wide",', 5, "rungs= must name each rung once: there is none"),
 ]
 
 

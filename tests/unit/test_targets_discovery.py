@@ -79,6 +79,14 @@ def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_
     assert found[2].baseline is variants[0]
 
 
+def test_rungs_come_in_the_order_that_the_baseline_states(tmp_path: Path) -> None:
+    ordered = 'from w import Workload\nworkload = Workload(rungs="wide tall")\n'
+    names = ["peer_b__a", "optimized_b__wide", "optimized_b__tall", "optimized_b"]
+    write(tmp_path, {"ch10/baseline_b.py": SENTENCE + ordered} | {f"ch10/{name}.py": SENTENCE for name in names})
+    (pair,) = find_pairs(tmp_path)
+    assert [variant.label for variant in pair.variants] == ["baseline", "optimized", "wide", "tall", "a"]
+
+
 def test_a_pair_without_its_baseline_is_found_and_says_so(tmp_path: Path) -> None:
     write(tmp_path, {"ch03/optimized_x.py": SENTENCE})
     (pair,) = find_pairs(tmp_path)

@@ -78,7 +78,7 @@ class Pair:
     chapter: str
     name: str
     variants: list[Variant] = field(default_factory=list)
-    literals: dict[str, Any] = field(default_factory=dict)  # of its baseline: isolated, gpus, goal
+    literals: dict[str, Any] = field(default_factory=dict)  # of its baseline: isolated, gpus, goal, rungs
 
     @property
     def key(self) -> str:
@@ -112,6 +112,10 @@ def find_pairs(root: Path) -> list[Pair]:
                 pair = pairs.setdefault((chapter, name), Pair(chapter, name))
                 pair.variants.append(read_variant(path))
                 pair.literals |= pair.variants[-1].literals
+    for pair in pairs.values():
+        if order := str(pair.literals.get("rungs", "")).split():
+            pair.variants.sort(key=lambda variant: order.index(variant.label) if variant.label in order else -1)
+            pair.variants.sort(key=lambda variant: variant.role == "peer")
     return [pairs[key] for key in sorted(pairs)]
 
 

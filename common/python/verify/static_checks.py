@@ -12,7 +12,7 @@ from common.python.corpus.discovery import Pair, Variant, bindings, called
 from common.python.regress import expectations
 from common.python.report.markdown import replace_between_markers
 
-LITERALS = {"gpus": int, "isolated": bool}  # of Workload(...): the parent reads them and imports nothing
+LITERALS = {"gpus": int, "isolated": bool, "rungs": str}  # of Workload(...): the parent reads them and imports nothing
 UPDATE = "`python -m tools.analysis.analyze_expectations --update` writes both, of three runs"
 
 
@@ -96,6 +96,9 @@ def _contract(pair: Pair, variant: Variant, tree: ast.Module) -> Iterator[tuple[
             wanted = LITERALS.get(keyword.arg or "")
             if wanted and not (isinstance(keyword.value, ast.Constant) and type(keyword.value.value) is wanted):
                 yield keyword.value.lineno, f"{keyword.arg}= must be a literal {wanted.__name__}"
+        there = {one.label for one in pair.variants if one.role == "optimized"} - {"optimized"}
+        if (order := str(variant.literals.get("rungs", ""))) and sorted(order.split()) != sorted(there):
+            yield line, f"rungs= must name each rung once: {', '.join(sorted(there)) or 'there is none'}"
     elif len(stated) != 1 or not _shares(stated[0], f"{pair.chapter}.baseline_{pair.name}"):
         shared = f"from {pair.chapter}.baseline_{pair.name} import workload as workload"
         yield line, f"must share its baseline's workload, and nothing else of that name: `{shared}`"
