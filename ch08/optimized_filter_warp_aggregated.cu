@@ -23,23 +23,27 @@ __device__ __forceinline__ void load(const float* __restrict__ x, int64_t first,
   }
 }
 
-// Round by round, the lanes that keep a number write side by side, from `place` on.
-__device__ __forceinline__ void store(float* __restrict__ out, const float (&mine)[EACH], int place, int64_t room) {
-  const uint32_t before = (1u << threadIdx.x % 32) - 1;
-#pragma unroll
-  for (int k = 0; k < EACH; ++k) {
-    const uint32_t keep = __ballot_sync(~0u, mine[k] > 0.0f);
-    const int at = place + __popc(keep & before);
-    if (mine[k] > 0.0f && at < room) out[at] = mine[k];
-    place += __popc(keep);
-  }
-}
-
-__device__ __forceinline__ int kept(const float (&mine)[EACH]) {
+// Round by round, which lanes keep their number; returns how many are kept by the warp.
+__device__ __forceinline__ int choose(const float (&mine)[EACH], uint32_t (&keep)[EACH]) {
   int sum = 0;
 #pragma unroll
-  for (int k = 0; k < EACH; ++k) sum += __popc(__ballot_sync(~0u, mine[k] > 0.0f));
+  for (int k = 0; k < EACH; ++k) {
+    keep[k] = __ballot_sync(~0u, mine[k] > 0.0f);
+    sum += __popc(keep[k]);
+  }
   return sum;
+}
+
+// The lanes that keep a number of the round write side by side, from `place` on.
+__device__ __forceinline__ void store(float* __restrict__ out, const float (&mine)[EACH], const uint32_t (&keep)[EACH],
+                                      int place, int64_t room) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int k = 0; k < EACH; ++k) {
+    const int at = place + __popc(keep[k] & ((1u << lane) - 1));
+    if (keep[k] >> lane & 1 && at < room) out[at] = mine[k];
+    place += __popc(keep[k]);
+  }
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -47,8 +51,9 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ int sums[WARPS], start;
   const int warp = threadIdx.x / 32;
   float mine[EACH];
+  uint32_t keep[EACH];
   load(x, (int64_t(blockIdx.x) * WARPS + warp) * 32 * EACH, n, mine);
-  const int sum = kept(mine);
+  const int sum = choose(mine, keep);
   if (threadIdx.x % 32 == 0) sums[warp] = sum;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -59,7 +64,7 @@ __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   int place = start;
   for (int w = 0; w < warp; ++w) place += sums[w];
-  store(out, mine, place, room);
+  store(out, mine, keep, place, room);
 }
 
 // Fails with cudaErrorInvalidValue where an int cannot count them.
