@@ -108,7 +108,7 @@ def serving(weights: Weights, shape: Shape, texts: Tensor, counts: Tensor, run: 
                 for store, new in zip(stores, made[4:]):
                     store.index_copy_(0, slots, new[: len(tokens)])
                 given = made[3], *stores, owners, positions, room, *form, triton.next_power_of_2(room)
-                look[len(tokens), shape.kv_heads](*given)
+                look[len(tokens), shape.kv_heads](*given, num_warps=8)
                 made = run(index + 1, tokens, positions, made)
             states.copy_(made[0][: len(tokens)])
         return out

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from common.python.base.results import Cost
 from common.python.corpus.discovery import Pair, find_pairs
-from common.python.workload import Draw, Workload
+from common.python.workload import AnyOrder, Draw, Workload
 from tools.testing.sanitize import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,6 +109,7 @@ def widened(leaf: Any) -> Any:
 
 
 def narrowed(leaf: Any) -> Any:
+    leaf = leaf.rows if isinstance(leaf, AnyOrder) else leaf
     return leaf.float() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
 

@@ -12,7 +12,7 @@ import torch
 
 from common.python.base.machine import machine
 from common.python.corpus.discovery import Variant, find_pairs
-from common.python.proof.comparison import compare, leaves
+from common.python.proof.comparison import compare, in_order, leaves
 from common.python.requirements import unmet
 from common.python.workload import Draw, Metered
 
@@ -35,6 +35,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch06:vector_add_grid": LENGTHS,
     "ch07:vectorized_bf16": LENGTHS,
     "ch08:digamma_branch_free": LENGTHS,
+    "ch08:filter_warp_aggregated": LENGTHS,
     "ch08:unpack_3bit": LENGTHS,
     "ch01:coalescing": shapes("rows columns", (1, 1), (1, 4), (33, 31), (31, 132), (257, 255), (129, 1024)),
     "ch06:fast_divmod_broadcast": shapes("batch channels area", (1, 1, 1), (1, 3, 7), (2, 64, 49), (3, 257, 1)),
@@ -55,6 +56,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
     "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
+    "ch08:l1_distance_half2": shapes("m n width", (1, 1, 2), (128, 64, 32), (129, 65, 34), (257, 1032, 128)),
     "ch08:median_filter_registers": shapes("rows columns", (1, 1), (2, 2), (3, 5), (37, 64), (64, 63), (257, 255)),
     "ch08:rope_table_sincospi": shapes("positions half", (1, 1), (3, 33), (129, 64), (1025, 31), (1 << 20, 32)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
@@ -143,9 +145,10 @@ def wrong(
         else value
         for name, value in inputs.items()
     }
-    expected = leaves(workload.reference(**doubled))
+    answer = workload.reference(**doubled)
     made = importlib.import_module(module).prepare(**inputs)
-    output = leaves((made.step if isinstance(made, Metered) else made)())
+    given = (made.step if isinstance(made, Metered) else made)()
+    expected, output = in_order(answer, leaves(answer)), in_order(given, leaves(given))
     if device.type == "cuda":
         torch.cuda.synchronize()
     return compare(output, expected, [leaf.dtype for leaf in output], within or workload.tolerance).reason
