@@ -15,9 +15,9 @@ def prepare(x: Tensor, weight: Tensor, values: Tensor, momentum: Tensor, gradien
 
     def step() -> tuple[Tensor, ...]:
         side.wait_stream(gpu.current_stream())
+        multiply(x, weight, out)  # first: its tiles make a multiprocessor set shared memory aside, the update's do not
         with gpu.stream(side):
             descend(values, momentum, gradient, programs)
-        multiply(x, weight, out)
         gpu.current_stream().wait_stream(side)
         return out, values, momentum
 
