@@ -1,0 +1,20 @@
+"""Between two looks at the event the core is offered to other threads: as quick where none wants it."""
+
+import os
+
+import torch
+from torch import Tensor
+
+from ch03.baseline_sync_policy import searched
+from ch03.baseline_sync_policy import workload as workload
+from common.python.workload import Metered
+
+
+def prepare(x: Tensor, ranks: Tensor) -> Metered:
+    event = torch.get_device_module(x.device).Event()
+
+    def spin(event: torch.cuda.Event) -> None:
+        while not event.query():
+            os.sched_yield()
+
+    return searched(x, ranks, event, spin)
