@@ -12,7 +12,7 @@ requires = needs(modules=["fla"], sm=80)
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor) -> Step:
     def step() -> Tensor:
-        outputs: Tensor = chunk_gated_delta_rule(q, k, v, g, b, scale=1.0)[0]
+        outputs: Tensor = chunk_gated_delta_rule(q, k, v, g=g, beta=b, scale=1.0)[0]
         return outputs
 
     return step
