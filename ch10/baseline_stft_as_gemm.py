@@ -44,7 +44,8 @@ workload = Workload(
         read=4 * clips * frames * HOP, write=4 * clips * frames * MELS, items=clips * frames, unit="frames"
     ),
     sizes={"bench": {"clips": 128, "frames": 3000}, "test": {"clips": 2, "frames": 37}},
-    tolerance=5e-5,  # fp32 FFT: 3e-6; a product in TF32 alone: 2e-3
+    # One element may be off by ten times that: a weak band's logarithm. An fp32 FFT is off by 2e-6, TF32 alone by 3e-3.
+    tolerance=3e-4,
 )
 
 

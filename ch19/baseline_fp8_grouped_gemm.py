@@ -40,7 +40,9 @@ workload = Workload(
         "bench": {"tokens": 16384, "experts": 32, "width": 7168, "outputs": 4096},
         "test": {"tokens": 431, "experts": 3, "width": 144, "outputs": 272},
     },
-    tolerance=6e-3,  # rounding to bf16 is off by 1.7e-3, sums in the 14 bits of Hopper's fp8 by up to twice that
+    # Rounding to bf16 is off by 1.7e-3, with sums in the 14 bits of Hopper's fp8 2.5e-3; one element may be off by ten
+    # times the tolerance, and those sums are by up to 9% of the rms.
+    tolerance=1.5e-2,
     frozen=("weights",),
     as_drawn=("weights",),
 )

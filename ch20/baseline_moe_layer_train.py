@@ -71,7 +71,7 @@ workload = Workload(
         "bench": {"tokens": 16384, "experts": 64, "chosen": 8, "width": 2048, "wide": 1024, "dtype": "bfloat16"},
         "test": {"tokens": 37, "experts": 5, "chosen": 2, "width": 40, "wide": 24, "dtype": "bfloat16"},
     },
-    tolerance=2e-2,  # bf16 rounds what goes from product to product, five times on the way back
+    tolerance=3e-2,  # bf16 rounds what goes from product to product, five times on the way back
     goal="memory",
 )
 
