@@ -60,7 +60,7 @@ workload = Workload(
         "bench": {"requests": 32, "beams": 4, "history": 2048, "steps": 4, "dtype": "bfloat16"},
         "test": {"requests": 2, "beams": 3, "history": 67, "steps": 3, "dtype": "float16"},  # interpreted: no bf16
     },
-    tolerance=1e-2,  # of bf16 shares and sums
+    tolerance=1.5e-2,  # of bf16 shares and sums; one element may be off by ten times that
     mutates=("caches",),
 )
 
