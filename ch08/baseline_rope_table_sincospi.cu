@@ -1,5 +1,6 @@
 // Sine and cosine of an angle in radians. Beyond 105,615 the library reduces the angle by a slow path, with an array in
 // local memory.
+// spills: the slow path's array, which is what this file is about
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;

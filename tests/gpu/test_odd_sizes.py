@@ -56,9 +56,13 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
     "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
+    "ch08:depthwise_tile_occupancy": shapes(
+        "images channels rows columns", (1, 1, 1, 4), (2, 3, 65, 68), (1, 2, 128, 256), (1, 2, 129, 260)
+    ),
     "ch08:l1_distance_half2": shapes("m n width", (1, 1, 2), (128, 64, 32), (129, 65, 34), (257, 1032, 128)),
     "ch08:median_filter_registers": shapes("rows columns", (1, 1), (2, 2), (3, 5), (37, 64), (64, 63), (257, 255)),
     "ch08:rope_table_sincospi": shapes("positions half", (1, 1), (3, 33), (129, 64), (1025, 31), (1 << 20, 32)),
+    "ch09:stencil_temporal_blocking": shapes("rows columns", (1, 4), (9, 112), (128, 116), (129, 128), (257, 452)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
     "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),

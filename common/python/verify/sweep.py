@@ -97,7 +97,7 @@ class Place:
             size="bench",
             seed=SEED,
             device=self.device,
-            time_limit_s=PAIR_LIMIT_S * (1 if self.device == CPU else 2),  # there are more sizes, and others at work
+            time_limit_s=2 * PAIR_LIMIT_S,  # others are at work
             prove_at=("test",) if self.device == CPU else ("test", "bench"),
         )
 
