@@ -1,4 +1,4 @@
-"""The file is mapped, and eight threads copy its pages to page-locked slots; the copy engine empties them meanwhile."""
+"""Gain not shown on an H200: eight threads copy pages of the mapped file to page-locked slots for the copy engine."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Figures stay on the device; an interval's are copied while the next one trains, and the CPU reads them after it."""
+"""Gain not shown on an H200: figures stay on the device, and are copied and read while the next interval trains."""
 
 import torch
 from torch import Tensor

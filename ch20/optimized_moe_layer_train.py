@@ -1,4 +1,4 @@
-"""Experts' first products alone wait for the backward pass: copies are gathered again, shares need no outputs."""
+"""Only the experts' first products are kept for the backward pass, which gathers the tokens' copies again."""
 
 from typing import Any
 

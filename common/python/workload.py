@@ -127,7 +127,7 @@ class Workload:
         gets each input as a list, by rank, and gives what this rank must return: `lambda rank, a: sum(a)` is an
         all-reduce. `cost` is that of one rank. A sample is the time of the slowest rank.
     isolated: each variant runs in a process of its own, for pairs about process-wide settings.
-    rungs: names of the rungs in the order in which one learns them, with spaces between; else they are by alphabet.
+    rungs: names of the rungs in the order to learn them, separated by spaces; by default alphabetical.
     """
 
     inputs: Callable[..., Inputs]
@@ -169,7 +169,7 @@ class Workload:
     def shape(self, size: str) -> dict[str, Any] | None:
         """The figures of a size, if it has that one; `bench,tokens=64` is bench with another number of tokens.
 
-        Raises ValueError for a change of what is no whole number of the size.
+        Raises ValueError where the size has no whole number of that name.
         """
         name, *changes = size.split(",")
         if name not in self.sizes:
@@ -178,7 +178,7 @@ class Workload:
         whole = [key for key, figure in shape.items() if isinstance(figure, int)]
         for key, _, value in (change.partition("=") for change in changes):
             if key not in whole:
-                raise ValueError(f"{key!r} is no whole number of its size, which has {', '.join(whole) or 'none'}")
+                raise ValueError(f"its size has no whole number {key!r}: it has {', '.join(whole) or 'none'}")
             shape[key] = int(value)
         return shape
 

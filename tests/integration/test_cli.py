@@ -117,7 +117,7 @@ def test_sweep_measures_a_pair_at_each_value(small: Tree) -> None:
     assert [(pair["size"], pair["shape"]) for pair in measured if pair["shape"] == {"n": 2000}] == [
         ("cpu,n=2000", {"n": 2000})
     ]
-    assert_usage(cli(*run, "--sweep", "rows=1,2"), "'rows' is no whole number of its size, which has n")
+    assert_usage(cli(*run, "--sweep", "rows=1,2"), "its size has no whole number 'rows': it has n")
     assert_usage(cli(*run, "--sweep", "n=2,x"), "n=2,x")
     assert_usage(cli(*run, "ch01:wrong", "--sweep", "n=1,2"), "one pair")
 

@@ -1,4 +1,4 @@
-"""`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and where a larger one stops paying."""
+"""`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from common.python.base.results import PairResult
     from common.python.run.options import Options
 
-PAYS = 1.1  # a larger value pays where it brings at least this times the rate
+PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
 SIDES = ("baseline", "optimized")
 
 
@@ -110,7 +110,7 @@ def _point(value: int, result: "PairResult") -> Point:
 
 
 def best(points: list[Point]) -> int | None:
-    """The value after which a larger one brings less than PAYS times the rate; None where the last still pays."""
+    """The first value whose successor has less than PAYS times its rate; None if every value pays."""
     rates = [(point.value, point.rate["optimized"]) for point in points if "optimized" in point.rate]
     return next((value for (value, rate), (_, more) in pairwise(rates) if more < PAYS * rate), None)
 
@@ -131,7 +131,7 @@ def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Poin
     for point in points:
         times = [time_text(point.us[side]) if side in point.us else "" for side in SIDES]
         rate = f"{point.rate['optimized']:,.0f}" if point.rate else ""
-        mark = "  <- a larger one stops paying" if point.value == stops else ""
+        mark = "  <- the next value gains less than 10%" if point.value == stops else ""
         share = f"{point.percent:.3g}%" if point.percent else ""
         table.add_row(str(point.value), *times, rate, share, point.outcome + mark)
     wide_console().print(table)
@@ -157,7 +157,7 @@ def _draw(file: Path, title: str, figure: str, unit: str, points: list[Point], s
             axes.plot([point.value for point in timed], [of(point)[side] for point in timed], marker="o", label=side)
         axes.set(xscale="log", yscale="log", ylabel=label)
         if stops is not None:
-            axes.axvline(stops, linestyle=":", color="grey", label=f"{figure} = {stops}: a larger one stops paying")
+            axes.axvline(stops, linestyle=":", color="grey", label=f"{figure} = {stops}: the next gains less than 10%")
         axes.legend()
     axes.set(xlabel=figure)
     canvas.suptitle(title)
