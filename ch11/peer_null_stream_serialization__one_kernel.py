@@ -1,4 +1,4 @@
-"""No streams at all: one memset and one kernel whose grid covers all pictures, where they are there at the same time."""
+"""No streams at all: one memset, and one kernel whose grid covers all pictures, where all are there at once."""
 
 from torch import Tensor
 
