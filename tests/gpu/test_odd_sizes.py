@@ -71,6 +71,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:tma_store_epilogue": shapes("m n k", (1, 8, 8), (128, 256, 64), (129, 264, 72)),
     "ch10:vocab_count_dsmem": shapes("n vocabulary", (1, 1), (255, 3), (65537, 128256)),
     "ch12:amp_skip_if_node": shapes("count overflows n", (1, 0, 1), (2, 1, 257), (3, 3, 1024)),
+    "ch12:device_graph_relaunch": shapes("batch vocabulary", (1, 2), (3, 257), (70, 1000)),
     "ch12:expert_switch_node": shapes("layers experts width inner", (1, 1, 8, 8), (2, 3, 72, 136)),
     "ch12:graph_exec_update": shapes("kernels slots n", (1, 1, 1), (3, 2, 257), (5, 4, 1024)),
     "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
