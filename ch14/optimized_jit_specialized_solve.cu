@@ -19,17 +19,23 @@ __global__ void __launch_bounds__(THREADS) eliminate(const float* a, const float
   for (int pivot = 0; pivot < N; ++pivot) {
     const float inverse = 1.0f / m[pivot][pivot];
 #pragma unroll
-    for (int row = pivot + 1; row < N; ++row) {
+    for (int row = 0; row < N; ++row) {  // all loops have N turns, which the compiler surely unrolls
+      if (row <= pivot) continue;
       const float factor = m[row][pivot] * inverse;
 #pragma unroll
-      for (int column = pivot + 1; column < N; ++column) m[row][column] -= factor * m[pivot][column];
+      for (int column = 0; column < N; ++column) {
+        if (column > pivot) m[row][column] -= factor * m[pivot][column];
+      }
       y[row] -= factor * y[pivot];
     }
   }
 #pragma unroll
-  for (int row = N - 1; row >= 0; --row) {
+  for (int turn = 0; turn < N; ++turn) {
+    const int row = N - 1 - turn;
 #pragma unroll
-    for (int column = row + 1; column < N; ++column) y[row] -= m[row][column] * y[column];
+    for (int column = 0; column < N; ++column) {
+      if (column > row) y[row] -= m[row][column] * y[column];
+    }
     y[row] /= m[row][row];
     x[row * batch + system] = y[row];
   }

@@ -54,6 +54,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:l2_persisting_table": shapes("n rows width", (1, 1, 1), (257, 64, 32), (65, 9, 33)),
     "ch07:prefix_scan": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
+    "ch07:tma_halo_box": shapes("batch channels height width", (1, 1, 1, 4), (2, 3, 33, 132), (40, 3, 65, 256)),
     "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
     "ch08:depthwise_tile_occupancy": shapes(
@@ -78,7 +79,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch12:graph_exec_update": shapes("kernels slots n", (1, 1, 1), (3, 2, 257), (5, 4, 1024)),
     "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
     "ch12:viterbi_work_queue": shapes("count mean longest", (1, 1, 1), (3, 7, 9), (133, 20, 65)),
-    "ch14:jit_specialized_solve": shapes("n batch", (1, 1), (3, 129), (10, 1000), (16, 257)),
+    "ch14:jit_specialized_solve": shapes("n batch", (1, 1), (3, 129), (10, 1000), (12, 257)),
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
     "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
