@@ -319,6 +319,19 @@ def test_a_file_may_ask_for_relocatable_device_code_and_for_no_other_flag(tmp_pa
         cuda._flags_from(source)
 
 
+@needs_nvcc
+def test_relocatable_code_launches_kernels_and_graphs_from_the_device(tmp_path: Path) -> None:
+    (tmp_path / "x.cu").write_text(
+        "// flags: -rdc=true\n__global__ void next(float* out) { *out = 1.0f; }\n__global__ void first(float* out) {\n"
+        "  next<<<1, 1, 0, cudaStreamTailLaunch>>>(out);\n"
+        "  cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);\n}\n"
+        'extern "C" int f(float* out, cudaStream_t stream) { first<<<1, 1, 0, stream>>>(out); return 0; }\n'
+    )
+    library = compile_source(tmp_path / "x.cu", ARCH, tmp_path)
+    assert [kernel.name for kernel in library.kernels] == ["first", "next"]
+    assert ctypes.CDLL(str(library.path)).f
+
+
 def test_an_integer_too_large_for_its_parameter_is_refused() -> None:
     n = Parameter("n", ctype=ctypes.c_int)
     assert cuda._number(7, n, "f") == 7
