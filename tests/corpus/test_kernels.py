@@ -64,6 +64,7 @@ INSTRUCTIONS = {
         f"ch10/optimized_gemm_wgmma__{rung} product": "HGMMA UTMALDG SYNCS.EXCH -UTMALDG.2D.MULTICAST -UTMASTG -HMMA"
         for rung in ("tma", "stages", "specialized", "wide_tile", "persistent")
     },
+    "ch10/optimized_tcgen05_epilogue_overlap product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch10/optimized_tcgen05_gemm product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch19/optimized_int4_prepacked_gemm linearILi16E": "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP",
     "ch19/optimized_int4_prepacked_gemm__fused linearILi16E": "HMMA.16816.F32.BF16 LDSM LOP3 -LDS.128 -HFMA2 -I2FP",

@@ -90,6 +90,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:gemm_wgmma": shapes(
         "m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264)
     ),
+    "ch10:tcgen05_epilogue_overlap": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 5128, 200)),
     "ch10:tcgen05_gemm": shapes("m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
     # K is a multiple of 8.

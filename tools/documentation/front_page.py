@@ -41,7 +41,7 @@ def current(text: str, root: Path) -> str:
 
 def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
     """The pairs whose headline is for other GPUs alone, by key, and what they are compiled for."""
-    heads = {pair.key: variant for pair in find_pairs(root) for variant in pair.variants if variant.label == "optimized"}
+    heads = {pair.key: one for pair in find_pairs(root) for one in pair.variants if one.label == "optimized"}
     targets = {key: tuple(head.required.targets) for key, head in heads.items()}
     return {key: archs for key, archs in targets.items() if archs and ARCH not in archs}
 
