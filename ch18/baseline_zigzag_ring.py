@@ -12,7 +12,7 @@ from common.python.workload import Cost, Draw, Inputs, Step, Workload
 def inputs(draw: Draw, tokens: int, heads: int, width: int) -> Inputs:
     """The queries, keys and values of a rank's tokens, which come after those of the ranks before it."""
     return {
-        # Sharp scores, of standard deviation 2: with flat ones late outputs are small beside the roundings of early ones.
+        # Sharp scores, of standard deviation 2: flat ones make late outputs small beside the roundings of early ones.
         "q": draw.normal(tokens, heads, width, std=2.0, dtype=torch.bfloat16),
         "kv": draw.normal(tokens, 2, heads, width, dtype=torch.bfloat16),
     }
