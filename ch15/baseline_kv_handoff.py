@@ -1,4 +1,4 @@
-"""Requests move to the next rank page by page: each one has a send and a receive of its own, which the host asks for."""
+"""Requests move to the next rank page by page: each one has a send and a receive of its own, asked for by the host."""
 
 import torch
 import torch.distributed as dist
