@@ -12,7 +12,7 @@ from common.models.expert_rows import added
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 GROUP, SIZES = 32, (0, 0.5, 1, 1.5, 2, 3, 4, 6)  # features that share an exponent; e2m1's numbers, without the sign
-TILE = {"N": 64, "K": 128, "num_warps": 4, "num_stages": 4}
+TILE = {"CHOICES": 64, "N": 64, "K": 128, "num_warps": 4, "num_stages": 4}  # at most 64 choices
 Packed = tuple[Tensor, Tensor]  # codes [experts, outputs, features / 2], exponents [experts, outputs, features / 32]
 
 
@@ -48,7 +48,8 @@ def expanded(codes: Tensor, exponents: Tensor, dtype: torch.dtype) -> Tensor:
 def reference(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Tensor:
     out = torch.zeros_like(x)
     for token, choice in torch.ones_like(ids).nonzero().tolist():
-        first, second = (expanded(*(each[ids[token, choice]] for each in part), x.dtype) for part in (gate_up, down))
+        expert = ids[token, choice]
+        first, second = (expanded(part[0][expert], part[1][expert], x.dtype) for part in (gate_up, down))
         gate, up = (first @ x[token]).chunk(2)
         out[token] += shares[token, choice] * (second @ (F.silu(gate) * up))
     return out
@@ -88,8 +89,8 @@ def multiply_expert(
             right = weights + (expert * outputs + column[None, :]) * features + at[:, None]
             a = tl.load(left, (row < tokens) & (at < features)[None, :], 0.0)
             total = tl.dot(a, tl.load(right, (column < outputs)[None, :] & (at < features)[:, None], 0.0), total)
-        inside = (row < tokens) & (column < outputs)[None, :]
-        tl.store(out + (expert * tokens + row) * outputs + column[None, :], total, inside)
+        place = out + (expert * tokens + row) * outputs + column[None, :]
+        tl.store(place, total, (row < tokens) & (column < outputs)[None, :])
 
 
 def layer(x: Tensor, ids: Tensor, shares: Tensor, down: Packed, multiply: Callable[[Tensor, Tensor], None]) -> Step:
@@ -110,11 +111,10 @@ def layer(x: Tensor, ids: Tensor, shares: Tensor, down: Packed, multiply: Callab
 
 def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Step:
     wide = [torch.stack([expanded(*expert, x.dtype) for expert in zip(*part)]) for part in (down, gate_up)]
-    choices = ids.numel()
 
     def multiply(rows: Tensor, into: Tensor) -> None:
         experts, outputs, features = (weights := wide[rows is x]).shape
-        shape = choices, len(x), outputs, features, 0 if rows is x else len(x), triton.next_power_of_2(choices)
+        shape = ids.numel(), len(x), outputs, features, 0 if rows is x else len(x)
         multiply_expert[(triton.cdiv(outputs, TILE["N"]), experts)](rows, weights, into, ids, *shape, **TILE)
 
     return layer(x, ids, shares, down, multiply)
