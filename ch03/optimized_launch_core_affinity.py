@@ -1,4 +1,4 @@
-"""One core is for the thread that launches, which stays there, and the workers' masks leave that core out."""
+"""Gain not shown on an H200: the launching thread has one core to itself, and the workers' masks leave that core out."""
 
 import os
 
