@@ -72,6 +72,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:tma_reduce_scatter_add": shapes("batches tokens experts width", (1, 1, 1, 4), (2, 17, 3, 132)),
     "ch10:tma_store_epilogue": shapes("m n k", (1, 8, 8), (128, 256, 64), (129, 264, 72)),
     "ch10:vocab_count_dsmem": shapes("n vocabulary", (1, 1), (255, 3), (65537, 128256)),
+    "ch11:batched_page_copy": shapes("pages count width", (1, 1, 1), (9, 5, 8), (300, 257, 1032)),
+    "ch11:green_context_partition": shapes("n links width", (1, 1, 1), (1027, 3, 33), (65536, 2, 512)),
     "ch11:host_callback_stall": shapes("steps rows vocabulary", (1, 1, 1), (2, 3, 8), (3, 37, 1024), (4, 5, 2051)),
     "ch11:null_stream_serialization": shapes("pictures n", (1, 1), (3, 16), (9, 65536), (17, 4097)),
     "ch12:amp_skip_if_node": shapes("count overflows n", (1, 0, 1), (2, 1, 257), (3, 3, 1024)),
