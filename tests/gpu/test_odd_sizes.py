@@ -67,10 +67,13 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
     "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
+    "ch10:fp8_wgmma_gemm": shapes("m n k", (1, 16, 16), (128, 256, 128), (257, 272, 144), (2300, 4112, 528)),
     "ch10:splitk_dsmem_reduce": shapes("m n k", (1, 8, 8), (64, 128, 256), (33, 264, 72)),
     "ch10:tma_reduce_scatter_add": shapes("batches tokens experts width", (1, 1, 1, 4), (2, 17, 3, 132)),
     "ch10:tma_store_epilogue": shapes("m n k", (1, 8, 8), (128, 256, 64), (129, 264, 72)),
     "ch10:vocab_count_dsmem": shapes("n vocabulary", (1, 1), (255, 3), (65537, 128256)),
+    "ch11:host_callback_stall": shapes("steps rows vocabulary", (1, 1, 1), (2, 3, 8), (3, 37, 1024), (4, 5, 2051)),
+    "ch11:null_stream_serialization": shapes("pictures n", (1, 1), (3, 16), (9, 65536), (17, 4097)),
     "ch12:amp_skip_if_node": shapes("count overflows n", (1, 0, 1), (2, 1, 257), (3, 3, 1024)),
     "ch12:bfs_tail_launch": shapes("side", (1,), (2,), (9,), (130,)),
     "ch12:device_graph_relaunch": shapes("batch vocabulary", (1, 2), (3, 257), (70, 1000)),
@@ -80,6 +83,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
     "ch12:viterbi_work_queue": shapes("count mean longest", (1, 1, 1), (3, 7, 9), (133, 20, 65)),
     "ch14:jit_specialized_solve": shapes("n batch", (1, 1), (3, 129), (10, 1000), (12, 257)),
+    "ch18:indexer_topk": shapes("rows keys heads width", (1, 2049, 16, 16), (2, 8191, 16, 64), (3, 65537, 4, 24)),
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
     "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
@@ -95,6 +99,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:gemm_wgmma": shapes(
         "m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 320), (4097, 1032, 200), (2300, 4104, 264)
     ),
+    "ch10:tcgen05_epilogue_overlap": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 5128, 200)),
+    "ch10:tcgen05_gemm": shapes("m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
     # K is a multiple of 8.
     "ch02:tensor_core_gemm": shapes(
@@ -120,6 +126,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
         (16, 128, 135176),
     ),
+    "ch19:nvfp4_gemm": shapes("m n k", (1, 8, 64), (128, 256, 256), (129, 264, 320), (257, 8, 1088), (300, 1160, 2560)),
     "ch08:bytes_in_flight": shapes(
         "rows columns",
         *((1, 2), (3, 4), (2, 8), (5, 1023), (5, 1028), (3, 2048), (3, 2052), (7, 8188), (7, 8192)),
