@@ -1,5 +1,6 @@
 """The source is generated and compiled for the size at hand: loops unroll, and the whole matrix stays in registers."""
 
+import os
 from pathlib import Path
 
 from torch import Tensor, empty_like
@@ -20,7 +21,9 @@ def generated(n: int) -> Path:
     text = source.read_text().replace("constexpr int N = 8;", f"constexpr int N = {n};")
     if not file.exists() or file.read_text() != text:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        partial = file.with_suffix(f".{os.getpid()}")  # another process may be reading, or writing the same
+        partial.write_text(text)
+        partial.replace(file)
     return file
 
 
