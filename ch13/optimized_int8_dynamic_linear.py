@@ -45,7 +45,7 @@ def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     out = x.new_empty(tokens, outputs)
     interpreted = triton.knobs.runtime.interpret
     roomy = interpreted or torch.cuda.get_device_properties().shared_memory_per_block_optin > 220_000
-    m, n, k = (128, 256, 128) if roomy else (128, 128, 64)
+    m, n, k = (128, 256, 128) if roomy else (128, 64, 64)
     a, b = TensorDescriptor.from_tensor(rounded, [m, k]), TensorDescriptor.from_tensor(codes, [n, k])
     into = TensorDescriptor.from_tensor(out, [m, n])
     tiles = triton.cdiv(tokens, m) * triton.cdiv(outputs, n)
