@@ -49,6 +49,8 @@ INSTRUCTIONS = {
     "ch08/optimized_histogram_privatized__block count": "ATOMS RED",
     "ch08/optimized_histogram_privatized__copies4 count": "ATOMS RED",
     "ch08/optimized_bytes_in_flight__vec8 dequantizeILi8E": "LDG.E.64 STG.E.128",
+    "ch09/optimized_cutlass_blackwell_2sm device_kernel": "UTCHMMA.2CTA UTMALDG.3D.2CTA LDTM UTMASTG",
+    "ch09/optimized_cutlass_schedule device_kernel": "HGMMA.64x256x16.F32.BF16 UTMALDG.3D.MULTICAST UTMASTG",
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__two_stage product": "LDGSTS.E.BYPASS HMMA -LDG.E -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__ldmatrix_swizzle product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",

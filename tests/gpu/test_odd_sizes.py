@@ -63,6 +63,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch08:l1_distance_half2": shapes("m n width", (1, 1, 2), (128, 64, 32), (129, 65, 34), (257, 1032, 128)),
     "ch08:median_filter_registers": shapes("rows columns", (1, 1), (2, 2), (3, 5), (37, 64), (64, 63), (257, 255)),
     "ch08:rope_table_sincospi": shapes("positions half", (1, 1), (3, 33), (129, 64), (1025, 31), (1 << 20, 32)),
+    "ch09:cutlass_blackwell_2sm": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
+    "ch09:cutlass_schedule": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch09:stencil_temporal_blocking": shapes("rows columns", (1, 4), (9, 112), (128, 116), (129, 128), (257, 452)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
     "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
