@@ -30,9 +30,7 @@ CPU = torch.device("cpu")
 BYTES = ("hbm", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
 RESOURCES = (*BYTES, "flops", "items", "launches")
 # Doubling these makes the problem smaller.
-FEWER = {
-    ("ch18:flex_document_mask", "documents"): "a token attends to a shorter document",
-}
+FEWER = {("ch18:flex_document_mask", "documents"): "a token attends to a shorter document"}
 # These need more bytes than their inputs and outputs hold.
 AGAIN = {
     "ch08:unpack_3bit": "the reference's small integers are bytes here, and what is written is bf16",
@@ -44,6 +42,7 @@ AGAIN = {
     "ch15:paged_kv": "each generated token reads the cache",
     "ch16:async_scheduling": "each generated token reads the weights",
     "ch16:chunked_prefill": "each step reads the weights",
+    "ch20:serve_trace": "each pass reads the weights",
     "ch16:speculative_decoding": "each verification reads the weights",
 }
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.key)
