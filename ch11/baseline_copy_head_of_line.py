@@ -1,4 +1,4 @@
-"""The next layer's weights cross PCIe as one copy, behind which the small copy that each decode step needs must wait."""
+"""The next layer's weights cross PCIe as one copy: the small copy that each decode step needs waits behind it."""
 
 import torch
 from torch import Tensor
