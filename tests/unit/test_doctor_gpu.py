@@ -172,16 +172,6 @@ def test_a_gpu_that_cuda_does_not_show_says_so(monkeypatch: pytest.MonkeyPatch, 
     assert devices["GPU 1"].state == "good"
 
 
-def test_a_gpu_that_was_lost_is_named_and_the_others_are_examined(tmp_path: Path) -> None:
-    def handle(index: int) -> Any:
-        return {"refused": pynvml.NVML_ERROR_GPU_IS_LOST} if index == 0 else index
-
-    found = examine_gpus(StandIn(ANSWERS | {"Count": 2, "HandleByIndex": handle}), tmp_path)
-    lost = [finding for finding in found if finding.area == "GPU 0"]
-    assert [(finding.state, finding.found) for finding in lost] == [("poor", "NVML: GPU is lost")]
-    assert len(found) == 1 + len(CHECKS)
-
-
 @pytest.mark.parametrize(("answers", "says"), [({"Count": 0}, "shows none"), ({}, "does not count")])
 def test_a_driver_without_gpus_is_poor(answers: dict[str, Any], says: str, tmp_path: Path) -> None:
     [finding] = examine_gpus(StandIn(answers), tmp_path)

@@ -3,12 +3,11 @@
 import errno
 import fcntl
 import os
-from pathlib import Path
 
 import pytest
 
 from common.python.peaks import host
-from common.python.peaks.host import BATCH, BATCHES, CHUNK, MIB, DiskFile, memory_ways
+from common.python.peaks.host import CHUNK, MIB, DiskFile, memory_ways
 from common.python.peaks.sampling import best_way, host_timer
 
 
@@ -19,11 +18,6 @@ def test_host_memory_is_measured_and_the_rate_is_one_that_memory_has(name: str) 
     assert 0.2e9 < found.value < 5e12  # from a busy embedded board to a cache
     assert (found.low or 0) <= found.value <= (found.high or 0) <= (found.fastest or 0)
     assert "threads" in found.method
-
-
-def test_what_is_counted_is_what_is_moved() -> None:
-    work = {name: {way.work for way in memory_ways(name, 8 * MIB)} for name in host.BUFFERS}
-    assert work == {"host_read": {8 * MIB}, "host_copy": {16 * MIB}, "host_triad": {24 * MIB}}
 
 
 @pytest.mark.parametrize(
@@ -52,18 +46,6 @@ def test_what_is_written_to_the_disk_is_read_back(direct: bool, monkeypatch: pyt
     assert ("O_DIRECT is refused" in disk.method) != disk.direct
 
 
-@pytest.mark.parametrize("ways", [host.disk_write_ways, host.disk_read_ways])
-def test_a_sample_of_the_disk_is_one_batch(ways, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "BATCHES", 2)
-    [way] = ways()
-    assert way.work == BATCH * CHUNK
-    way.step()
-
-
-def test_the_file_is_half_a_gibibyte() -> None:
-    assert BATCHES * BATCH * CHUNK == 512 * MIB
-
-
 def test_a_filesystem_that_refuses_direct_writes_is_noticed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwritev
 
@@ -76,9 +58,3 @@ def test_a_filesystem_that_refuses_direct_writes_is_noticed_and_said(monkeypatch
     disk = DiskFile()
     assert (disk.direct, "O_DIRECT is refused here" in disk.method) == (False, True)
     disk.move(write=True)
-
-
-def test_a_folder_that_is_not_there_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        DiskFile()
