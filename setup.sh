@@ -9,10 +9,9 @@ NSIGHT=(cuda-nsight-systems-13-0 cuda-nsight-compute-13-0)
 
 usage() {
     cat <<'END'
-Usage: ./setup.sh                      make .venv, install the lock and the wheels in vendor/wheels, find or install nvcc,
-                                       say what this machine can run
+Usage: ./setup.sh                      make .venv, install the lock, find or install nvcc, say what this machine can run
        ./setup.sh --system             install compiler, driver and Nsight on Debian or Ubuntu (asks for root)
-       ./setup.sh [--system] --dry-run print what would be run; the wheels in vendor/wheels are checked
+       ./setup.sh [--system] --dry-run print what would be run
        ./setup.sh --help
 
 PYTHON names the interpreter to use (3.10 to 3.14); NVCC, PATH, CUDA_HOME and /usr/local/cuda are searched for nvcc.
@@ -72,51 +71,9 @@ make_linkable() { # HOME: of nvcc's wheels
     done
 }
 
-unfit() { # NAME TORCH: why a wheel of this name, built for that torch, cannot be installed here; nothing, if it can
-    .venv/bin/python - "$@" <<'END'
-import sys
-from importlib.metadata import version
-from packaging.tags import sys_tags
-from packaging.utils import parse_wheel_filename
-
-name, torch = sys.argv[1:]
-if parse_wheel_filename(name)[3].isdisjoint(sys_tags()):
-    print("it is for another Python or machine")
-elif version("torch") != torch:
-    print(f"it is for torch {torch}, here is {version('torch')}: scripts/build_transformer_engine_wheel.sh makes another")
-END
+digest() { # of all that `install` installs
+    cat "${LOCKED[@]}" | cksum
 }
-
-join() { # NAME PART...
-    mkdir -p build/wheels
-    cat "${@:2}" >"build/wheels/$1"
-}
-
-install_wheels() { # those that have a sum in vendor/wheels, whole or in parts
-    local sum name parts why
-    for sum in vendor/wheels/*.whl.sha256; do
-        [[ -e $sum ]] || return 0
-        name=$(basename "$sum" .sha256)
-        parts=("vendor/wheels/$name".part*)
-        [[ -e ${parts[0]} ]] || parts=("vendor/wheels/$name")
-        [[ "$(cat "${parts[@]}" 2>/dev/null | sha256sum)" == "$(cut -d ' ' -f 1 "$sum")  -" ]] ||
-            fail "${parts[*]} do not give the wheel whose sum is in $sum: fetch them again, or build it anew"
-        why=$([[ ! -x .venv/bin/python ]] || unfit "$name" "$(<"vendor/wheels/$name.torch")")
-        if [[ -n $why ]]; then
-            echo "setup: left out $name: $why"
-            continue
-        fi
-        step join "$name" "${parts[@]}"
-        # It may have been built anew under the name that is installed; what it needs is not installed anew.
-        step pip install --force-reinstall --no-deps "build/wheels/$name"
-        step pip install -c requirements.lock "build/wheels/$name"
-    done
-}
-
-digest() ( # of all that `install` installs
-    shopt -s nullglob
-    cat "${LOCKED[@]}" vendor/wheels/*.sha256 | cksum
-)
 
 install() {
     local started=$SECONDS
@@ -125,7 +82,6 @@ install() {
     step pip install -r requirements.lock
     step pip install --no-build-isolation --no-deps -e .
     [[ -n $dry ]] || install_nvcc
-    install_wheels
     [[ -n $dry ]] || echo "setup: done in $((SECONDS - started)) s"
 }
 

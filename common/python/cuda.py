@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
     from common.python.base.builds import KernelUse
 
 RELOCATABLE = "-rdc=true"
+ALLOWED = (RELOCATABLE, "--expt-relaxed-constexpr")  # which CUTLASS wants
 OBEYED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH")  # by nvcc
 PLAIN_PATH = re.compile(r"[\w./ +@~-]+")  # nvcc splits other paths, or has a shell expand them
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
@@ -217,12 +218,12 @@ def _flags_from(source: Path) -> list[str]:
     head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
     names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
     flags = [flag for line in re.findall(r"^//\s*flags:\s*(.+)$", head, flags=re.MULTILINE) for flag in line.split()]
-    if unknown := [flag for flag in flags if flag != RELOCATABLE]:
-        raise CudaError(f"{source.name}: // flags: names {unknown[0]}; {RELOCATABLE} is all it may")
+    if unknown := [flag for flag in flags if flag not in ALLOWED]:
+        raise CudaError(f"{source.name}: // flags: names {unknown[0]}; {' and '.join(ALLOWED)} are all it may")
     return [
         *flags,
         *(f"-l{name.strip()}" for line in names for name in line.split(",")),
-        *["-lcudadevrt"] * bool(flags),
+        *["-lcudadevrt"] * (RELOCATABLE in flags),
     ]
 
 

@@ -49,6 +49,8 @@ INSTRUCTIONS = {
     "ch08/optimized_histogram_privatized__block count": "ATOMS RED",
     "ch08/optimized_histogram_privatized__copies4 count": "ATOMS RED",
     "ch08/optimized_bytes_in_flight__vec8 dequantizeILi8E": "LDG.E.64 STG.E.128",
+    "ch09/optimized_cutlass_blackwell_2sm device_kernel": "UTCHMMA.2CTA UTMALDG.3D.2CTA LDTM UTMASTG",
+    "ch09/optimized_cutlass_schedule device_kernel": "HGMMA.64x256x16.F32.BF16 UTMALDG.3D.MULTICAST UTMASTG",
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__two_stage product": "LDGSTS.E.BYPASS HMMA -LDG.E -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__ldmatrix_swizzle product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
@@ -64,24 +66,33 @@ INSTRUCTIONS = {
         f"ch10/optimized_gemm_wgmma__{rung} product": "HGMMA UTMALDG SYNCS.EXCH -UTMALDG.2D.MULTICAST -UTMASTG -HMMA"
         for rung in ("tma", "stages", "specialized", "wide_tile", "persistent")
     },
+    "ch10/optimized_tcgen05_epilogue_overlap product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
+    "ch10/optimized_tcgen05_gemm product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch19/optimized_int4_prepacked_gemm linearILi16E": "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP",
+    "ch19/optimized_nvfp4_gemm product": "UTCOMMA UTCCP UTMALDG.2D UBLKCP LDTM.x32 -UTCHMMA -HMMA",
     "ch19/optimized_int4_prepacked_gemm__fused linearILi16E": "HMMA.16816.F32.BF16 LDSM LOP3 -LDS.128 -HFMA2 -I2FP",
 }
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+
+
+def arch_for(source: Path) -> str:
+    """What a file for other GPUs alone is compiled for is the first of its targets."""
+    targets = cuda_targets(source)[0] or (ARCH,)
+    return ARCH if ARCH in targets else targets[0]
 
 
 @cache
 def compiled(source: Path) -> Library:
     if lacking := unmet(Requirements(headers=NEEDS[source].headers), machine()):
         pytest.skip("; ".join(lacking))
-    return compile_source(source, ARCH)
+    return compile_source(source, arch_for(source))
 
 
 @needs_nvcc
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_its_kernels_stay_in_registers_unless_it_says_so(source: Path) -> None:
-    if ARCH not in (cuda_targets(source)[0] or (ARCH,)) or sm_of(ARCH) < (NEEDS[source].sm or 0):
-        pytest.skip(f"not for {ARCH}")
+    if sm_of(arch_for(source)) < (NEEDS[source].sm or 0):
+        pytest.skip(f"not for {arch_for(source)}")
     used = {one.name: (one.spill_bytes, one.stack_bytes) for one in compiled(source).kernels}
     local = {name: sizes for name, sizes in used.items() if sizes != (0, 0)}
     labelled = SPILLS.search("\n".join(source.read_text().splitlines()[:12])) is not None

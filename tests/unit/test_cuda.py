@@ -9,7 +9,7 @@ import torch
 
 from common.python import cuda
 from common.python.base.builds import KernelUse
-from common.python.base.toolkit import find_nvcc, nvcc_version
+from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
 from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
@@ -215,6 +215,16 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
     assert order == [tmp_path / folder / "nvcc" for folder in ("named", "bin", "home/bin")]
 
 
+def test_the_headers_of_the_cutlass_wheel_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tmp_path / "cutlass_library" / "source" / "include" / "cutlass" / "for_a_test.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    (tmp_path / "cutlass_library" / "__init__.py").touch()
+    assert find_header("cutlass/for_a_test.h") is None
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_header("cutlass/for_a_test.h") == header
+
+
 def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,9 +324,24 @@ def test_a_file_may_ask_for_relocatable_device_code_and_for_no_other_flag(tmp_pa
     source = tmp_path / "x.cu"
     source.write_text("// Kernels launch kernels.\n// flags: -rdc=true\n// link: cublas\n")
     assert cuda._flags_from(source) == ["-rdc=true", "-lcublas", "-lcudadevrt"]
+    source.write_text("// flags: --expt-relaxed-constexpr\n")
+    assert cuda._flags_from(source) == ["--expt-relaxed-constexpr"]
     source.write_text("// flags: -o /tmp/elsewhere\n")
-    with pytest.raises(CudaError, match=r"// flags: names -o; -rdc=true is all it may"):
+    with pytest.raises(CudaError, match=r"// flags: names -o; -rdc=true and --expt-relaxed-constexpr are all it may"):
         cuda._flags_from(source)
+
+
+@needs_nvcc
+def test_relocatable_code_launches_kernels_and_graphs_from_the_device(tmp_path: Path) -> None:
+    (tmp_path / "x.cu").write_text(
+        "// flags: -rdc=true\n__global__ void next(float* out) { *out = 1.0f; }\n__global__ void first(float* out) {\n"
+        "  next<<<1, 1, 0, cudaStreamTailLaunch>>>(out);\n"
+        "  cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);\n}\n"
+        'extern "C" int f(float* out, cudaStream_t stream) { first<<<1, 1, 0, stream>>>(out); return 0; }\n'
+    )
+    library = compile_source(tmp_path / "x.cu", ARCH, tmp_path)
+    assert [kernel.name for kernel in library.kernels] == ["first", "next"]
+    assert ctypes.CDLL(str(library.path)).f
 
 
 def test_an_integer_too_large_for_its_parameter_is_refused() -> None:

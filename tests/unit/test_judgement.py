@@ -321,9 +321,17 @@ def test_one_slow_companion_is_no_escape() -> None:
     assert judge(result, PEAKS).verdict == "faster"
 
 
-@pytest.mark.parametrize(("busy_us", "verdict"), [(None, "faster"), (104.0, "faster"), (106.0, "invalid")])
-def test_a_device_may_be_busy_for_half_as_long_again_and_30_us(busy_us: float | None, verdict: str) -> None:
-    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us))
+@pytest.mark.parametrize(
+    ("busy_us", "stream_us", "verdict"),
+    [
+        *((None, None, "faster"), (104.0, None, "faster"), (106.0, None, "invalid")),
+        *((400.0, 50.0, "faster"), (400.0, 106.0, "invalid")),  # eight streams that a profile did not let overlap
+    ],
+)
+def test_a_stream_may_be_busy_for_half_as_long_again_and_30_us(
+    busy_us: float | None, stream_us: float | None, verdict: str
+) -> None:
+    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us, stream_us=stream_us))
     assert judge(result, PEAKS).verdict == verdict
 
 

@@ -90,15 +90,16 @@ def test_kernels_belong_to_the_step_that_was_waited_for_and_overlap_counts_once(
         event("step of a", "user_annotation", 100, 20),
         event("cudaStreamSynchronize", "cuda_runtime", 110, 5),
         event("cudaDeviceSynchronize", "cuda_runtime", 121, 178),  # the harness's own
-        event("add", "kernel", 150, 40),
-        event("add", "kernel", 170, 40),
-        event("Memcpy HtoD", "gpu_memcpy", 200, 30, bytes=4096),
+        event("add", "kernel", 150, 40, stream=7),
+        event("add", "kernel", 170, 40, stream=8),
+        event("Memcpy HtoD", "gpu_memcpy", 200, 30, bytes=4096, stream=8),
         event("step and its work of b", "user_annotation", 400, 100),
         event("step of b", "user_annotation", 400, 10),
         event("mul", "kernel", 450, 7),
     ]
     a, b = (_read(events, name, torch.device("cuda")) for name in ("a", "b"))
     assert (a.kernels, a.syncs, a.copied_bytes, a.busy_us) == (2, 1, 4096.0, pytest.approx(80.0))
+    assert (a.stream_us, b.stream_us) == (pytest.approx(60.0), pytest.approx(7.0))
     assert a.top == ["add", "Memcpy HtoD"]
     assert (b.kernels, b.syncs, b.copied_bytes, b.busy_us) == (1, 0, 0.0, pytest.approx(7.0))
     assert (a.staged_us, b.staged_us) == (0.0, 0.0)

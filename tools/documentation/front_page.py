@@ -8,6 +8,7 @@ made of.
 from pathlib import Path
 
 from common.python.base.journal import write
+from common.python.corpus.discovery import find_pairs
 from common.python.performance_targets import Peaks
 from common.python.regress.expectations import Expectation, Expectations, expected, renew_tables, table
 from common.python.report.charts import roofline_chart, standing_alone
@@ -16,7 +17,7 @@ from common.python.stats.verdict import headline_row
 from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
-GPU = "NVIDIA H200"
+GPU, ARCH = "NVIDIA H200", "sm_90a"
 PICTURE = Path("docs/results/h200/roofline.svg")
 PAIRS = (
     *("ch01:pinned_copy", "ch02:tensor_core_gemm", "ch03:huge_page_gather", "ch04:tp_gemm_overlap"),
@@ -32,7 +33,17 @@ def current(text: str, root: Path) -> str:
     """The page's text with the results as they are now. Raises ValueError for a page without a place for them."""
     known = expected(root, GPU)
     shown = {key: _lead(known[key]) for key in PAIRS if key in known}
-    return replace_between_markers(text, table(Expectations(schema_version=2, gpu=GPU, pairs=shown)))
+    drawn = table(Expectations(schema_version=2, gpu=GPU, pairs=shown))
+    elsewhere = [f"{key} ({', '.join(targets)})" for key, targets in compiled_only(root).items()]
+    told = f"\n\nCompiled, not run, and counted apart, as they are for other GPUs: {', '.join(elsewhere)}."
+    return replace_between_markers(text, drawn + told * bool(elsewhere))
+
+
+def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
+    """The pairs whose headline is for other GPUs alone, by key, and what they are compiled for."""
+    heads = {pair.key: one for pair in find_pairs(root) for one in pair.variants if one.label == "optimized"}
+    targets = {key: tuple(head.required.targets) for key, head in heads.items()}
+    return {key: archs for key, archs in targets.items() if archs and ARCH not in archs}
 
 
 def picture(root: Path) -> str | None:

@@ -22,13 +22,14 @@ def find_nvcc() -> Path | None:
 
 
 def include_dirs() -> list[Path]:
-    """Folders of headers: ours, those of the nvcc that is used, and after them those of the CUDA and CCCL wheels.
+    """Folders of headers: ours, those of the nvcc that is used, then those of the CUDA, CCCL and CUTLASS wheels.
 
     A folder named with -I comes before those that nvcc searches by itself, so its own are named too: wheels of another
     release only add what the toolkit lacks.
     """
     nvcc = find_nvcc()
     bases = [HEADERS, *(_toolkit_includes(nvcc) if nvcc else ()), *(root / "include" for root in _wheel_roots())]
+    bases += [Path(origin).parent / "source" / "include" for origin in [_origin("cutlass_library")] if origin]
     return list(dict.fromkeys(path for base in bases for path in (base, base / "cccl") if path.is_dir()))
 
 

@@ -64,7 +64,8 @@ def why(
         events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
         seen = {variant.name: _read(events, variant.name, device) for variant in variants}
     for name, told in seen.items():
-        told.peak_bytes, told.busy_us = peaks.get(name), ranks.least(told.busy_us)
+        told.peak_bytes = peaks.get(name)
+        told.busy_us, told.stream_us = ranks.least(told.busy_us), ranks.least(told.stream_us)
     return seen
 
 
@@ -135,12 +136,15 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
     work = kernels + copies + sets
     own = [event for event in work if PAGEABLE not in event["name"]]
     busy_us = length_us(union(work))
+    streams = {event.get("args", {}).get("stream") for event in work}
+    alone = [length_us(union([e for e in work if e.get("args", {}).get("stream") == stream])) for stream in streams]
     return Why(
         kernels=len(kernels),
         operators=len(operators),
         syncs=sum(event["name"] in SYNCS for event in within),
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
         busy_us=busy_us,
+        stream_us=max(alone, default=0.0),
         staged_us=busy_us - length_us(union(own)),
         top=_longest(kernels + copies),
     )

@@ -51,8 +51,13 @@ def _outlasts_stream(row: VariantResult, result: PairResult) -> str | None:
 
 
 def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
-    """Whether the profile shows much more device time than the device clock."""
-    busy = row.why.busy_us if row.why else None
+    """Whether the profile shows much more device time than the device clock.
+
+    Where a profiler slows launches down, kernels of several streams no longer overlap: the busiest stream counts.
+    """
+    busy = None
+    if row.why:
+        busy = row.why.busy_us if row.why.stream_us is None else row.why.stream_us
     if busy is None or row.device is None:
         return None
     device = row.device.median

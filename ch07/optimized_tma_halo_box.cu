@@ -1,0 +1,134 @@
+// Depthwise 5 x 5: one thread asks TMA for a tile and its border; what lies outside the image arrives as zeros.
+// spills: eight bytes, on sm_120 alone
+#include "hopper.cuh"
+
+constexpr int TILE_W = 128, TILE_H = 32;  // of the result, a block
+constexpr int HALO = 2, TAPS = 2 * HALO + 1;
+constexpr int SIDE = 4;  // columns of the box to the left and to the right of the tile, in whole pieces of 16 bytes
+constexpr int BOX_W = TILE_W + 2 * SIDE, BOX_H = TILE_H + 2 * HALO;
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
+constexpr int ROWS = TILE_H / WARPS;  // of a thread's results, four columns each
+
+// Adds up what the box holds for rows `first`, `first` + 1, ... of the tile and columns 4 lane to 4 lane + 3.
+__device__ void convolve(float (&sum)[ROWS][4], const float* box, const float (&weight)[TAPS * TAPS], int first,
+                         int lane) {
+#pragma unroll
+  for (int y = 0; y < ROWS + TAPS - 1; ++y) {
+    const float* row = box + (first + y) * BOX_W + SIDE + 4 * lane;
+    const float2 left = *reinterpret_cast<const float2*>(row - HALO);
+    const float4 own = *reinterpret_cast<const float4*>(row);
+    const float2 right = *reinterpret_cast<const float2*>(row + 4);
+    const float in[8] = {left.x, left.y, own.x, own.y, own.z, own.w, right.x, right.y};
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      if (y < r || y >= r + TAPS) continue;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+#pragma unroll
+        for (int x = 0; x < TAPS; ++x) sum[r][c] += weight[(y - r) * TAPS + x] * in[c + x];
+      }
+    }
+  }
+}
+
+// Stores the results within the image; its rows are whole pieces of four.
+__device__ void store(const float (&sum)[ROWS][4], float* out, int row, int column, int height, int width) {
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    if (row + r < height && column < width) {
+      *reinterpret_cast<float4*>(out + int64_t(row + r) * width + column) = {sum[r][0], sum[r][1], sum[r][2],
+                                                                             sum[r][3]};
+    }
+  }
+}
+
+constexpr int STAGES = 2;  // boxes: one is worked on, the next is on its way
+
+struct alignas(128) Box {
+  float value[BOX_H * BOX_W];
+};
+
+// Asks for the box of plane `plane` that begins at (row, column), which may lie outside. A column that is not a multiple
+// of 16 bytes ends in an illegal instruction.
+__device__ void load_box(Box& box, const CUtensorMap* map, int column, int row, int plane, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(box.value)),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(shared_address(barrier))
+      : "memory");
+}
+
+__global__ void __launch_bounds__(THREADS)
+    depthwise_tiles(const __grid_constant__ CUtensorMap x, const float* __restrict__ weights, float* __restrict__ out,
+                    int channels, int height, int width, int tiles) {
+  __shared__ Box box[STAGES];
+  __shared__ Barrier full[STAGES];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int across = ceil_div(width, TILE_W), down = ceil_div(height, TILE_H);
+  const auto load = [&](int tile, int stage) {
+    const int left = tile % across * TILE_W, top = tile / across % down * TILE_H;
+    arrive_and_expect(&full[stage], sizeof(box[0].value));  // zeros count as bytes, too
+    load_box(box[stage], &x, left - SIDE, top - HALO, tile / across / down, &full[stage]);
+  };
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) init(&full[stage], 1);
+    publish_barriers();
+    for (int stage = 0; stage < STAGES; ++stage) {
+      const int tile = blockIdx.x + stage * gridDim.x;
+      if (tile < tiles) load(tile, stage);
+    }
+  }
+  __syncthreads();
+
+  for (int tile = blockIdx.x, i = 0; tile < tiles; tile += gridDim.x, ++i) {
+    const int left = tile % across * TILE_W, top = tile / across % down * TILE_H, plane = tile / across / down;
+    float weight[TAPS * TAPS], sum[ROWS][4] = {};
+#pragma unroll
+    for (int j = 0; j < TAPS * TAPS; ++j) weight[j] = weights[plane % channels * TAPS * TAPS + j];
+
+    wait(&full[i % STAGES], i / STAGES % 2);
+    convolve(sum, box[i % STAGES].value, weight, warp * ROWS, lane);
+    __syncthreads();  // all have read the box, so it may be filled again
+    const int next = tile + STAGES * gridDim.x;
+    if (threadIdx.x == 0 && next < tiles) load(next, i % STAGES);
+    store(sum, out + int64_t(plane) * height * width, top + warp * ROWS, left + 4 * lane, height, width);
+  }
+}
+
+// Describes planes of fp32 to TMA, to be copied in boxes of BOX_H x BOX_W of one plane. The driver's function is asked
+// for by name, which spares linking with libcuda.
+cudaError_t describe(CUtensorMap* map, const float* data, int64_t planes, int64_t height, int64_t width) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &status);
+  if (error != cudaSuccess) return error;
+  if (status != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+  const cuuint64_t sizes[3] = {cuuint64_t(width), cuuint64_t(height), cuuint64_t(planes)};
+  const cuuint64_t strides[2] = {4 * sizes[0], 4 * sizes[0] * sizes[1]};  // in bytes, of rows and planes
+  const cuuint32_t box[3] = {BOX_W, BOX_H, 1}, steps[3] = {1, 1, 1};
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
+      map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(data), sizes, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);  // NONE fills with zeros
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+extern "C" int depthwise(const float* x, const float* weight, float* out, int64_t batch, int64_t channels,
+                         int64_t height, int64_t width, cudaStream_t stream) {
+  const int64_t planes = batch * channels, tiles = planes * ceil_div(height, TILE_H) * ceil_div(width, TILE_W);
+  if (width % 4 || tiles > (1 << 30)) return cudaErrorInvalidValue;  // TMA wants rows of whole 16 bytes
+  CUtensorMap map;
+  if (const cudaError_t error = describe(&map, x, planes, height, width)) return error;
+  int device, multiprocessors, blocks;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
+    return error;
+  }
+  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, depthwise_tiles, THREADS, 0)) {
+    return error;
+  }
+  const int64_t most = int64_t(multiprocessors) * blocks, grid = tiles < most ? tiles : most;
+  depthwise_tiles<<<grid, THREADS, 0, stream>>>(map, weight, out, channels, height, width, tiles);
+  return cudaGetLastError();
+}

@@ -1,0 +1,20 @@
+"""Two multiprocessors make one product, and each holds half the rows of b. Compiled for sm_100a, not run."""
+
+from torch import Tensor
+
+from ch09.baseline_cutlass_blackwell_2sm import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(targets=["sm_100a", "sm_103a"], headers=["cutlass/cutlass.h"])
+
+
+def prepare(a: Tensor, b: Tensor) -> Step:
+    gemm, out = load_cuda(__file__, "gemm"), a.new_empty(a.shape[0], b.shape[0])
+
+    def step() -> Tensor:
+        gemm(a, b, out, *out.shape, a.shape[1])
+        return out
+
+    return step

@@ -1,0 +1,197 @@
+// One tile's sums fit in tensor memory as it is taken: products wait while warps store. Compiled for sm_100a, not run.
+// targets: sm_100a, sm_103a (tcgen05)
+#include "hopper.cuh"
+
+constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block at a time
+constexpr int ACCUMULATORS = 1;            // tiles' sums in tensor memory, which holds two
+constexpr int COPIER = 4, MULTIPLIER = 5;  // warps; the four before them store
+constexpr int THREADS = 6 * 32;
+constexpr int STAGES = 4;  // 192 KiB: one block fills a multiprocessor
+constexpr int PART = 32;   // columns that a thread takes from tensor memory at a time
+constexpr int BAND = 16;   // rows of tiles
+
+struct Shared {
+  bf16 a[STAGES][TILE_M * ROW];
+  bf16 b[STAGES][TILE_N * ROW];
+  Barrier full[STAGES], empty[STAGES], finished[ACCUMULATORS], drained[ACCUMULATORS];
+  uint32_t sums;  // where in tensor memory: 128 lanes, which are rows, by TILE_N columns for each accumulator
+};
+
+struct Place {
+  int top, left;
+};
+
+// Work goes down a band of BAND rows of tiles, column by column, and then down the next band. What is in work at one
+// time is nearly square: it reads few rows of a and b, which the L2 cache still holds for the next tile.
+__device__ Place place_of(int tile, int tiles_m, int tiles_n) {
+  const int first = tile / (BAND * tiles_n) * BAND, rest = tile % (BAND * tiles_n);
+  const int height = min(BAND, tiles_m - first);
+  return {(first + rest % height) * TILE_M, rest / height * TILE_N};
+}
+
+// Types, bits 4 to 12: sums are fp32, a and b bf16. Both run along k, which leaves bits 15 and 16 zero. Then n and m.
+constexpr uint32_t INSTRUCTION = 1u << 4 | 1u << 7 | 1u << 10 | TILE_N / 8 << 17 | TILE_M / 16 << 24;
+
+// As for wgmma, swizzle and distances included, but for the constant that tcgen05 wants from bit 46 on.
+__device__ uint64_t operand(const bf16* tile) { return descriptor(tile) | uint64_t(1) << 46; }
+
+// One tile's row of 64 elements: four products, added to the sums unless `first`.
+__device__ void multiply_row(uint32_t sums, const bf16* a, const bf16* b, bool first) {
+  const uint64_t rows = operand(a), columns = operand(b);
+#pragma unroll
+  for (int k = 0; k < ROW / 16; ++k) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, add;\n}" ::"r"(sums),
+        "l"(rows + 2 * k), "l"(columns + 2 * k), "r"(INSTRUCTION), "r"(uint32_t(!first || k > 0))
+        : "memory");
+  }
+}
+
+// Has the barrier arrived at once all products that this thread has started are done.
+__device__ void arrive_after_products(Barrier* barrier) {
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
+                   shared_address(barrier))
+               : "memory");
+}
+
+// Tensor memory is ordered by barriers only between these two.
+__device__ void before_barrier() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
+__device__ void after_barrier() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+
+// A warp reads its 32 lanes, which are the quarter of its number modulo 4: each thread PART columns of its own row.
+__device__ void load_part(uint32_t (&sum)[PART], uint32_t place) {
+  asm volatile(
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];\n"
+      "tcgen05.wait::ld.sync.aligned;"
+      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3]), "=r"(sum[4]), "=r"(sum[5]), "=r"(sum[6]),
+        "=r"(sum[7]), "=r"(sum[8]), "=r"(sum[9]), "=r"(sum[10]), "=r"(sum[11]), "=r"(sum[12]), "=r"(sum[13]),
+        "=r"(sum[14]), "=r"(sum[15]), "=r"(sum[16]), "=r"(sum[17]), "=r"(sum[18]), "=r"(sum[19]), "=r"(sum[20]),
+        "=r"(sum[21]), "=r"(sum[22]), "=r"(sum[23]), "=r"(sum[24]), "=r"(sum[25]), "=r"(sum[26]), "=r"(sum[27]),
+        "=r"(sum[28]), "=r"(sum[29]), "=r"(sum[30]), "=r"(sum[31])
+      : "r"(place)
+      : "memory");
+}
+
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rows,
+                        uint32_t& turn) {
+  for (int i = 0; i < rows; ++i, ++turn) {
+    const uint32_t stage = turn % STAGES;
+    wait(&shared.empty[stage], (turn / STAGES + 1) % 2);  // in the first round there is nothing to wait for
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    load_box(shared.a[stage], &a, i * ROW, place.top, &shared.full[stage]);
+    load_box(shared.b[stage], &b, i * ROW, place.left, &shared.full[stage]);
+  }
+}
+
+// One tile: `turn` counts the stages that this thread has used, over all tiles.
+__device__ void consume(Shared& shared, uint32_t sums, int rows, uint32_t& turn) {
+  for (int i = 0; i < rows; ++i, ++turn) {
+    const uint32_t stage = turn % STAGES;
+    wait(&shared.full[stage], turn / STAGES % 2);
+    after_barrier();
+    multiply_row(sums, shared.a[stage], shared.b[stage], i == 0);
+    arrive_after_products(&shared.empty[stage]);
+  }
+}
+
+// Thread t has row t of the tile, whose sums it rounds and stores eight at a time: 16 bytes.
+__device__ void store_tile(uint32_t sums, bf16* out, int64_t top, int64_t left, int64_t m, int64_t n) {
+  const int64_t row = top + threadIdx.x;
+  for (int column = 0; column < TILE_N; column += PART) {
+    uint32_t sum[PART];
+    load_part(sum, sums + (threadIdx.x / 32 * 32 << 16) + column);
+#pragma unroll
+    for (int i = 0; i < PART; i += 8) {
+      uint32_t pair[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+            : "=r"(pair[j])
+            : "f"(__uint_as_float(sum[i + 2 * j + 1])), "f"(__uint_as_float(sum[i + 2 * j])));
+      }
+      if (row < m && left + column + i < n) {
+        *reinterpret_cast<uint4*>(out + row * n + left + column + i) = {pair[0], pair[1], pair[2], pair[3]};
+      }
+    }
+  }
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, bf16* __restrict__ out,
+            int m, int n, int k) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int tiles_m = ceil_div(m, TILE_M), tiles_n = ceil_div(n, TILE_N), rows = ceil_div(k, ROW);
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      init(&shared.full[stage], 1);
+      init(&shared.empty[stage], 1);
+    }
+    for (int i = 0; i < ACCUMULATORS; ++i) {
+      init(&shared.finished[i], 1);
+      init(&shared.drained[i], COPIER);  // each warp that stores arrives once
+    }
+    publish_barriers();
+  }
+  if (warp == MULTIPLIER) {  // a whole warp takes columns, and must give them back
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
+                     shared_address(&shared.sums)),
+                 "n"(ACCUMULATORS * TILE_N)
+                 : "memory");
+    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+  }
+  before_barrier();
+  __syncthreads();
+  after_barrier();
+
+  const uint32_t sums = shared.sums;
+  uint32_t turn = 0, count = 0;  // of stages, of tiles
+  for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x, ++count) {
+    const Place place = place_of(tile, tiles_m, tiles_n);
+    const uint32_t which = count % ACCUMULATORS, round = count / ACCUMULATORS, own = sums + which * TILE_N;
+    if (warp == COPIER) {
+      if (lane == 0) produce(shared, a, b, place, rows, turn);
+    } else if (warp == MULTIPLIER) {
+      if (lane == 0) {
+        wait(&shared.drained[which], (round + 1) % 2);  // the first round finds it empty
+        after_barrier();
+        consume(shared, own, rows, turn);
+        arrive_after_products(&shared.finished[which]);
+      }
+    } else {
+      wait(&shared.finished[which], round % 2);
+      after_barrier();
+      store_tile(own, out, place.top, place.left, m, n);
+      before_barrier();
+      __syncwarp();
+      if (lane == 0) arrive(&shared.drained[which]);
+    }
+  }
+  __syncwarp();
+  before_barrier();
+  __syncthreads();
+  after_barrier();
+  if (warp == MULTIPLIER) {
+    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(sums), "n"(ACCUMULATORS * TILE_N));
+  }
+}
+
+extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
+                    cudaStream_t stream) {
+  CUtensorMap map_a, map_b;
+  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
+  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  constexpr int BYTES = sizeof(Shared);
+  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  int device = 0, multiprocessors = 0;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  const auto count = cudaDevAttrMultiProcessorCount;
+  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, count, device)) return error;
+  const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N);
+  product<<<tiles < multiprocessors ? tiles : multiprocessors, THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
+  return cudaGetLastError();
+}

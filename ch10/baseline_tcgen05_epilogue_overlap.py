@@ -1,0 +1,31 @@
+"""Tensor memory holds one tile's sums, so products wait for the stores. Compiled for sm_100a, not run."""
+
+import torch
+from torch import Tensor
+
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Cost, Step, Workload
+
+requires = needs(targets=["sm_100a", "sm_103a"])
+workload = Workload(
+    inputs=lambda draw, m, n, k: {
+        "a": draw.normal(m, k, dtype=torch.bfloat16),
+        "b": draw.normal(n, k, dtype=torch.bfloat16),
+    },
+    reference=lambda a, b: a @ b.T,
+    cost=lambda m, n, k: Cost(flops=2 * m * n * k, dtype="bf16", read=2 * (m * k + n * k), write=2 * m * n),
+    # With k = 1024 a tile's stores take about half as long as its products. TMA wants n and k in multiples of 8.
+    sizes={"bench": {"m": 16384, "n": 16384, "k": 1024}, "test": {"m": 397, "n": 584, "k": 328}},
+    tolerance=3e-3,  # the sums are fp32; rounding them to bf16 is off by 1.7e-3
+)
+
+
+def prepare(a: Tensor, b: Tensor) -> Step:
+    gemm, out = load_cuda(__file__, "gemm"), a.new_empty(a.shape[0], b.shape[0])
+
+    def step() -> Tensor:
+        gemm(a, b, out, *out.shape, a.shape[1])
+        return out
+
+    return step

@@ -1,0 +1,120 @@
+// A persistent kernel on most multiprocessors, beside a chain of small ones on sixteen that are set aside for it.
+#include <cuda.h>
+
+#include "kernel.cuh"
+
+constexpr int THREADS = 256;   // of a block of the persistent kernel
+constexpr int LINK_BLOCKS = 16, LINK_THREADS = 512, LINK_WARPS = LINK_BLOCKS * LINK_THREADS / 32;
+
+// A runtime call that fails ends the function that makes it.
+#define TRY(call) \
+  if (const cudaError_t error = (call)) return error
+
+// Likewise a call of the driver.
+#define DRIVER(call) \
+  if ((call) != CUDA_SUCCESS) return cudaErrorNotSupported
+
+__device__ float silu(float x) { return x / (1.0f + expf(-x)); }
+
+// Persistent: as many blocks as fit, each of which takes its share of the values and stays until the end.
+__global__ void __launch_bounds__(THREADS, 6) activate(const float* __restrict__ x, float* __restrict__ y, int64_t n) {
+  const int64_t first = int64_t(blockIdx.x) * THREADS + threadIdx.x, step = int64_t(gridDim.x) * THREADS;
+#pragma unroll 2
+  for (int64_t i = first; i < n / 4; i += step) {
+    const float4 in = reinterpret_cast<const float4*>(x)[i];
+    reinterpret_cast<float4*>(y)[i] = make_float4(silu(in.x), silu(in.y), silu(in.z), silu(in.w));
+  }
+  for (int64_t i = n / 4 * 4 + first; i < n; i += step) y[i] = silu(x[i]);
+}
+
+// One link: out = weight @ in, a warp for each row.
+__global__ void __launch_bounds__(LINK_THREADS, 2)
+    multiply(const float* __restrict__ weight, const float* __restrict__ in, float* __restrict__ out, int width) {
+  for (int row = (blockIdx.x * LINK_THREADS + threadIdx.x) / 32; row < width; row += LINK_WARPS) {
+    const float* weights = weight + int64_t(row) * width;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int column = threadIdx.x % 32; column < width; column += 32) sum += weights[column] * in[column];
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+    if (threadIdx.x % 32 == 0) out[row] = sum;
+  }
+}
+
+// weights [links, width, width], states [links + 1, width], of which the first is there already.
+static void chain(const float* weights, float* states, int64_t links, int width, cudaStream_t stream) {
+  for (int64_t i = 0; i < links; ++i) {
+    float* in = states + i * width;
+    multiply<<<LINK_BLOCKS, LINK_THREADS, 0, stream>>>(weights + i * width * width, in, in + width, width);
+  }
+}
+
+// Asked for by name, which spares linking with libcuda.
+template <typename Function>
+static cudaError_t find(Function* function, const char* name, int version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  TRY(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &status));
+  *function = reinterpret_cast<Function>(found);
+  return status == cudaDriverEntryPointSuccess ? cudaSuccess : cudaErrorNotSupported;
+}
+
+// Multiprocessors, and a stream all of whose blocks run on them.
+struct Part {
+  cudaStream_t stream;
+  int multiprocessors;
+};
+
+// The GPU in two parts: one of at least LINK_BLOCKS multiprocessors, and all others.
+static cudaError_t divide(Part* small, Part* large) {
+  decltype(&cuDeviceGetDevResource) resource_of;
+  decltype(&cuDevSmResourceSplitByCount) split;
+  decltype(&cuDevResourceGenerateDesc) describe;
+  decltype(&cuGreenCtxCreate) create;
+  decltype(&cuGreenCtxStreamCreate) stream_of;
+  TRY(find(&resource_of, "cuDeviceGetDevResource", 12040));
+  TRY(find(&split, "cuDevSmResourceSplitByCount", 12040));
+  TRY(find(&describe, "cuDevResourceGenerateDesc", 12040));
+  TRY(find(&create, "cuGreenCtxCreate", 12040));
+  TRY(find(&stream_of, "cuGreenCtxStreamCreate", 12050));
+  int device;
+  TRY(cudaGetDevice(&device));
+  CUdevResource all, halves[2];
+  unsigned int groups = 1;
+  DRIVER(resource_of(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+  DRIVER(split(&halves[0], &groups, &all, &halves[1], 0, LINK_BLOCKS));
+  for (int i = 0; i < 2; ++i) {
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    CUstream stream;
+    DRIVER(describe(&description, &halves[i], 1));
+    DRIVER(create(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+    DRIVER(stream_of(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    *(i ? large : small) = {stream, int(halves[i].sm.smCount)};
+  }
+  return cudaSuccess;
+}
+
+extern "C" int both(const float* x, float* y, const float* weights, float* states, int64_t n, int64_t links, int width,
+                    cudaStream_t stream) {
+  static Part small, large;
+  static cudaEvent_t begun, ended[2];  // all for the life of the process
+  int resident;
+  TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, activate, THREADS, 0));
+  if (!ended[1]) {
+    TRY(divide(&small, &large));
+    for (cudaEvent_t* event : {&begun, &ended[0], &ended[1]}) {
+      TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
+  }
+  TRY(cudaEventRecord(begun, stream));
+  TRY(cudaStreamWaitEvent(large.stream, begun, 0));
+  TRY(cudaStreamWaitEvent(small.stream, begun, 0));
+  activate<<<large.multiprocessors * resident, THREADS, 0, large.stream>>>(x, y, n);
+  chain(weights, states, links, width, small.stream);
+  TRY(cudaEventRecord(ended[0], large.stream));
+  TRY(cudaEventRecord(ended[1], small.stream));
+  TRY(cudaStreamWaitEvent(stream, ended[0], 0));
+  TRY(cudaStreamWaitEvent(stream, ended[1], 0));
+  return cudaGetLastError();
+}

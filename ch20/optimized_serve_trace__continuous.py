@@ -1,0 +1,12 @@
+"""A request takes the room of one that has ended before the next pass: nobody waits for another's last token."""
+
+from torch import Tensor
+
+from ch20.baseline_serve_trace import serving
+from ch20.baseline_serve_trace import workload as workload
+from common.models.decoder import Shape, Weights
+from common.python.workload import Metered
+
+
+def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int) -> Metered:
+    return serving(weights, shape, prompts, wanted, room)
