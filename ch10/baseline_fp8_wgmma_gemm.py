@@ -12,7 +12,7 @@ workload = Workload(
     },
     reference=lambda a, b: a @ b.T,
     cost=lambda m, n, k: Cost(flops=2 * m * n * k, dtype="fp8", read=m * k + n * k, write=2 * m * n),
-    # TMA copies rows that begin at multiples of 16 bytes, so k is a multiple of 16; the others are for torch._scaled_mm.
+    # TMA copies rows that begin at multiples of 16 bytes, so k is a multiple of 16; m and n are for torch._scaled_mm.
     sizes={"bench": {"m": 8192, "n": 8192, "k": 8192}, "test": {"m": 400, "n": 336, "k": 592}},
     # Rounding to bf16 is off by 1.7e-3. Hopper's fp8 sums have 14 bits, which costs as much again and more for long k.
     tolerance=1.5e-2,

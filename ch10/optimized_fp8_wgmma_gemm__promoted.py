@@ -1,4 +1,4 @@
-"""Sums of 128 products leave the tensor cores for fp32 registers: exact sums, for smaller tiles and more additions."""
+"""Sums of 128 products leave the tensor cores for fp32 registers: less is lost, for smaller tiles and additions."""
 
 import torch
 from torch import Tensor
