@@ -72,6 +72,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
     "ch10:fp8_wgmma_gemm": shapes("m n k", (1, 16, 16), (128, 256, 128), (257, 272, 144), (2300, 4112, 528)),
     "ch10:splitk_dsmem_reduce": shapes("m n k", (1, 8, 8), (64, 128, 256), (33, 264, 72)),
+    "ch10:tma_im2col_conv": shapes("images side channels results", (1, 32, 64, 8), (2, 33, 72, 264), (99, 3, 128, 16)),
     "ch10:tma_reduce_scatter_add": shapes("batches tokens experts width", (1, 1, 1, 4), (2, 17, 3, 132)),
     "ch10:tma_store_epilogue": shapes("m n k", (1, 8, 8), (128, 256, 64), (129, 264, 72)),
     "ch10:vocab_count_dsmem": shapes("n vocabulary", (1, 1), (255, 3), (65537, 128256)),
