@@ -91,6 +91,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch14:jit_specialized_solve": shapes("n batch", (1, 1), (3, 129), (10, 1000), (12, 257)),
     "ch18:indexer_topk": shapes("rows keys heads width", (1, 2049, 16, 16), (2, 8191, 16, 64), (3, 65537, 4, 24)),
     "ch08:kde_exp2_split": shapes("n count", (1, 1), (4097, 3), (65537, 1024)),
+    "ch16:decode_megakernel": shapes("layers heads kv_heads inner tokens", (1, 1, 1, 8, 1), (3, 40, 8, 4104, 700)),
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
     "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
