@@ -19,7 +19,7 @@ def scale_of(amax: Tensor) -> Tensor:
 
 
 def reference(rank: int, shard: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """All ranks' codes [ranks, matrices, numbers] as bytes, and the scales [matrices] that they were multiplied with."""
+    """All ranks' codes [ranks, matrices, numbers] as bytes, and the scales [matrices] they were multiplied with."""
     whole = torch.stack(shard)
     scale = scale_of(whole.abs().amax((0, 2)))
     return (whole * scale[:, None]).to(torch.float8_e4m3fn).view(torch.uint8), scale
