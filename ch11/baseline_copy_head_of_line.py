@@ -1,5 +1,4 @@
 """The next layer's weights cross PCIe as one copy: the small copy that each decode step needs waits behind it."""
-"""The weights cross PCIe as one copy, behind which the small copy that each decode step needs has to wait."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,4 @@
 """Sharded weights are gathered in bf16, and every rank then finds the amax of each and casts all of it to fp8."""
-"""Shards of weights are gathered in bf16, and each rank then casts the whole of them to fp8 for its products."""
 
 import torch
 import torch.distributed as dist
@@ -39,23 +38,6 @@ def cost(width: int, hidden: int) -> Cost:
     mine = (4 * width * width + 3 * hidden * width) // 2
     return Cost(nvlink_bytes=mine, read=2 * mine, write=2 * mine, items=2 * mine, unit="weights")
 
-def inputs(draw: Draw, matrices: int, numbers: int) -> Inputs:
-    """This rank's shard of each matrix; a matrix has its own size of weights."""
-    size = torch.exp2(draw.shared.integers(matrices, 1, low=-9, high=-4).float())
-    return {"shard": (draw.normal(matrices, numbers) * size).bfloat16()}
-
-
-def scale_of(amax: Tensor) -> Tensor:
-    """The greatest power of two with which a magnitude stays within e4m3's 448."""
-    return torch.exp2(torch.floor(torch.log2(448 / amax)))
-
-
-def reference(rank: int, shard: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """All ranks' codes [ranks, matrices, numbers] as bytes, and the scales [matrices] they were multiplied with."""
-    whole = torch.stack(shard)
-    scale = scale_of(whole.abs().amax((0, 2)))
-    return (whole * scale[:, None]).to(torch.float8_e4m3fn).view(torch.uint8), scale
-
 
 workload = Workload(
     inputs=inputs,
@@ -63,16 +45,6 @@ workload = Workload(
     cost=cost,
     sizes={"bench": {"width": 4096, "hidden": 14336}, "test": {"width": 38, "hidden": 53}},
     tolerance=0.0,  # all that rounds is the cast, to nearest even
-    # Of two ranks each receives the other's codes, a byte a weight; of more ranks, more.
-    cost=lambda matrices, numbers: Cost(
-        nvlink_bytes=matrices * numbers,
-        read=2 * matrices * numbers,
-        write=2 * matrices * numbers,
-        items=2 * matrices * numbers,
-        unit="weights",
-    ),
-    sizes={"bench": {"matrices": 8, "numbers": 1 << 24}, "test": {"matrices": 3, "numbers": 37}},
-    tolerance=0.0,  # powers of two, and one rounding
     gpus=2,
     clock="end_to_end",
 )
@@ -90,23 +62,5 @@ def prepare(shards: list[Tensor]) -> Step:
             found.append(scales(torch.linalg.vector_norm(weight, torch.inf)))
             cast.append(codes(weight, found[-1]))
         return *cast, torch.stack(found)
-def largest(x: Tensor) -> Tensor:
-    """Each matrix's largest magnitude, float32, of [..., matrices, numbers]."""
-    return torch.linalg.vector_norm(x, torch.inf, dim=-1).float()
-
-
-def cast(x: Tensor, scale: Tensor, out: Tensor) -> None:
-    out.copy_(x * scale[:, None].to(x.dtype))  # a power of two: nothing is rounded before the cast
-
-
-def prepare(shard: Tensor) -> Step:
-    whole = shard.new_empty(dist.get_world_size(), *shard.shape)
-    codes = torch.empty_like(whole, dtype=torch.float8_e4m3fn)
-
-    def step() -> tuple[Tensor, Tensor]:
-        dist.all_gather_into_tensor(whole.flatten(0, 1), shard)
-        scale = scale_of(largest(whole).amax(0))
-        cast(whole, scale, codes)
-        return codes.view(torch.uint8), scale
 
     return step
