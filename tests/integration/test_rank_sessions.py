@@ -235,24 +235,6 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
     assert sorted(times)[len(times) // 2] < 150_000
 
 
-def test_ranks_whose_outputs_differ_in_shape_keep_in_step(tree: Tree) -> None:
-    body = """
-    import torch.distributed as dist
-
-    def prepare(a):
-        def step():
-            out = a.clone()
-            dist.all_reduce(out)
-            return out[: 33 + 28 * dist.get_rank()]
-
-        return step
-"""
-    bodies = dict.fromkeys(("baseline", "optimized", "second", "third"), body)
-    pair = only_pair(tree, reference="lambda rank, a: sum(a)[: 33 + 28 * rank]", **bodies)
-    result = session(pair, tree.root, tree.artifacts, iterations=6)
-    assert sound(result), result.reason
-
-
 def test_what_is_drawn_shared_is_alike_on_all_ranks_and_all_else_is_not(tree: Tree) -> None:
     body = """
     import torch

@@ -5,15 +5,11 @@ import time
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
-from small_tree import HONEST, SPINS, WRONG, Tree, doing, late_s, row
+from small_tree import HONEST, SPINS, WRONG, Tree, doing, late_s
 
 from common.python.base.results import Manifest, PairResult, Summary
-from common.python.base.toolkit import find_nvcc
-from common.python.run.options import Options
-from common.python.run.suite import open_suite
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
@@ -181,24 +177,3 @@ def test_scratch_files_are_gone_when_the_suite_ends(tree: Tree, monkeypatch: pyt
     assert tree.result("ch01:a").status == "measured"
     assert [path.name for path in scratch.iterdir() if path.name.startswith("benchmark-")] == []
     assert Path(tree.folder).is_dir()
-
-
-@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
-def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not_is_told_by_its_own_pair(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("common.python.cuda.build_folder", lambda root: tmp_path)  # an empty cache
-    for name, body in (("fine", "return 0;"), ("broken", "return nothing;")):
-        tree.pair(f"ch01:{name}")
-        text = tree.opening("ch01", name, "cuda") + "from common.python.cuda import load_cuda\n" + dedent(HONEST)
-        python = tree.file("ch01", f"optimized_{name}", text)
-        kernel = f'extern "C" int f(float* a, cudaStream_t stream) {{ {body} }}\n'
-        python.with_suffix(".cu").write_text(f"#include <cuda_runtime.h>\n{kernel}")
-    heard: list[str] = []
-    asked = Options(targets=["ch01"], root=tree.root, artifacts_dir=tree.artifacts, iterations=2, warmup=0)
-    suite = open_suite(asked, lambda phase, result: None, heard.append)
-    assert [line.split(" in ")[0] for line in heard] == ["compiled 1 .cu files"]
-    tree.folder = suite.folder
-    suite.run()
-    assert row(tree.result("ch01:fine"), "optimized_fine").status == "built"
-    assert "nothing" in (row(tree.result("ch01:broken"), "optimized_broken").reason or "")

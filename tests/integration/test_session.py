@@ -130,15 +130,6 @@ COMPILED = """
 """
 
 
-SLOW_AT_TEST_SIZE = """
-    import time
-
-    def prepare(a):
-        time.sleep(0.3 if a.numel() < 1000 else 0.0)
-        return lambda: a * 2
-"""
-
-
 def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:honest", optimized=doing("print('a word from the step')"), other=HONEST)
     tree.pair("ch01:some_wrong", optimized=HONEST, wrong=WRONG, raises=doing("raise ValueError('no luck')"))

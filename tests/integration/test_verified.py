@@ -107,24 +107,6 @@ def test_a_pair_with_a_problem_has_no_note(tree: Tree, proven: list[str]) -> Non
     assert proven == ["ch01:x"] * 2
 
 
-def test_what_changes_while_it_is_proven_has_no_note(
-    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    helper, executing = tree.root / "ch01" / "helper.py", verify.execute_pair
-    text = helper.read_text()
-
-    def execute(*how: object) -> tuple[Check, Check]:
-        helper.write_text("FACTOR = 3\n")
-        return executing(*how)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(verify, "execute_pair", execute)
-        sweep(tree)
-    helper.write_text(text)  # which nobody has proven
-    assert NOTED not in sweep(tree)[1]
-    assert proven == ["ch01:x"] * 2
-
-
 def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"device": "NVIDIA H200", "uuid": "GPU-1"}
     monkeypatch.setattr(verify, "open_machine", lambda *how: (machine(), found))

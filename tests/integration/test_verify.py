@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +23,6 @@ from common.python.base.results import PairResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import find_pairs
 from common.python.regress import expectations
-from common.python.verify import sweep
-from common.python.verify.report import Listener
-from common.python.verify.static_checks import Check, Problem
 from common.python.verify.sweep import Place, execute_pair
 from tools.cli.benchmark_cli import app
 
@@ -206,14 +202,6 @@ def test_a_variant_without_a_baseline_and_a_baseline_alone(tree: Tree) -> None:
     assert (done.code, done.counts["sources"], done.counts["proofs"]) == (1, (0, 0, 2, 0), (0, 0, 0, 2))
 
 
-def test_a_file_that_cannot_be_read_is_a_problem_and_no_traceback(honest: Tree) -> None:
-    (honest.root / OPTIMIZED).unlink()
-    (honest.root / OPTIMIZED).symlink_to("nowhere")
-    done = verify(honest)
-    assert (done.code, len(done.problems)) == (1, 1)
-    assert re.match(rf"{OPTIMIZED}:1: .*No such file or directory", done.problems[0])
-
-
 RUNNING = [  # the body of the optimized file, the line, what is said; imports and proofs: passed, problems, not done
     (
         WRONG,
@@ -295,13 +283,6 @@ def test_a_fault_of_the_workload_is_one_line_in_the_baseline(
     assert done.counts["proofs"][2] == 1
 
 
-def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
-    honest.pair("ch01:doubles", optimized=HONEST, sizes='{"bench": {"m": 8}, "test": {"m": 7}}')
-    done = verify(honest, "--no-build")
-    said = "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"
-    assert done.problems == [f"{BASELINE}:8: {said}"]
-
-
 def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
     """The device is this CPU: what is tested is that the larger size is proven, and counts."""
     large = HONEST.replace("a * 2", "a * (2 if a.numel() < 1000 else 3)")
@@ -337,29 +318,6 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
     _, proofs = execute_pair(pair, place, lambda doing: None)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
-
-
-@pytest.mark.parametrize(("times", "told"), [(1, []), (2, ["x.py:1: CUDA out of memory"])])
-def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
-    honest: Tree, monkeypatch: pytest.MonkeyPatch, times: int, told: list[str]
-) -> None:
-    honest.pair("ch02:other")
-    tries, heard = Counter[str](), list[str]()
-
-    def execute(pair, place, show) -> tuple[Check, Check]:  # type: ignore[no-untyped-def]
-        tries[pair.key] += 1
-        if pair.key == "ch01:doubles" and tries[pair.key] <= times:
-            return Check("imports"), Check("proofs", problems=[Problem("x.py", 1, "CUDA out of memory")])
-        return Check("imports", passed=2), Check("proofs", passed=2)
-
-    monkeypatch.setattr(sweep, "execute_pair", execute)
-    host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
-    pairs = find_pairs(honest.root)
-    place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
-    _, proofs = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
-    assert tries == {"ch01:doubles": 2, "ch02:other": 1}
-    assert heard == told
-    assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
 
 
 def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(

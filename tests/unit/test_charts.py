@@ -3,12 +3,11 @@
 import math
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
+from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair
 
 from common.python.base.results import Interval, PairResult
 from common.python.peaks.store import Curve, Point
@@ -79,14 +78,6 @@ def test_gains_stand_on_a_log_axis_in_their_pairs_line_with_their_interval() -> 
     assert {"2.00x", "4.00x", "16.0x", "ch07:sixteen", "10x"} <= set(words(chart))
 
 
-def test_rungs_and_peers_stand_in_their_pairs_line_and_what_was_not_measured_is_a_word() -> None:
-    chart = gain_chart([*every_kind()[:1], refused("unsupported", "cluster", "needs sm_100")])
-    rungs, peers = circles(chart, "var(--good)"), squares(chart)
-    assert (len(rungs), len(peers)) == (2, 2)
-    assert len({y for _, y in rungs + peers}) == 1
-    assert "unsupported" in words(chart)
-
-
 def test_a_pair_that_is_too_noisy_has_no_point() -> None:
     (result,) = (result for result in every_kind() if result.name == "disturbed")
     result.variants[1].speedup = Interval(ratio=2, low=2, high=2, rounds=4)
@@ -101,14 +92,6 @@ def test_a_memory_pair_gains_memory_though_it_be_slower() -> None:
     time, memory = circles(chart, "var(--good)")
     assert memory[0] == pytest.approx(time[0])
     assert "3x less memory" in words(chart)
-
-
-@pytest.mark.parametrize("ratio", [0.0, float("nan")])
-def test_a_ratio_that_no_axis_can_show_is_left_out(ratio: float) -> None:
-    odd, two = gains(odd=3.0, two=2.0)
-    odd.variants[1].speedup = Interval(ratio=ratio, low=ratio, high=ratio, rounds=2)
-    (alone,), (beside,) = (circles(gain_chart(results), "var(--good)") for results in ([two], [odd, two]))
-    assert beside[0] == alone[0]  # and the axis is as it was
 
 
 def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
@@ -126,13 +109,6 @@ def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
     memory_roof = y0 - (base[0] - x0) * decade / across
     assert (best[1] - memory_roof) / decade == pytest.approx(math.log10(40 / 20), abs=5e-3)  # 20 us is the limit
     assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "ch07:copy"} <= set(words(chart))
-
-
-def test_a_name_that_would_cover_another_is_left_out_and_stays_a_tooltip() -> None:
-    chart = roofline_chart([pair(TWO), pair(TWO, name="twin"), pair({**TWO, "optimized": 150.0}, name="far")], PEAKS)
-    assert {"ch07:copy", "ch07:twin", "ch07:far"} & set(words(chart)) == {"ch07:copy", "ch07:far"}
-    assert chart is not None
-    assert "<title>optimized: ch07:twin, 40.0 us</title>" in chart
 
 
 def test_without_a_roof_or_a_time_that_holds_there_is_no_roofline() -> None:
@@ -154,12 +130,6 @@ def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> 
     assert sample_chart(result.model_copy(update={"blocks": []})) is None
 
 
-def test_a_chart_does_not_grow_with_its_samples() -> None:
-    chart = sample_chart(pair(TWO, plan={"rounds": 8, "a_round": 64}))
-    assert chart is not None
-    assert len(chart) < 15_000
-
-
 # Links between GPUs.
 
 KIB, GIB = 2**10, 2**30
@@ -172,24 +142,6 @@ def curve(name: str = "all_reduce", latency_s: float = 1e-5, rate: float = 2e11,
         seconds = latency_s + share * size / rate
         points.append(Point(bytes=size, seconds=seconds, low=0.9 * seconds, high=1.1 * seconds))
     return Curve(name=name, ranks=2, share=share, method="made up", points=points)
-
-
-def test_rates_and_times_stand_on_log_axes_over_the_size() -> None:
-    made = curve(share=1.5)
-    chart = link_chart([made])
-    rates, times = (line for line in lines(chart, "var(--peer)") if len(line) == 5)
-    for panel, values in ((rates, map(made.rate, made.points)), (times, [point.seconds for point in made.points])):
-        known = [math.log10(value) for value in values]
-        decade = (panel[0][1] - panel[-1][1]) / (known[-1] - known[0])
-        assert decade > 0  # y grows downwards
-        heights = [(panel[0][1] - y) / decade for _, y in panel]
-        assert heights == pytest.approx([value - known[0] for value in known], abs=0.01)
-        steps = [b[0] - a[0] for a, b in pairwise(panel)]
-        assert max(steps) - min(steps) < 0.2  # each size is 32 times the one before
-    ticks = ("1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB")
-    assert [words(chart)[tick] for tick in ticks] == pytest.approx([x for x, _ in times])
-    assert {"bus bandwidth, GB/s", "time of a message", "bytes of the message", "all-reduce"} <= set(words(chart))
-    assert made.rate(made.points[-1]) == pytest.approx(1.5 * GIB / made.points[-1].seconds)
 
 
 def test_two_curves_are_told_apart_without_their_colours() -> None:

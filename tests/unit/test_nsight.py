@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_run import write_run
 
 from common.python.base.results import PairResult, Why
-from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
 from common.python.profile.nsight import (
@@ -24,8 +22,6 @@ from common.python.profile.nsight import (
     profile,
     speed_of_light,
 )
-from common.python.report.artifacts import read_run
-from common.python.report.html import page
 from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
@@ -150,27 +146,6 @@ def test_every_variant_gets_a_report_a_timeline_and_figures(place: Place) -> Non
     assert "| 80.5% | 30.0% | 70.0% | 2.0 MB | 2.0 kB | 2 | 4.00 us |" in shown
 
 
-def test_figures_are_compared_and_stand_on_the_page_of_a_run(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    place.profile()
-    baseline, optimized = place.result.variants
-    compared = compare_and_display_all_metrics(
-        baseline_result=baseline, optimized_result=optimized, name="x", chapter="ch01"
-    )
-    found = {one.metric: one.baseline for one in compared.changes if one.group == "profiler"}
-    assert found["dram_percent_of_peak"] == pytest.approx(80.5)
-    assert found["sm_percent_of_peak"] == pytest.approx(30.0)
-    assert found["occupancy"] == pytest.approx(70.0)
-    capsys.readouterr()
-    shown = page(read_run(write_run(tmp_path / "run", [place.result])), tmp_path)
-    assert "Speed of light" in shown
-    assert "<td>80.5%</td>" in shown
-    optimized.verdict = "invalid"
-    place.result.variants = [optimized]
-    assert "Speed of light" not in pair_markdown(place.result)
-
-
 def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(place: Place) -> None:
     place.tool("nsys", f"pwd > $HERE/pwd\n{NSYS}")
     place.profile()
@@ -251,14 +226,6 @@ def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) ->
 
 
 # Reports and command lines.
-
-
-def test_percentages_are_weighted_by_time_and_the_rest_is_added_up() -> None:
-    found = speed_of_light(launches(table(FIRST, SECOND)))
-    assert found.dram_percent == pytest.approx((90.5 * 3 + 50.5) / 4)
-    assert found.sm_percent == pytest.approx((20 * 3 + 60) / 4)
-    assert found.occupancy_percent == pytest.approx((80 * 3 + 40) / 4)
-    assert (found.kernel_us, found.read_bytes, found.written_bytes, found.kernels) == (4.0, 2e6, 2000.0, 2)
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,7 @@ def test_what_is_timed_is_the_product_of_its_operands(name: str, transposed: boo
         ("bf16", (7, 5), "needs sm_80, this is sm_75"),
         ("fp8", (8, 6), "needs sm_89, this is sm_86"),
         ("fp4", (9, 0), "needs sm_100, this is sm_90"),
-        ("fp16_sparse", (7, 5), "needs sm_80, this is sm_75"),
-        ("fp8_sparse", (8, 0), "needs sm_89, this is sm_80"),
         ("int8_sparse", (9, 0), "needs a torch with cuSPARSELt"),
-        ("fp4_sparse", (9, 0), "needs sm_100, this is sm_90"),
         ("fp4_sparse", (10, 0), "torch has no 2:4 sparse product of fp4"),
     ],
 )

@@ -10,10 +10,8 @@ import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
-from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
 from common.python.proof.preparation import Preparation, VariantError, clone
-from common.python.proof.trials import prove
 from common.python.workload import Step, Workload
 
 CPU = torch.device("cpu")
@@ -131,14 +129,6 @@ def test_inputs_that_change_their_form_between_draws_are_rejected(
     assert message in str(rejected.value)
 
 
-@pytest.mark.parametrize("field", ["frozen", "mutates", "as_drawn"])
-def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(field: str, tmp_path: Path) -> None:
-    problem = workload(**{"frozen": [], field: ["weights"]})
-    prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
-    with pytest.raises(VariantError, match=r"as_drawn names \['weights'\], the inputs are \['w', 'x'\]"):
-        prep.prepare_all({"a": honest}, lambda who, what: None)
-
-
 def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared: Prepares) -> None:
     seen: dict[str, Tensor] = {}
 
@@ -158,26 +148,6 @@ def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared
     assert (seen["x"].dtype, seen["rows"].dtype) == (torch.float64, torch.int64)
     assert {tensor.data_ptr() for tensor in seen.values()}.isdisjoint(t.data_ptr() for t in prep.inputs.values())
     assert torch.equal(seen["x"], prep.inputs["x"].double())
-
-
-def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
-    seen: dict[str, Any] = {}
-
-    def reference(x: Tensor, w: dict[str, list[Tensor]]) -> Tensor:
-        seen.update(x=x, w=w["layers"][0])
-        return x @ w["layers"][0].double()
-
-    problem = workload(
-        inputs=lambda draw, n: {"x": draw.normal(n, n), "w": {"layers": [draw.normal(n, n)]}},
-        reference=reference,
-        frozen=["w"],
-        as_drawn=["w"],
-    )
-    prep = prepared(problem, a=lambda x, w: lambda: x @ w["layers"][0])
-    prep.reference(prep.inputs)
-    assert seen["w"] is prep.inputs["w"]["layers"][0]
-    assert seen["x"].dtype == torch.float64
-    assert prove(prep, ["a"], BEFORE, trials=2)["a"][-1].reason is None
 
 
 def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.profile.profiled_why import _read, why, write_snapshot
+from common.python.profile.profiled_why import _read, why
 from common.python.proof.preparation import Prepared
 from common.python.workload import Step
 
@@ -65,31 +65,3 @@ def test_a_copy_of_pageable_memory_is_the_hosts_work_but_where_the_device_has_ot
     ]
     seen = _read(events, "a", torch.device("cuda"))
     assert (seen.busy_us, seen.staged_us) == (pytest.approx(95.0), pytest.approx(60.0))
-
-
-def test_a_snapshot_is_json_and_recording_ends_even_if_the_step_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in for the CUDA allocator; tests/gpu has the real one."""
-    said: list[str | None] = []
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled, **_: said.append(enabled))
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": [{"segment_pool_id": (0, 0)}]})
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-
-    def step() -> torch.Tensor:
-        said.append("step")
-        return torch.ones(1)
-
-    write_snapshot(step, tmp_path / "profiles" / "x.memory.json")
-    assert said == ["all", "step", None]
-    assert json.loads((tmp_path / "profiles" / "x.memory.json").read_text()) == {
-        "segments": [{"segment_pool_id": [0, 0]}]
-    }
-    said.clear()
-
-    def fails() -> torch.Tensor:
-        raise RuntimeError("no memory")
-
-    with pytest.raises(RuntimeError):
-        write_snapshot(fails, tmp_path / "y.json")
-    assert said == ["all", None]
