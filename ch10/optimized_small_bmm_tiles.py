@@ -1,4 +1,4 @@
-"""A block of four warps takes sixteen products: loads and stores are whole lines, each product is one warp's MMA."""
+"""A block of one warp takes four products: loads and stores are whole lines, and products never leave the warp."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ from ch10.baseline_small_bmm_tiles import SIDE
 from ch10.baseline_small_bmm_tiles import workload as workload
 from common.python.workload import Step
 
-PRODUCTS = 16  # of a block
+PRODUCTS = 4  # of a block
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def prepare(a: Tensor, b: Tensor) -> Step:
     out, count = torch.empty_like(a), len(a)
 
     def step() -> Tensor:
-        multiply[(triton.cdiv(count, PRODUCTS),)](a, b, out, count, PRODUCTS, SIDE, num_warps=4)
+        multiply[(triton.cdiv(count, PRODUCTS),)](a, b, out, count, PRODUCTS, SIDE, num_warps=1)
         return out
 
     return step
