@@ -1,4 +1,4 @@
-"""The last block of a level knows how many vertices were found, and launches the next level itself as a tail launch."""
+"""Gain not shown on an H200: the last block of a level launches the next level itself, as a tail launch."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""One cooperative kernel: barriers stand for boundaries, and the next weights are on their way before each of them."""
+"""Gain not shown on an H200: one cooperative kernel, and the next weights are on their way before each barrier."""
 
 import torch
 from torch import Tensor
