@@ -371,7 +371,7 @@ def test_a_variant_too_large_even_alone_fails_and_the_rest_is_measured(done: Tre
 def test_a_step_that_writes_its_inputs_is_timed_one_at_a_time(done: Tree) -> None:
     result = done.result("ch01:mutates")
     assert_measured(result, "optimized_mutates")
-    assert {block.steps for block in result.blocks} == {1}  # how many others take: tests/unit/test_sampling.py
+    assert {block.steps for block in result.blocks} == {1}
 
 
 def test_inputs_may_be_files(done: Tree) -> None:

@@ -4,6 +4,7 @@ import ast
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -77,7 +78,13 @@ def python_files(root: Path) -> list[Path]:
 
 
 def parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(), str(file))
+    return parsed(file.read_text(), str(file))
+
+
+@cache
+def parsed(text: str, name: str) -> ast.Module:
+    """Once for all rules: the tree has a thousand files."""
+    return ast.parse(text, name)
 
 
 def at(root: Path, file: Path, line: int, message: str) -> str:
