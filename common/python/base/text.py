@@ -3,10 +3,13 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # rich is slow to load, and `list` needs none of it
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
 
@@ -16,6 +19,29 @@ def wide_console() -> "Console":
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 200)
+
+
+def text_table(
+    columns: Iterable[str],
+    lines: "Iterable[Sequence[str | Text]]",
+    title: str = "",
+    caption: str = "",
+    right: Container[str] = (),
+    whole: Container[str] = (),
+    style: str = "bold",
+) -> "Table":
+    """A table whose text reaches no markup parser; `right` columns are aligned there, `whole` ones are never folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(clean(title), style) if title else None, caption_justify="left")
+    table.caption = Text(caption, "dim") if caption else None
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
+        table.columns[-1].justify = "right" if column in right else "left"
+    for line in lines:
+        table.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in line))
+    return table
 
 
 def hanging(head: str, body: str) -> str:
