@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -11,9 +10,8 @@ from markupsafe import Markup
 from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
 
 from common.python.base.results import Interval, PairResult
-from common.python.peaks.store import Curve, Point
 from common.python.performance_targets import Peaks
-from common.python.report.charts import gain_chart, link_chart, roofline_chart, sample_chart, standing_alone
+from common.python.report.charts import gain_chart, roofline_chart, sample_chart, standing_alone
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -160,46 +158,8 @@ def test_a_chart_does_not_grow_with_its_samples() -> None:
     assert len(chart) < 15_000
 
 
-# Links between GPUs.
-
-KIB, GIB = 2**10, 2**30
-
-
-def curve(name: str = "all_reduce", latency_s: float = 1e-5, rate: float = 2e11, share: float = 1.0) -> Curve:
-    """Latency plus bytes over a rate: what no machine measured."""
-    points = []
-    for size in (KIB, 32 * KIB, KIB**2, 32 * KIB**2, GIB):
-        seconds = latency_s + share * size / rate
-        points.append(Point(bytes=size, seconds=seconds, low=0.9 * seconds, high=1.1 * seconds))
-    return Curve(name=name, ranks=2, share=share, method="made up", points=points)
-
-
-def test_rates_and_times_stand_on_log_axes_over_the_size() -> None:
-    made = curve(share=1.5)
-    chart = link_chart([made])
-    rates, times = (line for line in lines(chart, "var(--peer)") if len(line) == 5)
-    for panel, values in ((rates, map(made.rate, made.points)), (times, [point.seconds for point in made.points])):
-        known = [math.log10(value) for value in values]
-        decade = (panel[0][1] - panel[-1][1]) / (known[-1] - known[0])
-        assert decade > 0  # y grows downwards
-        heights = [(panel[0][1] - y) / decade for _, y in panel]
-        assert heights == pytest.approx([value - known[0] for value in known], abs=0.01)
-        steps = [b[0] - a[0] for a, b in pairwise(panel)]
-        assert max(steps) - min(steps) < 0.2  # each size is 32 times the one before
-    ticks = ("1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB")
-    assert [words(chart)[tick] for tick in ticks] == pytest.approx([x for x, _ in times])
-    assert {"bus bandwidth, GB/s", "time of a message", "bytes of the message", "all-reduce"} <= set(words(chart))
-    assert made.rate(made.points[-1]) == pytest.approx(1.5 * GIB / made.points[-1].seconds)
-
-
-def test_two_curves_are_told_apart_without_their_colours() -> None:
-    chart = link_chart([curve(), curve("nvlink_copy", 2e-6, 4e11)])
-    assert len(lines(chart, "var(--peer)", "width: 1")) == len(lines(chart, "var(--ink)", "width: 2")) == 4
-    assert {"all-reduce", "peer copy"} <= set(words(chart))
-
-
 def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
-    text = standing_alone(link_chart([curve()]))
+    text = standing_alone(gain_chart([pair(TWO)]))
     style = ElementTree.fromstring(text).findtext(f"{SVG}style") or ""
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     for name in set(re.findall(r"var\((--\w+)\)", text)):
