@@ -18,7 +18,7 @@ from typing import Any
 from common.python.base.machine import ask, has_nvml
 from common.python.base.text import clean
 from common.python.base.toolkit import find_nvcc, find_program
-from common.python.doctor.check_result import Answer, Check, Finding, State, Unknown, examine
+from common.python.doctor.check_result import Answer, Check, Finding, State, examine
 from common.python.doctor.gpu import examine_gpus
 from common.python.doctor.host import examine_host
 
@@ -99,7 +99,7 @@ def compiler(driver: Driver | None, gpus: list[Finding]) -> Answer:
         return Answer("poor", f"{path} without a host compiler", "sudo apt-get install g++")
     release = re.search(r"release (\d+)\.(\d+)", _said(path, "--version"))
     if release is None:
-        raise Unknown(f"{path} --version names no release")
+        raise ValueError(f"{path} --version names no release")
     found = f"{release[1]}.{release[2]} ({path})"
     if driver is not None and int(release[1]) > driver[0]:
         wanted = f"a driver for CUDA {release[1]}, or NVCC=/path/to/an/nvcc/of/CUDA/{driver[0]}"
@@ -151,15 +151,15 @@ def program(name: str, install: str) -> Answer:
 
 
 def _said(path: Path, option: str) -> str:
-    """What a program prints. Raises Unknown when it takes too long or fails, OSError when it cannot be started."""
+    """What a program prints. Raises ValueError when it takes too long or fails, OSError when it cannot be started."""
     try:
         done = subprocess.run(
             [str(path), option], capture_output=True, text=True, errors="replace", timeout=TOOL_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Unknown(f"{path} {option} took over {TOOL_S:g} s") from None
+        raise ValueError(f"{path} {option} took over {TOOL_S:g} s") from None
     if done.returncode:
-        raise Unknown(f"{path} {option} ended with {done.returncode}")
+        raise ValueError(f"{path} {option} ended with {done.returncode}")
     return done.stdout
 
 
