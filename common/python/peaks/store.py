@@ -5,7 +5,6 @@ writes; a launch is a node of a graph, because a step may be captured; `fp32` is
 plain FMAs.
 """
 
-import importlib.metadata
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from common.python.base.journal import write
+from common.python.base.manifest import version_of
 from common.python.base.results import Model
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
@@ -22,11 +22,11 @@ SCHEMA_VERSION = 1
 NO_GPU = "needs a CUDA GPU"
 CPU = "cpu"  # stands for the UUID where there is no GPU
 LIBRARIES = {
-    "torch": ("torch",),
-    "triton": ("triton",),
-    "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
-    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
-    "cuSPARSELt": ("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12"),
+    "torch": "torch",
+    "triton": "triton",
+    "cuBLAS": "nvidia-cublas",
+    "NCCL": "nvidia-nccl-cu13",
+    "cuSPARSELt": "nvidia-cusparselt-cu13",
 }
 RESOURCES = {
     "hbm": ("hbm_read", "hbm_write", "hbm_copy", "hbm_triad"),
@@ -135,16 +135,8 @@ class Survey(Model):
 
 def versions(driver: str | None, cuda_driver: str | None) -> dict[str, str | None]:
     """What measured peaks depend on, besides the GPU."""
-    return {"driver": driver, "CUDA of the driver": cuda_driver, **{name: _version(name) for name in LIBRARIES}}
-
-
-def _version(library: str) -> str | None:
-    for package in LIBRARIES[library]:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    installed = {name: version_of(package) for name, package in LIBRARIES.items()}
+    return {"driver": driver, "CUDA of the driver": cuda_driver, **installed}
 
 
 def path_of(artifacts_dir: Path, uuid: str) -> Path:
