@@ -97,7 +97,7 @@ def test_the_driver_and_its_gpus_come_first_and_nvml_is_closed(monkeypatch: pyte
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.95.05")
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12080)
-    monkeypatch.setattr(doctor, "examine_gpus", lambda nvml, root: [DEVICE])
+    monkeypatch.setattr(doctor, "examine_gpus", lambda nvml: [DEVICE])
     found = {finding.name: finding for finding in diagnose()}
     assert list(found)[:3] == ["driver", "CUDA", "device"]
     assert [found[name].found for name in ("driver", "CUDA")] == ["580.95.05", "up to 12.8"]

@@ -37,18 +37,18 @@ PROGRAMS = (  # name, why, and what installs it on Debian and Ubuntu
 Driver = tuple[int, int]  # newest CUDA release that the driver runs
 
 
-def diagnose(root: Path = Path("/")) -> list[Finding]:
-    """Every finding about this machine, in the order of the report. `root` is where /proc, /sys and /dev are."""
+def diagnose() -> list[Finding]:
+    """Every finding about this machine, in the order of the report."""
     with ThreadPoolExecutor() as pool:  # programs take a tenth of a second each to say their version
         checks = [Check(name, matters, partial(program, name, install)) for name, matters, install in PROGRAMS]
         pending = [pool.submit(examine, "tools", [check]) for check in checks]
-        gpus, driver = _driver_and_gpus(root)
-        host = examine_host(root)
+        gpus, driver = _driver_and_gpus()
+        host = examine_host()
         tools = [finding for future in pending for finding in future.result()]
     return [*gpus, *host, *examine("tools", BUILD, driver, gpus), *tools]
 
 
-def _driver_and_gpus(root: Path) -> tuple[list[Finding], Driver | None]:
+def _driver_and_gpus() -> tuple[list[Finding], Driver | None]:
     if not has_nvml():
         return [_no_driver("none: libnvidia-ml.so.1 cannot be loaded")], None
     import pynvml
@@ -58,7 +58,7 @@ def _driver_and_gpus(root: Path) -> tuple[list[Finding], Driver | None]:
     except pynvml.NVMLError as error:
         return [_no_driver(f"NVML does not start: {error}")], None
     try:
-        found = [*examine("driver", DRIVER, pynvml, refusals=(pynvml.NVMLError,)), *examine_gpus(pynvml, root)]
+        found = [*examine("driver", DRIVER, pynvml, refusals=(pynvml.NVMLError,)), *examine_gpus(pynvml)]
         release = ask(pynvml, "nvmlSystemGetCudaDriverVersion")
     finally:
         pynvml.nvmlShutdown()

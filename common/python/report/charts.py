@@ -109,9 +109,8 @@ def _height_axis(scale: Scale, label: Callable[[float], str], left: float, right
     return Markup("").join(parts)
 
 
-def _svg(title: str, height: float, parts: Iterable[Markup], width: float = WIDTH) -> Markup:
-    box = f"0 0 {width} {height}"
-    inside = Markup("\n").join(parts)
+def _svg(title: str, height: float, parts: Iterable[Markup]) -> Markup:
+    box, inside = f"0 0 {WIDTH} {height}", Markup("\n").join(parts)
     return _element("svg", inside, role="img", aria_label=title, viewBox=box, xmlns="http://www.w3.org/2000/svg")
 
 
