@@ -10,7 +10,7 @@ from common.python.base.machine import Machine
 from common.python.base.toolkit import ROOT
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.store import Peak, PeakFileError, Survey
+from common.python.peaks.store import Peak, Survey
 from common.python.peaks.survey import _Surveyor, peaks_for_run
 from common.python.peaks.text import figure
 from common.python.performance_targets import Peaks, datasheet_peaks
@@ -141,7 +141,7 @@ def test_a_suite_measures_peaks_unless_it_is_asked_not_to(
 def test_a_file_that_cannot_be_read_stops_the_run_and_is_left_as_it_is(place: Place) -> None:
     place.store.parent.mkdir(parents=True)
     place.store.write_text(measured().model_dump_json()[:100])
-    with pytest.raises(PeakFileError, match="`benchmark_cli peak` measures them again"):
+    with pytest.raises(ValueError, match="`benchmark_cli peak` measures them again"):
         place.peaks()
     assert (place.surveys, len(place.store.read_text())) == (0, 100)
 

@@ -52,10 +52,6 @@ RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name 
 Unit = Literal["B/s", "FLOP/s", "OP/s", "s"]
 
 
-class PeakFileError(ValueError):
-    """A file of peaks that cannot be read: which, why, and what to do."""
-
-
 class Peak(Model):
     """The most that one resource did, or why that is not known."""
 
@@ -148,16 +144,16 @@ def save(path: Path, survey: Survey) -> None:
 
 
 def load(path: Path) -> Survey | None:
-    """The peaks in a file; None if there is no file. Raises PeakFileError when it is not a whole file of peaks."""
+    """The peaks in a file; None if there is no file. Raises ValueError when it is not a whole file of peaks."""
     advice = "`benchmark_cli peak` measures them again and replaces the file"
     try:
         return read_model(path, Survey)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PeakFileError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
+        raise ValueError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
     except ValueError as error:
-        raise PeakFileError(f"{path} is no whole file of peaks ({error}); {advice}") from error
+        raise ValueError(f"{path} is no whole file of peaks ({error}); {advice}") from error
 
 
 def difference(survey: Survey, uuid: str, here: Mapping[str, str | None]) -> str | None:
