@@ -32,13 +32,13 @@ def sides(shape: Shape) -> dict[str, tuple[int, int]]:  # outputs and features o
 
 
 def inputs(draw: Draw, shape: dict[str, int], rank: int, batch: int, length: int) -> Inputs:
-    """Codes two a byte, the even feature in the low bits. Adapters are past their first step: no product is zero."""
+    """Codes two a byte, the even feature in the low bits. Adapters are past their first step: no product is zero.
+    Scales have both signs, since NF4's values do not add up to zero: a mean common to all weights would grow."""
     network, normal, uniform = Shape(**shape), *(partial(f, dtype=torch.bfloat16) for f in (draw.normal, draw.uniform))
     width, vocabulary, std = network.width, network.vocabulary, 0.3 * rank**-0.5
 
     def matrix(m: int, k: int) -> tuple[Tensor, Tensor]:
-        codes = draw.integers(m, k // 2, high=256, dtype=torch.uint8)
-        return codes, uniform(m, k // GROUP, low=k**-0.5, high=2.5 * k**-0.5)
+        return draw.integers(m, k // 2, high=256, dtype=torch.uint8), normal(m, k // GROUP, std=1.8 * k**-0.5)
 
     def layer() -> dict[str, Any]:
         norms = {name: uniform(width, low=0.5, high=1.5) for name in ("attention_norm", "mlp_norm")}

@@ -116,7 +116,7 @@ def opened_or_skipped(path: Path) -> int:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("missing", [1, 4099, 1 << 20])
+@pytest.mark.parametrize("missing", [1, 4099])
 def test_a_file_that_is_too_short_is_an_error_and_no_old_bytes(reader: str, missing: int, tmp_path: Path) -> None:
     inputs = drawn(direct_read, tmp_path)
     os.close(opened_or_skipped(inputs["path"]))
@@ -128,7 +128,7 @@ def test_a_file_that_is_too_short_is_an_error_and_no_old_bytes(reader: str, miss
 
 
 @pytest.mark.parametrize("reader", [*READERS, MAPPING])
-@pytest.mark.parametrize("n", [1, 4096, 1 << 20, (1 << 20) + 1, 9 << 20])
+@pytest.mark.parametrize("n", [1, 4096, (1 << 20) + 1])
 def test_every_length_is_read_whole(reader: str, n: int, tmp_path: Path) -> None:
     inputs = drawn(direct_read, tmp_path, n=n)
     assert torch.equal(prepared(reader)(**inputs)(), direct_read.reference(**inputs))

@@ -1,7 +1,6 @@
 """What variants tell beside their time: latencies, acceptance, memory in use, and what rounding costs, each by hand."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from ch15.baseline_paged_kv import HEAD_DIM, KV_HEADS, caching
 from ch16.baseline_speculative_decoding import workload as speculative_decoding
-from ch16.optimized_speculative_decoding import acceptance
 from ch16.optimized_speculative_decoding import prepare as prepare_speculative
 from ch19.baseline_fp8_cast_transpose import prepare as prepare_cast
 from ch19.baseline_fp8_linear_training import casting_errors, noise_like
@@ -21,7 +19,7 @@ from ch19.baseline_int4_prepacked_gemm import rounding_error as rounding_error_o
 from ch19.baseline_int4_prepacked_gemm import workload as int4_gemm
 from ch19.peer_fp8_linear_training__compile import cast_back
 from common.models.int4 import on_int4_grid
-from common.models.timeline import Deliver, latencies, median_ms, metered
+from common.models.timeline import Deliver, latencies, metered
 from common.python.workload import Draw, Inputs, Workload
 
 CPU = torch.device("cpu")
@@ -79,11 +77,6 @@ def test_a_draft_that_is_the_target_is_always_right_and_another_is_not(tmp_path:
     assert told["tokens a verification"] == 5
 
 
-def test_acceptance_by_hand() -> None:
-    """5, 1 and 3 tokens: 4, 0 and 2 of twelve proposals."""
-    assert acceptance(made=5 + 1 + 3, rounds=3) == {"accepted share": 0.5, "tokens a verification": 3}
-
-
 def test_pages_are_held_whole_and_used_in_part() -> None:
     lengths = torch.tensor([1, 16, 17])  # one, one and two pages of 16
     keys, values = (torch.zeros(34, KV_HEADS, HEAD_DIM, dtype=torch.float16) for _ in range(2))
@@ -113,12 +106,3 @@ def test_weights_on_the_grid_cost_nothing_and_normal_ones_a_ninth(tmp_path: Path
     inputs = drawn(int4_gemm, tmp_path)
     assert rounding_error_of_weights(inputs["x"], on_int4_grid(torch.randn(40, 384).bfloat16())) == 0
     assert prepare_int4(**inputs).metrics()["quantisation error"] == pytest.approx(0.11, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("waits", "low", "high"), [([0, 0.05, 0, 0, 0.05], 0, 40), ([0.05, 0.05, 0, 0, 0.05], 50, 200)]
-)
-def test_a_median_is_of_the_call_in_the_middle(waits: Sequence[float], low: float, high: float) -> None:
-    left = iter(waits)
-    assert low <= median_ms(lambda: time.sleep(next(left))) < high
-    assert not list(left)

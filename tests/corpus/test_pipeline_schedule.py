@@ -129,31 +129,6 @@ def test_messages_between_gpus_arrive_and_no_flag_is_left(
     assert len(gpus.raised) * 2 == len(held) == messages  # of two steps; each has a flag of its own
 
 
-def time_of(turns: list[list[pair.Turn]], stages: int) -> int:
-    """When the last rank is done. A forward through a thin stage takes 1, a backward 2, a message nothing."""
-    ranks, done, clock = len(turns), dict[tuple[int, int, int], int](), [0] * len(turns)
-    left = [list(rank) for rank in turns]
-    while any(left):
-        for rank, mine in enumerate(left):
-            while mine:
-                direction, number, index = mine[0]
-                stage = number * ranks + rank
-                before = (direction, stage - 1 if direction == pair.FORWARD else stage + 1, index)
-                if 0 <= before[1] < stages * ranks and before not in done:
-                    break
-                clock[rank] = max(clock[rank], done.get(before, 0)) + (2 // stages) * (1 + direction)
-                done[direction, stage, index] = clock[rank]
-                mine.pop(0)
-    return max(clock)
-
-
-def test_thin_stages_halve_the_bubble_and_reordering_leaves_it() -> None:
-    work, two, one = pair.MICROBATCHES * 2 * 3, [pair.breadth_first(2)] * 2, [pair.breadth_first(1)] * 2
-    assert time_of(one, 1) - work == 6
-    assert time_of(two, 2) - work == 3
-    assert time_of([one_by_one(1), one_by_one(0)], 1) - work == 6
-
-
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_1f1b_keeps_no_more_microbatches_than_ranks(ahead: int) -> None:
     turns, kept, most = one_by_one(ahead), 0, 0

@@ -24,7 +24,7 @@ from small_tree import HONEST, SPINS, Tree, doing, late_s, start_s
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
-from tools.cli.measuring import _age_s, claims
+from tools.cli.measuring import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -309,41 +309,28 @@ def test_ctrl_c_finishes_the_row_and_writes_the_report(here: Tree, tmp_path: Pat
     gone(tmp_path)
 
 
-def hanging(tree: Tree, tmp_path: Path) -> Process:
-    """A run that has done one pair, and whose second one is at work on a step of ten minutes."""
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_ctrl_c_twice_or_sigterm_stops_now_and_writes_the_report_of_what_was_done(
+    here: Tree, tmp_path: Path, how: str
+) -> None:
+    """SIGTERM as `timeout`, a cluster at a job's limit or a container that is stopped send it, and kill later."""
     note = tmp_path / "note"
-    tree.pair("ch01:a")
-    tree.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
-    run = start(tree)
+    here.pair("ch01:a")
+    here.pair("ch01:b", optimized=NOTED.format(note=str(note), seconds=600))
+    run = start(here)
     until(note.exists)
-    return run
-
-
-def test_ctrl_c_twice_stops_now_and_keeps_what_was_done(here: Tree, tmp_path: Path) -> None:
-    run = hanging(here, tmp_path)
-    interrupt_twice(run)
-    again = time.monotonic()
-    code, _, err = finish(run)
-    assert time.monotonic() - again < 1 + late_s()
-    assert (code, err) == (130, "")
-    [folder] = folders(here)
-    assert journaled(folder) == ["ch01:a"]
-    assert summary(folder).not_run == {"ch01:b": "Ctrl-C"}
-    gone(tmp_path)
-
-
-def test_sigterm_stops_now_and_writes_the_report_of_what_was_done(here: Tree, tmp_path: Path) -> None:
-    """As `timeout`, a cluster at a job's limit or a container that is stopped send it, and kill a little later."""
-    run = hanging(here, tmp_path)
+    if how == "Ctrl-C":
+        interrupt_twice(run)
     asked = time.monotonic()
-    run.terminate()
+    if how == "SIGTERM":
+        run.terminate()
     code, out, err = finish(run)
     assert time.monotonic() - asked < 1 + late_s()
     assert (code, err) == (130, "")
     [folder] = folders(here)
     assert journaled(folder) == ["ch01:a"]
-    assert summary(folder).not_run == {"ch01:b": "SIGTERM"}
-    assert "not run, SIGTERM: ch01:b" in out
+    assert summary(folder).not_run == {"ch01:b": how}
+    assert f"not run, {how}: ch01:b" in out
     assert (folder / "report.html").is_file()
     gone(tmp_path)
 
@@ -392,16 +379,6 @@ def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None
     assert time.monotonic() - started < 1 + late_s()
     assert (code, out) == (1, "")
     assert err == "benchmark_cli: the suite's time was up before a worker had started\n"
-
-
-def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> None:
-    """It began with the process, which is seconds old when it comes to the lock."""
-    with hold(None, print, wait_s=0.0), contextlib.ExitStack() as stack:
-        time.sleep(max(0.0, 3.0 - _age_s()))
-        started = time.monotonic()
-        with pytest.raises(Busy, match=f"the CPU is in use by pid {os.getpid()} "):
-            claims(stack, True, limit_s=_age_s() + 0.5)(None)
-    assert 0.4 < time.monotonic() - started < 0.5 + late_s()
 
 
 # No room to write.

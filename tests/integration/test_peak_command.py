@@ -16,8 +16,6 @@ from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import NO_GPU, Curve, Peak, Point, Survey
 from common.python.peaks.survey import _Surveyor
-from common.python.run.options import Options
-from common.python.run.suite import open_suite
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,21 +111,6 @@ def test_a_run_on_a_cpu_measures_no_peaks_and_keeps_none(tree: Tree) -> None:
     assert (result.status, result.limit) == ("measured", None)
     assert not (tree.artifacts / "peaks").exists()
     assert not (tree.folder / "peaks.json").exists()
-
-
-def test_a_run_takes_the_stored_peaks_of_its_gpu_says_where_from_and_keeps_them(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.run.suite.open_machine", lambda *_: (machine(), GPU))
-    peak_store.save(tree.artifacts / "peaks" / "ab-12.json", measured())
-    said: list[str] = []
-    options = Options(["ch01:doubles"], root=tree.root, artifacts_dir=tree.artifacts)
-    suite = open_suite(options, lambda phase, result: None, said.append)
-    assert suite.peaks is not None
-    assert (suite.peaks.values, suite.peaks.fastest) == ({"hbm": 4.25e12}, {"hbm": 4.35e12})
-    assert said[0].startswith(f"limits come from peaks {suite.peaks.source}, ")
-    assert peak_store.load(suite.folder / "peaks.json") == measured()
 
 
 def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(

@@ -7,21 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from small_tree import late_s
 
-from common.python.base.machine import Machine
 from common.python.base.reaper import children, parent_of
 from common.python.peaks import ranks as peaks_ranks
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.ranks import LINKS, Message
-from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, Curve, Peak
-from common.python.peaks.survey import _Surveyor, survey
-from common.python.proof.ranks import ALONE, Ranks
-from common.python.workers.process import WorkerError
+from common.python.peaks.ranks import LINKS
+from common.python.peaks.store import NO_GPU, Curve, Peak
+from common.python.peaks.survey import _Surveyor
+from common.python.proof.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -122,37 +119,3 @@ def test_what_never_arrived_is_not_right(name: str, monkeypatch: pytest.MonkeyPa
         message = link.message(1024)
         message.renew()
         assert message.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at
-
-
-def test_a_message_that_arrives_wrong_is_no_peak() -> None:
-    sent: list[str] = []
-    wrong = Message(lambda: sent.append("sent"), lambda: sent.append("renewed"), lambda: False)
-    with pytest.raises(RuntimeError, match="all_reduce of 1024 bytes arrived wrong"):
-        peaks_ranks._prove(wrong, "all_reduce of 1024 bytes", ALONE, CPU)
-    assert sent == ["renewed", "sent"]
-
-
-def test_a_survey_keeps_the_curves_of_the_links_that_there_are_and_says_why_others_lack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on two GPUs, of which this machine has none: the plan says so, and gloo ranks measure the one link."""
-    ask = _Surveyor.ask
-
-    def plan(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
-        if command == "plan":
-            units = {"nvlink_copy": "B/s", "all_reduce": "B/s", "bf16": "FLOP/s"}
-            return {"units": units, "l2_bytes": 0, "llc_bytes": 0, "links": list(BETWEEN_GPUS), "ranks": 2}
-        if arguments["name"] == "nvlink_copy":
-            raise WorkerError("died", "nvlink_copy", "rank 1 was killed by SIGBUS during measuring a peak")
-        return ask(surveyor, command, limit_s, ranks, **arguments | ({"sizes": SIZES[:1]} if ranks else {}))
-
-    monkeypatch.setattr(_Surveyor, "ask", plan)
-    machine = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver=None, cuda_driver=None)
-    said: list[str] = []
-    done = survey(ROOT, tmp_path / "peaks.log", machine, {"device": "cpu"}, said.append)
-    found = {peak.name: peak for peak in done.peaks}
-    assert found["nvlink_copy"].reason == "failed: rank 1 was killed by SIGBUS during measuring a peak"
-    assert found["bf16"].reason == NO_GPU
-    assert [curve.name for curve in done.curves] == ["all_reduce"]
-    assert (found["all_reduce"].value or 0.0) > 0
-    assert [line.split()[0] for line in said] == ["nvlink_copy", "all_reduce"]

@@ -101,11 +101,7 @@ def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:
 def test_a_junit_file_that_cannot_be_written(measured: Measured, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     assert "cannot write" in refused("report", measured.folder, "--junit", tmp_path / "taken" / "x.xml")
-    done = cli("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--junit" in done.stderr
-    for file in (tmp_path / "taken" / "x.xml", tmp_path / f"{'x' * 251}.xml"):
-        done = cli("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", file)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert "cannot write" in done.stderr
+    for file in (tmp_path, tmp_path / "taken" / "x.xml", tmp_path / f"{'x' * 251}.xml"):
+        told = refused("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", file)
+        assert "--junit" in told
     assert not (tmp_path / "new").exists()  # nothing is measured for a file that cannot be

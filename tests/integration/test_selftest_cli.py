@@ -104,18 +104,6 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
     assert (code, "aa failed: the heater's process has died" in output) == (1, True)
 
 
-def test_what_a_ctrl_c_leaves_is_named(
-    small: Tree, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def stopped(bench: Bench, scratch: Path) -> Sessions:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(EXPERIMENTS, "aa", replace(EXPERIMENTS["aa"], run=stopped))
-    code, _, folder = selftest(small, "aa")
-    assert code == 130
-    assert f"stopped; the experiments that were done are in {folder}" in capfd.readouterr().err
-
-
 def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.selftest.experiments.Selftest.run", lambda self: self.report)
     done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])

@@ -25,13 +25,6 @@ LEAVES = st.sampled_from(HOSTILE_NUMBERS) | TEXT | st.none() | st.booleans() | s
 VALUES = st.recursive(LEAVES, lambda few: st.lists(few, max_size=3) | st.dictionaries(TEXT, few, max_size=3))
 NUMBERS = st.sampled_from(HOSTILE_NUMBERS) | st.integers() | st.floats()
 
-# What somebody may type, or paste, as a target.
-PLACES = ("", ":transpose", ":", ":no_such", "/optimized_transpose.py", "/baseline_x.py", "/../x", "/", " ", "\n")
-PIECES = ("ch07", "ch", "all", "..", "optimized_", "\u0667", "--", "-t", "9" * 5000, *PLACES)
-WORDS = st.builds("ch{:02}{}".format, st.integers(0, 30), st.sampled_from(PLACES)) | st.lists(
-    st.sampled_from(PIECES) | TEXT, min_size=1, max_size=5
-).map("".join)
-
 # A pair's file, or something near to one.
 LINES = (
     *('"""Doubles."""', "from common.python.workload import Workload", "requires = needs(gpus=1)", "requires = {}"),

@@ -133,20 +133,6 @@ def test_fewer_than_three_runs_are_refused_with_how_many_more_are_needed(place: 
     assert out[-1].endswith(": 1 inconclusive"), "so that nobody takes the 0 for a pair that holds"
 
 
-def test_what_an_update_was_not_made_of_is_named_with_why_also_where_there_are_runs_enough(settled: Place) -> None:
-    settled.run(4, settled.pair(99.0, plan={"rounds": 2}))
-    settled.run(5, settled.pair(49.8))
-    code, out, err = settled.analyze("--update")
-    assert (code, out[-1].split(",")[-1]) == (0, " the median of 4")
-    assert err == ["ch07:copy: left out: it is inconclusive, not faster or smaller (20260104T000000.000000Z)"]
-
-
-def test_the_folder_of_one_run_is_that_run_alone(settled: Place) -> None:
-    code, _, err = settled.analyze("--artifacts-dir", settled.artifacts / "20260101T000000.000000Z", "--update")
-    assert code == 2
-    assert "here is 1: 2 more are needed" in err[-1]
-
-
 def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Place) -> None:
     before = settled.files()
     for day in (4, 5, 6):
@@ -177,28 +163,6 @@ def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str,
     code, _, err = settled.analyze(*words)
     assert (code, len(err)) == (2, 1)
     assert err[0].startswith(f"analyze_expectations: {told}")
-
-
-def test_an_unfinished_newest_run_is_not_replaced_by_an_older_one(settled: Place) -> None:
-    folder = settled.artifacts / "20260109T000000.000000Z"
-    folder.mkdir()
-    (folder / "manifest.json").write_text("{}")
-    code, out, err = settled.analyze("--fail-on", "regressed")
-    assert (code, out) == (2, [])
-    assert f"{folder} has no summary.json" in err[0]
-
-
-def test_unreadable_files_are_one_line(settled: Place) -> None:
-    kept = settled.kept.read_text()
-    for text in (kept[:100], kept.replace('"schema_version": 2', '"schema_version": 9'), "\x00"):
-        settled.kept.write_text(text)
-        code, _, err = settled.analyze()
-        assert (code, len(err)) == (2, 1)
-        assert "expectations_h200.json is damaged or foreign" in err[0]
-    settled.kept.write_text(kept)
-    (settled.artifacts / "20260103T000000.000000Z" / "summary.json").write_text("{")
-    code, _, err = settled.analyze()
-    assert (code, len(err)) == (2, 1)
 
 
 def test_a_run_of_a_foreign_chapter_writes_nowhere_else(place: Place) -> None:

@@ -58,11 +58,6 @@ def test_what_another_gpu_has_not_is_left_out(asked: dict[str, str]) -> None:
     assert set(asked.values()) == {"sm_86"}
 
 
-def test_without_a_gpu_each_is_compiled_for_the_first_that_it_is_for(asked: dict[str, str]) -> None:
-    ahead()
-    assert (asked[GENERAL], asked[HOPPER]) == ("sm_80", "sm_90a")
-
-
 def test_a_host_that_follows_another_compiles_nothing(asked: dict[str, str]) -> None:
     assert ahead(90, launch=Launch(nnodes=2, node_rank=1, rdzv_endpoint="host:1")) == []
     assert asked == {}

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
-from common.python.base.builds import ARCHS, CHIPS, Compiled, KernelUse, demangled, keep, kept, kernel_uses, sm_of
+from common.python.base.builds import Compiled, KernelUse, keep, kernel_uses
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
 LOG = """\
@@ -67,11 +66,6 @@ def test_what_ptxas_does_not_say_is_unknown_rather_than_none() -> None:
     assert (use.registers, use.spill_bytes, use.stack_bytes, use.shared_bytes) == (None, None, None, None)
 
 
-def test_names_stay_mangled_where_nothing_can_demangle_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert demangled(["_Z4copyILi64EEvPKfPf"]) == ["_Z4copyILi64EEvPKfPf"]
-
-
 def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
     kernels = [
         KernelUse(name="fits", registers=255, spill_bytes=0, stack_bytes=0),
@@ -92,44 +86,3 @@ def library(tmp_path: Path) -> Path:
     path.write_bytes(b"machine code")
     keep(path, [KernelUse(name="f", registers=8)], [])
     return path
-
-
-def test_a_library_is_kept_with_what_it_holds(library: Path) -> None:
-    assert kept(library) == [KernelUse(name="f", registers=8)]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "text"),
-    [
-        (".so", "machine"),
-        (".so", "machine kode"),
-        (".so", None),
-        (".json", None),
-        (".json", ""),
-        (".json", "[]"),
-        (".json", "{}"),
-        (".json", '{"sha256": "%s", "kernels": [{"name": "f", "regis'),
-        (".json", '{"sha256": "%s", "kernels": [{"name": "f", "threads": 4}]}'),
-        (".json", '{"sha256": "%s", "kernels": null}'),
-    ],
-)
-def test_a_library_or_a_record_that_is_not_whole_counts_for_nothing(
-    library: Path, suffix: str, text: str | None
-) -> None:
-    digest = library.with_suffix(".json").read_text().split('"')[3]
-    if text is None:
-        library.with_suffix(suffix).unlink()
-    else:
-        library.with_suffix(suffix).write_text(text.replace("%s", digest))
-    assert kept(library) is None
-
-
-def test_a_foreign_record_is_refused() -> None:
-    with pytest.raises(ValidationError):
-        Compiled.model_validate({"source": "x", "language": "CUDA", "arch": "sm_80", "status": "compiled", "more": 1})
-
-
-def test_architectures_are_those_of_the_chips() -> None:
-    assert {sm_of(arch) for arch in ARCHS} == set(CHIPS)
-    assert {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103a", "sm_121a", "sm_100f"} <= set(ARCHS)
-    assert not {"sm_80a", "sm_90f"} & set(ARCHS)  # accelerated instructions began with 9.0, families with 10.0

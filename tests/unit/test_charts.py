@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair, refused
+from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair
 
 from common.python.base.results import Interval, PairResult
 from common.python.performance_targets import Peaks
@@ -77,14 +77,6 @@ def test_gains_stand_on_a_log_axis_in_their_pairs_line_with_their_interval() -> 
     assert {"2.00x", "4.00x", "16.0x", "ch07:sixteen", "10x"} <= set(words(chart))
 
 
-def test_rungs_and_peers_stand_in_their_pairs_line_and_what_was_not_measured_is_a_word() -> None:
-    chart = gain_chart([*every_kind()[:1], refused("unsupported", "cluster", "needs sm_100")])
-    rungs, peers = circles(chart, "var(--good)"), squares(chart)
-    assert (len(rungs), len(peers)) == (2, 2)
-    assert len({y for _, y in rungs + peers}) == 1
-    assert "unsupported" in words(chart)
-
-
 def test_a_pair_that_is_too_noisy_has_no_point() -> None:
     (result,) = (result for result in every_kind() if result.name == "disturbed")
     result.variants[1].speedup = Interval(ratio=2, low=2, high=2, rounds=4)
@@ -99,14 +91,6 @@ def test_a_memory_pair_gains_memory_though_it_be_slower() -> None:
     time, memory = circles(chart, "var(--good)")
     assert memory[0] == pytest.approx(time[0])
     assert "3x less memory" in words(chart)
-
-
-@pytest.mark.parametrize("ratio", [0.0, float("nan")])
-def test_a_ratio_that_no_axis_can_show_is_left_out(ratio: float) -> None:
-    odd, two = gains(odd=3.0, two=2.0)
-    odd.variants[1].speedup = Interval(ratio=ratio, low=ratio, high=ratio, rounds=2)
-    (alone,), (beside,) = (circles(gain_chart(results), "var(--good)") for results in ([two], [odd, two]))
-    assert beside[0] == alone[0]  # and the axis is as it was
 
 
 def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
@@ -126,13 +110,6 @@ def test_variants_stand_under_the_roof_at_what_they_achieved() -> None:
     assert {"fp32 50 TFLOP/s", "HBM 4 TB/s", "ch07:copy"} <= set(words(chart))
 
 
-def test_a_name_that_would_cover_another_is_left_out_and_stays_a_tooltip() -> None:
-    chart = roofline_chart([pair(TWO), pair(TWO, name="twin"), pair({**TWO, "optimized": 150.0}, name="far")], PEAKS)
-    assert {"ch07:copy", "ch07:twin", "ch07:far"} & set(words(chart)) == {"ch07:copy", "ch07:far"}
-    assert chart is not None
-    assert "<title>optimized: ch07:twin, 40.0 us</title>" in chart
-
-
 def test_without_a_roof_or_a_time_that_holds_there_is_no_roofline() -> None:
     for values in ({"hbm": 1e12}, {"fp32": 1e12}):
         assert roofline_chart(every_kind(), Peaks(values=values, source="")) is None
@@ -150,12 +127,6 @@ def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> 
         sample.device_us = 50.0
     assert {"baseline 50.0 us", "+0.08%"} <= set(words(sample_chart(result)))
     assert sample_chart(result.model_copy(update={"blocks": []})) is None
-
-
-def test_a_chart_does_not_grow_with_its_samples() -> None:
-    chart = sample_chart(pair(TWO, plan={"rounds": 8, "a_round": 64}))
-    assert chart is not None
-    assert len(chart) < 15_000
 
 
 def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:

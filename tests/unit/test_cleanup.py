@@ -4,7 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,6 @@ from types import ModuleType
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "cleanup.py"
-Done = subprocess.CompletedProcess[str]
 MADE = (
     *("artifacts/20260101T000000.000000Z/summary.json", "artifacts/20260102T000000.000000Z/summary.json"),
     *("artifacts/peaks/GPU-1.json", "build/cuda/x.so", "dist/x.whl", "reports/x.html", ".pytest_cache/x"),
@@ -80,30 +78,6 @@ def test_it_asks(
     assert (left(root) == set()) == goes
 
 
-def test_without_anybody_to_ask_nothing_goes(tmp_path: Path) -> None:
-    """A copy in a folder of its own, with another that it may not touch."""
-    (tmp_path / "tree" / "build").mkdir(parents=True)
-    (tmp_path / "tree" / "cleanup.py").write_bytes(SCRIPT.read_bytes())
-    (tmp_path / "build").mkdir()
-    old = time.time() - 10**6
-    os.utime(tmp_path / "tree" / "build", (old, old))
-    done = copy(tmp_path)
-    assert (done.returncode, done.stderr) == (2, "\ncleanup.py: nobody to ask: --yes removes without asking\n")
-    assert (tmp_path / "tree" / "build").exists()
-    assert copy(tmp_path, "--yes").returncode == 0
-    assert not (tmp_path / "tree" / "build").exists()
-    assert (tmp_path / "build").exists()
-
-
-def copy(place: Path, *words: str) -> Done:
-    (place / "tmp").mkdir(exist_ok=True)
-    command = [sys.executable, str(place / "tree" / "cleanup.py"), *words]
-    environment = {**os.environ, "TMPDIR": str(place / "tmp")}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=place, env=environment
-    )
-
-
 @pytest.mark.parametrize("words", [["--bogus"], ["--keep", "-1"], ["--keep", "x"], ["artifacts"]])
 def test_usage(words: list[str], cleanup: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -129,12 +103,6 @@ def test_what_git_tracks_stays(above: str, cleanup: ModuleType, root: Path, caps
     kept = {name for name in MADE if name.startswith(("artifacts", "build"))}
     assert left(root) == kept
     assert capsys.readouterr().out.count("(stays: git tracks files in it)") == 2
-
-
-def test_a_repository_that_git_cannot_read_loses_nothing(cleanup: ModuleType, root: Path) -> None:
-    (root / ".git").write_text("gitdir: nowhere\n")
-    assert cleanup.main(["--yes"], root) == 0
-    assert left(root) == set(MADE)
 
 
 def test_links_are_neither_followed_nor_removed_from_afar(cleanup: ModuleType, root: Path) -> None:

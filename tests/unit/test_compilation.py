@@ -8,9 +8,8 @@ from common.python import requirements
 from common.python.base import toolkit
 from common.python.base.builds import Compiled, KernelUse
 from common.python.build import compilation
-from common.python.build.compilation import Task, check_archs, compile_pairs
+from common.python.build.compilation import Task, compile_pairs
 from common.python.corpus.discovery import find_pairs
-from common.python.corpus.targets import TargetError
 from common.python.cuda import Library
 
 SENTENCE = '"""Each thread copies one element."""\n'
@@ -47,36 +46,6 @@ def sweep(root: Path, *archs: str) -> list[Compiled]:
 
 def told(root: Path, *archs: str) -> list[tuple[str, str, str | None]]:
     return [(one.arch, one.status, one.reason) for one in sweep(root, *archs)]
-
-
-def test_every_file_is_compiled_for_every_architecture_in_the_order_of_the_pairs(
-    tmp_path: Path, asked: list[str]
-) -> None:
-    for stem in ("baseline_x", "optimized_x", "optimized_x__tile", "baseline_a"):
-        write(tmp_path, {f"{stem}.py": CUDA, f"{stem}.cu": "// It copies.\n"})
-    write(tmp_path, {"peer_x__torch.py": SENTENCE})
-    heard: list[Compiled] = []
-    found = compile_pairs(find_pairs(tmp_path), ("sm_90a", "sm_80"), tmp_path, jobs=1, show=heard.append)
-    stems = ("baseline_a", "baseline_x", "optimized_x", "optimized_x__tile")
-    assert [(one.source, one.arch) for one in found] == [
-        (f"ch01/{stem}.cu", arch) for stem in stems for arch in ("sm_90a", "sm_80")
-    ]
-    assert {one.status for one in found} == {"compiled"}
-    assert found[0].kernels == [USE]
-    assert sorted(asked) == sorted(f"{stem} {arch}" for stem in stems for arch in ("sm_90a", "sm_80"))
-    assert sorted(heard, key=found.index) == found
-
-
-def test_a_file_for_some_architectures_is_skipped_for_the_others_with_its_reason(
-    tmp_path: Path, asked: list[str]
-) -> None:
-    requires = "requires = needs(targets=['sm_90a'])\n"
-    write(tmp_path, {"baseline_x.py": CUDA + requires, "baseline_x.cu": "// A.\n// targets: sm_90a (wgmma)\n"})
-    assert told(tmp_path, "sm_90a", "sm_100a") == [
-        ("sm_90a", "compiled", None),
-        ("sm_100a", "skipped", "for sm_90a only: wgmma"),
-    ]
-    assert asked == ["baseline_x sm_90a"]
 
 
 @pytest.mark.parametrize(
@@ -153,13 +122,6 @@ def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: P
     assert [one.line for one in found] == [None, 1, 4]
 
 
-def test_an_architecture_that_is_not_known_is_refused_with_those_that_are() -> None:
-    check_archs(["sm_80", "sm_90a", "sm_121a"])
-    for archs in (["sm_90a", "sm_42"], ["90"], [""], []):
-        with pytest.raises(TargetError, match=r"is not an architecture; known are sm_80, .*sm_121a"):
-            check_archs(archs)
-
-
 # The results of Triton that are kept.
 
 
@@ -222,43 +184,3 @@ def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
     monkeypatch.setattr(compilation, "_recorded", lambda tasks, root, jobs: ((index, answer) for index in tasks))
     assert sweep(pair)[0].status == "skipped"
     assert place(pair).exists() == kept
-
-
-def test_the_process_that_compiles_may_die_and_then_nothing_passes(
-    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'ImportError: libtriton.so' >&2\nexit 1\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    assert told(pair) == [("sm_90a", "failed", "the compiling process ended early: ImportError: libtriton.so")]
-    assert not place(pair).exists()
-
-
-@pytest.mark.parametrize(
-    ("needs", "answer", "status", "reason"),
-    [
-        ("", {"error": "KeyError at x.py:3: 'a'", "compiling": False}, "failed", "KeyError at x.py:3: 'a'"),
-        ("gpus=1", {"error": "boom", "compiling": False}, "skipped", "cannot be run without a GPU: boom"),
-        ("targets=['sm_90a']", {"error": "boom", "compiling": False}, "skipped", "cannot be run without a GPU: boom"),
-        ("gpus=1", {"error": "boom", "compiling": True}, "failed", "boom"),
-        ("", {"error": None, "kernels": [], "at_test_size": []}, "skipped", "launches no Triton kernel"),
-    ],
-)
-def test_a_pair_that_needs_a_gpu_may_fail_without_one_and_no_other_may(
-    needs: str, answer: dict[str, object], status: str, reason: str, pair: Path
-) -> None:
-    file = pair / "ch01" / "optimized_x.py"
-    file.write_text(file.read_text() + f"requires = needs({needs})\n")
-    judged = compilation._judged(task_of(pair), pair, answer)
-    assert (judged.status, judged.reason) == (status, reason)
-
-
-def test_the_files_of_this_project_agree_with_their_needs() -> None:
-    """Every .cu file of the corpus, for an architecture that none of them is compiled for."""
-    root = Path(__file__).resolve().parents[2]
-    pairs = find_pairs(root)
-    tasks = [task for pair in pairs for task in compilation._tasks(pair, ["sm_75"], root) if task.language == "CUDA"]
-    results = [compilation._not_compiled(task, root, compilation.machine()) for task in tasks]
-    assert len(tasks) >= 13
-    assert [one.reason for one in results if one and one.status == "failed"] == []

@@ -96,16 +96,6 @@ def test_a_declaration_that_cannot_be_called_is_refused(declaration: str, messag
         parameters(tmp_path, declaration)
 
 
-@pytest.mark.parametrize(
-    ("text", "const"), [("float const* a", True), ("float* const a", False), ("const float* __restrict a", True)]
-)
-def test_const_before_the_star_is_of_the_elements_and_after_it_of_the_pointer(
-    text: str, const: bool, tmp_path: Path
-) -> None:
-    (pointer, _) = parameters(tmp_path, f'extern "C" int f({text}, cudaStream_t s) {{')
-    assert (pointer.name, pointer.dtype, pointer.const) == ("a", "float32", const)
-
-
 def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled: list[Path]) -> None:
     source, cache = tmp_path / "ch07" / "x.cu", tmp_path / "cache"
     source.parent.mkdir()
@@ -115,13 +105,6 @@ def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled
     assert build(source, "sm_80", cache) == first
     assert len(compiled) == 1
     assert first.name.startswith("ch07-x-sm_80-")
-
-
-def test_what_the_compiler_said_is_kept_with_the_library(tmp_path: Path, compiled: list[Path]) -> None:
-    (tmp_path / "x.cu").write_text(RETURNS)
-    found = [compile_source(tmp_path / "x.cu", "sm_80", tmp_path) for _ in range(2)]
-    assert [one.cached for one in found] == [False, True]
-    assert [one.kernels for one in found] == [[KernelUse(name="f", registers=8)]] * 2
 
 
 def test_a_library_that_is_not_whole_is_built_anew(tmp_path: Path, compiled: list[Path]) -> None:
@@ -329,19 +312,6 @@ def test_a_file_may_ask_for_relocatable_device_code_and_for_no_other_flag(tmp_pa
     source.write_text("// flags: -o /tmp/elsewhere\n")
     with pytest.raises(CudaError, match=r"// flags: names -o; -rdc=true and --expt-relaxed-constexpr are all it may"):
         cuda._flags_from(source)
-
-
-@needs_nvcc
-def test_relocatable_code_launches_kernels_and_graphs_from_the_device(tmp_path: Path) -> None:
-    (tmp_path / "x.cu").write_text(
-        "// flags: -rdc=true\n__global__ void next(float* out) { *out = 1.0f; }\n__global__ void first(float* out) {\n"
-        "  next<<<1, 1, 0, cudaStreamTailLaunch>>>(out);\n"
-        "  cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);\n}\n"
-        'extern "C" int f(float* out, cudaStream_t stream) { first<<<1, 1, 0, stream>>>(out); return 0; }\n'
-    )
-    library = compile_source(tmp_path / "x.cu", ARCH, tmp_path)
-    assert [kernel.name for kernel in library.kernels] == ["first", "next"]
-    assert ctypes.CDLL(str(library.path)).f
 
 
 def test_an_integer_too_large_for_its_parameter_is_refused() -> None:

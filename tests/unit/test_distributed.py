@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.python.proof.preparation import VariantError
-from common.python.proof.ranks import on_rank
-from common.python.workers.distributed import RankError, _await_all, merge
+from common.python.workers.distributed import _await_all, merge
 from common.python.workers.worker_status import Board
 
 SAMPLE = {"variant": "baseline_x", "device_us": None, "host_us": 3.0}
@@ -37,16 +35,6 @@ SAMPLE = {"variant": "baseline_x", "device_us": None, "host_us": 3.0}
 )
 def test_each_number_is_the_largest_and_each_text_the_first(answers: list[Any], one: Any) -> None:
     assert merge(answers) == one
-
-
-def test_what_a_rank_raised_is_told_as_a_variants_error_with_the_rank_at_its_end() -> None:
-    error = RankError("optimized_x", on_rank("ValueError at optimized_x.py:3: no", 1), out_of_memory=True)
-    assert isinstance(error, VariantError)
-    assert (str(error), error.who, error.out_of_memory) == (
-        "ValueError at optimized_x.py:3: no, on rank 1",
-        "optimized_x",
-        True,
-    )
 
 
 def rank(board: Board, line: int) -> None:

@@ -7,11 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import get_args
 
-import pynvml
 import pytest
 
 import common.python.doctor.diagnosis as doctor
@@ -23,7 +21,6 @@ from common.python.doctor.diagnosis import (
     print_report,
     program,
     torch_build,
-    triton_release,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,23 +85,6 @@ def test_without_a_driver_the_rest_is_examined(monkeypatch: pytest.MonkeyPatch) 
     assert "libnvidia-ml.so.1 cannot be loaded" in first.found
     assert first.change == "./setup.sh --system"
     assert rest
-
-
-def test_the_driver_and_its_gpus_come_first_and_nvml_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
-    monkeypatch.setattr(doctor, "has_nvml", lambda: True)
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
-    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.95.05")
-    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12080)
-    monkeypatch.setattr(doctor, "examine_gpus", lambda nvml: [DEVICE])
-    found = {finding.name: finding for finding in diagnose()}
-    assert list(found)[:3] == ["driver", "CUDA", "device"]
-    assert [found[name].found for name in ("driver", "CUDA")] == ["580.95.05", "up to 12.8"]
-    assert [found[name].state for name in ("driver", "CUDA")] == ["good", "good"]
-    assert closed == [True]
-    if found["nvcc"].found.startswith("13"):  # the release of the driver reaches what must fit it
-        assert (found["nvcc"].state, "the driver runs CUDA 12.8" in found["nvcc"].found) == ("poor", True)
 
 
 @pytest.mark.parametrize(
@@ -174,19 +154,6 @@ def test_torch_must_fit_the_driver(
     answer = torch_build(driver, [])
     assert answer.state == state
     assert answer.found.startswith(installed)
-
-
-def test_packages_that_are_missing_are_poor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(package: str) -> str:
-        raise PackageNotFoundError(package)
-
-    monkeypatch.setattr(doctor, "version", missing)
-    assert {ask(None, []).state for ask in (torch_build, triton_release)} == {"poor"}
-
-
-def test_json_is_a_list_of_findings(capsys: pytest.CaptureFixture[str]) -> None:
-    print_report([DEVICE, PLAIN], as_json=True)
-    assert [Finding(**finding) for finding in json.loads(capsys.readouterr().out)] == [DEVICE, PLAIN]
 
 
 def test_a_terminal_gets_all_of_it_and_nothing_is_cut_off(

@@ -34,21 +34,6 @@ def found(*words: str) -> dict:
     return json.loads(out)
 
 
-def test_json_has_the_numbers_of_the_formulas() -> None:
-    whole = found("Llama-3.1-8B", *H200, "--batch", "4", "--measured-ms", "4.4")
-    assert whole["parameters"] == 8_030_261_248
-    assert (whole["gpus"], whole["gpus_needed"], whole["kv_bytes_per_token"]) == (1, 1, 131_072)
-    assert whole["decode"]["ms"] == pytest.approx((15_009_849_344 + 4 * 536_870_912) / 4.8e9)  # 3.574 ms at 4.8 TB/s
-    assert whole["decode"]["bound"] == "memory"
-    assert whole["prefill"]["bound"] == "arithmetic"
-    assert whole["ridge_batch"] is None
-    assert whole["ridge_batch_weights"] == pytest.approx(989.4 / 4.8, rel=1e-3)
-    assert whole["usable_bytes"] == pytest.approx(0.9 * 141e9)
-    assert whole["measured"]["share_of_floor"] == pytest.approx(3.5744 / 4.4, rel=1e-4)
-    assert whole["measured"]["flops_utilisation"] == pytest.approx(4 * 17_156_800_512 / (4.4e-3 * 989.4e12))
-    assert whole["board"]["source"] == "datasheet of H200"
-
-
 def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     text = shown("llama-3.1-8b", *H200, "--measured-ms", "4.4")
     assert "llama-3.1-8b: bf16 weights, bf16 cache, bf16 arithmetic; 1 sequence of 4096 tokens on 1 GPU (H200)" in text
@@ -76,21 +61,14 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["llama-3.1-9b", *H200], "did you mean llama-3.1-8b?"),
         (["llama-3.1", *H200], "did you mean llama-3.1-8b or llama-3.1-70b or llama-3.1-405b?"),
         (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
-        (["0", *H200], "is not a published shape or a number"),
         (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
-        (["8B", "--gpu", "h100"], "did you mean H100 SXM or H100 PCIe?"),
         (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}' is not in the table"),
         (["8B", *H200, "--weights", "bf17"], "--weights 'bf17' is not one of its values; did you mean bf16?"),
-        (["8B", *H200, "--kv", "int4"], "--kv 'int4' is not one of its values"),
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),
-        (["8B", "--gpu", "T4"], "no bf16 rate of T4 is known"),
         (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
-        (["8B", *H200, "--vocab", "3"], "--vocab needs a published shape"),
         (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
         (["8B", *H200, "--measured-ms", "nan"], "--measured-ms nan is not a number from 1e-09 to 1e+30"),
-        (["8B", *H200, "--measured-ms", "0"], "--measured-ms 0.0 is not"),
         (["8B", *H200, "--measured-tokens-per-s", "inf"], "--measured-tokens-per-s inf is not"),
-        (["8B", *H200, "--weights-bytes", "-1"], "--weights-bytes -1.0 is not"),
         (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "say the same: give one of them"),
         (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "did you mean decode?"),
         (["8B", *H200, "--phase", "train"], "give --measured-ms or --measured-tokens-per-s"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import HOSTILE, STARTED, every_kind, manifest, pair
+from synthetic_run import HOSTILE, STARTED, manifest, pair
 
 from common.python.base.results import PairResult
 from common.python.regress.check import FIELDS, Held, Status, counts, hold, job_page, proof_csv, sight
@@ -58,43 +58,6 @@ def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
     assert (line["measured"], line["expected_measured"]) == (STARTED, "2025")
 
 
-def test_a_line_of_a_memory_goal_has_the_interval_that_its_ratio_is_held_against() -> None:
-    three = [pair(US, goal="memory") for _ in range(3)]
-    for found, ratio in zip(three, (3.8, 4.0, 4.2)):
-        found.variants[1].memory_ratio = ratio
-    then = made_of([(found, manifest(started=str(index))) for index, found in enumerate(three)], ROOT)
-    (line,) = lines(hold(three[0], then, manifest()))
-    low, middle, high = (float(line[f"expected_memory_ratio{end}"]) for end in ("_low", "", "_high"))
-    assert low < 3.8 < 4.2 < high
-    assert middle == pytest.approx(4.0)
-    (line,) = lines(hold(pair(US), expect(pair(US)), manifest()))
-    assert (line["expected_memory_ratio_low"], line["expected_memory_ratio_high"]) == ("", "")
-
-
-def test_what_may_not_be_shown_or_is_not_there_is_empty() -> None:
-    (noisy,) = lines(hold(pair(US, control_us=150.0), expect(pair(US)), manifest()))
-    assert (noisy["status"], noisy["speedup"], noisy["optimized_us"], noisy["limit_us"]) == (
-        "inconclusive",
-        "",
-        "",
-        "",
-    )
-    assert float(noisy["expected_speedup"]) == pytest.approx(2.0, rel=5e-3)
-    (missing,) = lines(Held("ch07:copy", "missing", expected=expect(pair(US))))
-    assert (missing["status"], missing["gpu"], missing["measured"]) == ("missing", "NVIDIA H200", "")
-    (new,) = lines(hold(pair(US), None, manifest()))
-    assert (new["status"], new["expected_speedup"], new["expected_runs"]) == ("new", "", "")
-
-
-def test_a_line_says_how_small_a_loss_would_have_shown() -> None:
-    speedups = [pair({**US, "optimized": us}) for us in (49.0, 50.0, 51.0)]
-    row = hold(pair(US), made_of([(one, manifest()) for one in speedups], ROOT), manifest())
-    blind = hold(pair(US), expect(pair(US)), manifest(versions={"torch": "9"}))
-    assert row.smallest_loss is not None
-    assert [line["smallest_loss_percent"] for line in lines(row, blind)] == [str(100 * row.smallest_loss), ""]
-    assert 9 < 100 * row.smallest_loss < 10
-
-
 def rows(*found: tuple[Status, float | None]) -> list[Held]:
     return [Held(f"ch07:copy{index}", status, smallest_loss=loss) for index, (status, loss) in enumerate(found)]
 
@@ -120,11 +83,3 @@ def test_the_page_of_a_job_names_every_pair_that_is_not_met_and_escapes_what_it_
     assert "<script" not in table[3]
     assert "| pair |" not in job_page([met], "run on H200")
     assert job_page([], "x") == "## Held against expectations\n\nx: no pairs\n"
-
-
-def test_hostile_names_stay_on_their_line() -> None:
-    found = lines(*(hold(one, None, manifest()) for one in every_kind()))
-    found += lines(hold(pair(US, device=HOSTILE), None, manifest(git_commit=HOSTILE)))
-    assert "\\x1b" not in str(found)
-    assert "\\u202e" not in str(found)
-    assert found[-2]["pair"].startswith(HOSTILE[:20])

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from common.python.base.machine import cpu_list
-from common.python.base.text import counted
 from common.python.doctor.check_result import Answer, Check, Finding, examine, text
 
 
@@ -38,26 +37,12 @@ def test_what_cannot_be_read_is_unknown_with_the_reason_and_the_rest_is_asked(er
     assert second.found == "asked"
 
 
-def test_a_mistake_in_a_check_is_not_taken_for_a_refusal() -> None:
-    with pytest.raises(Refused):
-        examine("host", [raising(Refused())], "it")
-
-
 @pytest.mark.parametrize(
     ("written", "cpus"),
     [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
 )
 def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
     assert cpu_list(written) == cpus
-
-
-def test_nouns_are_counted_as_a_reader_would() -> None:
-    assert [counted(n, "link") for n in (0, 1, 18)] == ["0 links", "1 link", "18 links"]
-
-
-def test_a_list_of_anything_else_is_refused() -> None:
-    with pytest.raises(ValueError, match="all"):
-        cpu_list("all")
 
 
 def test_a_file_that_is_no_utf_8_is_read_all_the_same(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fuzz import SOURCES, VALUES, WORDS, damaged, dumped, examples
+from fuzz import SOURCES, VALUES, damaged, dumped, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_run import pair, summary, write_run
@@ -24,8 +24,7 @@ from typer.testing import CliRunner
 from common.python.base import lock
 from common.python.base.results import Manifest, PairResult
 from common.python.base.text import clean
-from common.python.corpus.discovery import find_pairs, select
-from common.python.corpus.targets import CHAPTERS, Target, TargetError, parse
+from common.python.corpus.discovery import find_pairs
 from common.python.peaks.store import Survey
 from common.python.peaks.store import load as load_peaks
 from common.python.regress.expectations import Expectations
@@ -243,15 +242,6 @@ def test_what_is_no_file_or_too_large_is_refused_at_once(
     assert isinstance(found, str) or (kind, name) == ("nothing", "peaks with a run")
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_number_is_refused(value: str, run: Path) -> None:
-    path = run / "manifest.json"
-    path.write_text(path.read_text().replace('"budget_s":3.0', f'"budget_s":{value}'))
-    assert value in path.read_text()
-    with pytest.raises(ValueError, match=r"manifest\.json is damaged or foreign: "):
-        read_model(path, Manifest)
-
-
 def result_elsewhere(place: Path) -> None:
     (place / "results").mkdir(parents=True)
     text = pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2}).model_dump_json()
@@ -293,26 +283,6 @@ def test_a_run_with_a_symbolic_link_in_it_is_refused(read: Callable[[Path], obje
 
 
 # Targets.
-
-
-def test_a_word_is_a_target_or_refused_in_one_line() -> None:
-    pairs, understood = find_pairs(ROOT), []
-
-    @examples(500)
-    @given(WORDS)
-    def holds(text: str) -> None:
-        try:
-            targets = parse(text)
-            assert all(isinstance(target, Target) and target.chapter in CHAPTERS for target in targets)
-            understood.append(text)
-            select(pairs, targets)
-        except TargetError as error:
-            told = str(error)
-            assert_one_line(told[: LONGEST - 1])  # the pairs there are may be many
-            assert told.isprintable()
-
-    holds()
-    assert len(understood) > 20
 
 
 @pytest.mark.parametrize("command", ["show", "list", "run", "verify"])

@@ -54,13 +54,6 @@ def test_a_failure_says_what_kind_why_and_what_was_logged() -> None:
     assert (found.findtext("system-out"), failure.text) == ("one\ntwo", "ch08:crash  failed  segfault in line 2")
 
 
-def test_an_invalid_pair_fails_as_such() -> None:
-    (wrong,) = (result for result in every_kind() if result.name == "wrong")
-    failure = case(wrong).find("failure")
-    assert failure is not None
-    assert failure.attrib == {"type": "invalid", "message": "it is wrong"}
-
-
 def test_a_pair_fails_with_any_of_its_variants_as_the_run_does() -> None:
     lost = {"status": "failed", "reason": "out of memory"}
     failure = case(pair({**TWO, "peer__lib": 55.0}, rows={"peer__lib": lost})).find("failure")
@@ -68,21 +61,10 @@ def test_a_pair_fails_with_any_of_its_variants_as_the_run_does() -> None:
     assert failure.attrib == {"type": "failed", "message": "peer_copy__lib: out of memory"}
 
 
-def test_a_pair_that_was_only_built_but_for_a_rung_that_does_not_compile_has_failed() -> None:
-    rows = {"baseline": {"status": "built"}, "optimized": {"status": "failed", "reason": "nvcc: no"}}
-    found = suite(pair(TWO, rows=rows).model_copy(update={"status": "built", "verdict": None}))
-    assert (found.attrib["failures"], found.attrib["skipped"]) == ("1", "0")
-
-
 def test_what_was_skipped_says_why() -> None:
     skipped = case(refused("unsupported", "cluster", "needs sm_100")).find("skipped")
     assert skipped is not None
     assert skipped.attrib == {"message": "needs sm_100"}
-
-
-def test_a_slower_or_doubtful_pair_has_passed() -> None:
-    found = suite(pair({"baseline": 50.0, "optimized": 400.0}), pair(TWO, plan={"rounds": 2}))
-    assert (found.attrib["failures"], found.attrib["skipped"]) == ("0", "0")
 
 
 def test_a_run_that_stopped_early_says_so() -> None:

@@ -77,16 +77,6 @@ def test_a_pair_that_cannot_be_started_is_unsupported_with_the_count(
     assert {(row.status, row.reason) for row in rows} == {("unsupported", reason)}
 
 
-def test_an_isolated_pair_keeps_to_one_host() -> None:
-    reasons = Launch(2, 0, rdzv_endpoint="a:1").unmet(pair_on(2, isolated=True), machine_with(2))
-    assert [reason.partition(",")[0] for reason in reasons] == ["has ranks for each variant apart"]
-
-
-def test_the_same_want_is_said_once() -> None:
-    _, _, rows = assign(pair_on(2, required=needs(gpus=2)), machine_with(1), gpu=True)
-    assert rows[0].reason == "needs 2 GPUs, found 1"
-
-
 def test_enough_gpus_are_timed_and_without_any_gloo_ranks_prove() -> None:
     for found, gpu in ((2, True), (0, False)):
         timed, checked, rows = assign(pair_on(2), machine_with(found), gpu=gpu)

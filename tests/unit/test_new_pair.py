@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from test_rules import RULES
 
-from common.python.corpus.discovery import find_pairs
 from common.python.corpus.targets import TargetError
 from tools.cli.new_pair import ADVICE, MOST_LETTERS, Kind, NewPair, plan, told, write
 
@@ -41,21 +40,6 @@ def test_a_new_pair_keeps_every_rule_of_the_house(kind: Kind, tree: Path) -> Non
     assert [breach for rule in RULES for breach in rule(tree)] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "kinds"),
-    [(Kind.torch, ("PyTorch",)), (Kind.triton, ("Triton",)), (Kind.cuda, ("CUDA",))],
-)
-def test_a_new_pair_is_found_with_its_kind_and_no_problem(kind: Kind, kinds: tuple[str, ...], tree: Path) -> None:
-    assert new(tree, "ch7:x", kind).key == "ch07:x"
-    (pair,) = find_pairs(tree)
-    assert [variant.name for variant in pair.variants] == ["baseline_x", "optimized_x"]
-    assert not any(variant.problem for variant in pair.variants)
-    assert pair.variants[1].kinds == kinds
-    assert {name for name in files(tree) if name.endswith(".cu")} == (
-        {"optimized_x.cu"} if kind is Kind.cuda else set()
-    )
-
-
 @pytest.mark.skipif(find_spec("ruff") is None, reason="no ruff here")
 def test_the_formatter_and_the_linter_leave_it_as_it_is_even_with_the_longest_name(tree: Path) -> None:
     (tree / "common").symlink_to(ROOT / "common")  # as in the project, where its imports are the project's own
@@ -81,29 +65,16 @@ def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Pat
         assert line.lstrip().startswith(meant[match[3]])
 
 
-def test_it_says_what_to_run_next(tree: Path) -> None:
-    planned = plan(tree, "ch07:x", Kind.torch)
-    said = "\n".join(told(tree, planned))
-    assert "benchmark_cli verify ch07:x" in said
-    assert "benchmark_cli run ch07:x" in said
-    assert "ch07/README.md" in said
-
-
 @pytest.mark.parametrize(
     ("address", "right"),
     [
         ("my_pair", "'my_pair' names no new pair: write its chapter and name, as in ch07:my_pair"),
         ("ch07", "write its chapter and name"),
-        ("all", "write its chapter and name"),
-        ("", "write its chapter and name"),
         ("ch07/baseline_my_thing.py", "write its chapter and name"),
         ("ch21:x", "chapters are ch01 to ch20"),
         ("ch06:x", "ch06 does not exist in "),
-        ("ch06:x", "; did you mean ch0"),
         ("ch07:My-Pair", "did you mean ch07:my_pair?"),
         ("ch07:x__wide", "did you mean ch07:x_wide?"),
-        ("ch07:_x", "did you mean ch07:x?"),
-        ("ch07:", "small letters and digits"),
         ("ch07:../x", "did you mean ch07:x?"),
         ("ch07:a\nb", r"'a\nb' is no name of a pair"),
         (f"ch07:{LONGEST}n", f"at most {MOST_LETTERS} characters"),
@@ -135,10 +106,3 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten_and_nothing_else_stays
     with pytest.raises(FileExistsError):
         write(tree, planned)
     assert files(tree) == {"optimized_x.py": "mine"}
-
-
-def test_a_file_that_cannot_be_written_to_its_end_leaves_none(tree: Path) -> None:
-    unwritable = NewPair("ch07:x", {Path("ch07/baseline_x.py"): "whole", Path("ch07/optimized_x.py"): "\ud800"})
-    with pytest.raises(UnicodeEncodeError):
-        write(tree, unwritable)
-    assert files(tree) == {}

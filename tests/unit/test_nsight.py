@@ -1,10 +1,8 @@
 """run --profile with stand-ins for ncu and nsys on the PATH: they record their arguments and replay a report."""
 
-import importlib
 import json
 import os
 import sqlite3
-import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,30 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from synthetic_run import write_run
 
 from common.python.base.results import PairResult, Why
-from common.python.benchmark_comparison import compare_and_display_all_metrics
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
 from common.python.profile.nsight import (
     NO_TIME,
     Uncaptured,
     base_name,
-    complaint,
-    lacking,
     launches,
     profile,
     speed_of_light,
-    timeline_kernels,
 )
-from common.python.report.artifacts import read_run
-from common.python.report.html import page
 from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
-from common.python.workers.profiled_step import profiled_step
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = '''"""Doubles every element."""
@@ -65,9 +54,6 @@ def prepare(a):
 '''
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'
 NSYS = 'case "$1" in export) cp "$HERE/kernels.sqlite" "${3#--output=}";; *) printf report > "$3.nsys-rep";; esac'
-ABSENT = "is not found, so it captured nothing: `benchmark_cli doctor` says what would"
-
-
 # Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`
 # prints a line of metrics, a line of their units and a line for each launch, every cell in quotation marks.
 COLUMNS = ("ID", "Process ID", "Kernel Name", *nsight.UNITS)
@@ -160,27 +146,6 @@ def test_every_variant_gets_a_report_a_timeline_and_figures(place: Place) -> Non
     assert "| 80.5% | 30.0% | 70.0% | 2.0 MB | 2.0 kB | 2 | 4.00 us |" in shown
 
 
-def test_figures_are_compared_and_stand_on_the_page_of_a_run(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    place.profile()
-    baseline, optimized = place.result.variants
-    compared = compare_and_display_all_metrics(
-        baseline_result=baseline, optimized_result=optimized, name="x", chapter="ch01"
-    )
-    found = {one.metric: one.baseline for one in compared.changes if one.group == "profiler"}
-    assert found["dram_percent_of_peak"] == pytest.approx(80.5)
-    assert found["sm_percent_of_peak"] == pytest.approx(30.0)
-    assert found["occupancy"] == pytest.approx(70.0)
-    capsys.readouterr()
-    shown = page(read_run(write_run(tmp_path / "run", [place.result])), tmp_path)
-    assert "Speed of light" in shown
-    assert "<td>80.5%</td>" in shown
-    optimized.verdict = "invalid"
-    place.result.variants = [optimized]
-    assert "Speed of light" not in pair_markdown(place.result)
-
-
 def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(place: Place) -> None:
     place.tool("nsys", f"pwd > $HERE/pwd\n{NSYS}")
     place.profile()
@@ -204,16 +169,6 @@ def test_nothing_is_started_unless_asked_for_nor_for_what_was_not_measured(place
     place.result.variants[1].why = None
     assert place.profile() == []
     assert not place.calls("ncu") + place.calls("nsys")
-
-
-def test_a_cpu_has_the_chrome_trace_alone_and_says_so(place: Place) -> None:
-    assert place.profile(device="cpu") == ["no ncu report and no nsys timeline: they are of GPUs, and this is a CPU"]
-    assert not place.calls("ncu")
-
-
-def test_a_tool_that_is_not_found_is_said_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsight, "find_program", lambda name: None)
-    assert place.profile() == [f"ncu {ABSENT}", f"nsys {ABSENT}"]
 
 
 @pytest.mark.parametrize(
@@ -270,37 +225,7 @@ def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) ->
     assert place.profile(suite_deadline=time.monotonic()) == late
 
 
-def test_one_warm_step_is_marked_and_a_failure_gives_its_own_reason(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chapter = place.settings.root / "ch01"
-    chapter = chapter.rename(chapter.with_name("ch97"))  # no other test imports it
-    (chapter / "optimized_x.py").write_text(OPTIMIZED.replace("ch01", "ch97"))
-    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda text: seen().append(text))
-    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: seen().append("pop"))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-    def seen() -> list[str]:
-        found: list[str] = importlib.import_module("ch97.baseline_x").seen
-        return found
-
-    asked = {"root": str(place.settings.root), "scratch": str(place.settings.scratch), "size": "bench", "seed": 7}
-    asked |= {"baseline": "ch97.baseline_x", "module": "ch97.baseline_x", "name": "baseline_x", "reproducible": False}
-    assert profiled_step(asked) is None
-    assert seen() == ["step", "step", "step of baseline_x", "step", "pop"]
-    failure = profiled_step(asked | {"module": "ch97.optimized_x", "name": "optimized_x"})
-    assert failure == "RuntimeError at optimized_x.py:5: no such luck"
-
-
 # Reports and command lines.
-
-
-def test_percentages_are_weighted_by_time_and_the_rest_is_added_up() -> None:
-    found = speed_of_light(launches(table(FIRST, SECOND)))
-    assert found.dram_percent == pytest.approx((90.5 * 3 + 50.5) / 4)
-    assert found.sm_percent == pytest.approx((20 * 3 + 60) / 4)
-    assert found.occupancy_percent == pytest.approx((80 * 3 + 40) / 4)
-    assert (found.kernel_us, found.read_bytes, found.written_bytes, found.kernels) == (4.0, 2e6, 2000.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -339,65 +264,3 @@ def test_a_table_that_gives_no_figures_says_why(text: str, reason: str) -> None:
 )
 def test_tools_agree_on_a_kernels_base_name(kernel: str, base: str) -> None:
     assert base_name(kernel) == base
-
-
-def test_what_lacks_is_named_and_copies_are_no_kernels() -> None:
-    top = ["void a::tile<1>(float const*)", "Memcpy DtoD (Device -> Device)", "Memset (Device)", "copy"]
-    assert lacking(top, ["tile", "void copy<2>(int)"]) == []
-    assert lacking(top, ["copy", "tiled"]) == ["tile"]
-    assert lacking(top, []) == ["tile", "copy"]
-    long = "triton_poi_" + "x" * 200
-    assert lacking([long[:120]], [long]) == []
-    assert lacking([long[:119]], [long]) == [long[:119]]  # it is a whole name
-
-
-def test_a_timeline_gives_its_kernels_and_none_where_only_copies_ran(tmp_path: Path) -> None:
-    assert timeline_kernels(timeline(tmp_path / "a.sqlite", "void tile<1>()", "copy")) == ["void tile<1>()", "copy"]
-    assert timeline_kernels(timeline(tmp_path / "b.sqlite")) == []
-    (tmp_path / "c.sqlite").write_text("no database, whatever its name says")
-    for name in ("c", "absent"):
-        with pytest.raises(Uncaptured, match="cannot be read"):
-            timeline_kernels(tmp_path / f"{name}.sqlite")
-
-
-@pytest.mark.parametrize(
-    ("printed", "code", "reason"),
-    [
-        ("==PROF== Disconnected\n", 0, None),
-        ("==WARNING== No kernels were profiled.\n", 0, "no kernel in the marked step"),
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", 1, "benchmark_cli doctor"),
-        ("==ERROR== Unknown section\n", 1, "exit code 1: Unknown section"),
-        ("x: prepare\nRuntimeError: no\n\n==PROF== Disconnected\n", 1, "exit code 1: RuntimeError: no"),
-        ("==ERROR== Failed to profile \x1b[1m\n", 0, "Failed to profile"),
-        ("", 3, "exit code 3"),
-    ],
-)
-def test_what_a_tool_complains_of_is_one_line(printed: str, code: int, reason: str | None) -> None:
-    found = complaint(printed, code)
-    assert found is None if reason is None else reason in (found or "")
-    assert found is None or found.isprintable()
-
-
-def test_ncu_watches_the_marked_step_alone_and_leaves_clocks_be() -> None:
-    words = nsight.ncu_command(Path("/bin/ncu"), "baseline_x", Path("/p/baseline_x.ncu-rep"), ["python", "-m", "step"])
-    assert words[0] == "/bin/ncu"
-    assert words[-3:] == ["python", "-m", "step"]
-    for option, value in {
-        "--export": "/p/baseline_x",
-        "--nvtx-include": "step of baseline_x/",  # of a push/pop range
-        "--nvtx-push-pop-scope": "process",
-        "--target-processes": "application-only",
-        "--clock-control": "none",
-        "--graph-profiling": "node",
-        "--launch-count": "100",
-        "--metrics": ",".join(nsight.UNITS),
-    }.items():
-        assert words[words.index(option) + 1] == value
-    assert "--nvtx" in words
-
-
-def test_nsys_records_the_marked_step_alone_and_lets_its_process_end() -> None:
-    words = nsight.nsys_command(Path("/bin/nsys"), "baseline_x", Path("/p/baseline_x.nsys-rep"), ["python", "step"])
-    assert words[:4] == ["/bin/nsys", "profile", "--output", "/p/baseline_x"]
-    assert words[-2:] == ["python", "step"]
-    assert {"--capture-range=nvtx", "--nvtx-capture=step of baseline_x", "--kill=none"} <= set(words)

@@ -8,7 +8,6 @@ import pytest
 
 from common.python.base.machine import Machine
 from common.python.corpus.discovery import find_pairs
-from common.python.corpus.targets import TargetError
 from common.python.report.listing import print_list, print_targets
 
 WORDS = "Each thread of a warp copies one element, and its neighbours in the row stand a whole row apart in the result"
@@ -71,22 +70,6 @@ def test_of_a_chapter_its_question_and_its_pairs(root: Path, capsys: pytest.Capt
     assert "`benchmark_cli show ch07:" in out.replace("\n", " ")
 
 
-def test_all_is_every_chapter_that_there_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, root, "all")
-    assert re.findall(r"(?m)^(ch\d\d)  ", out) == ["ch07", "ch08", "ch12"]
-
-
-def test_foreign_names_are_shown_in_printable_lines(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (root / "ch12" / "baseline_x\x1b[31m\ny.py").write_text('"""Rows."""')
-    assert shown(capsys, root, "ch12").replace("\n", "").isprintable()
-
-
-def test_nothing_is_shown_where_one_target_is_wrong(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TargetError, match="did you mean ch12:graph"):
-        print_targets(root, ["ch07", "ch12:grap"])
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(("columns", "heads"), [(80, 1), (130, 3)])
 def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
     columns: int, heads: int, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -116,12 +99,3 @@ def test_on_a_terminal_a_list_keeps_names_and_words_whole(
     assert "  needs: 1 GPU (optimized, tile); sm_80 (cub)" in lines
     assert "  not here: needs 1 GPU, found 0 (optimized, tile, cub)" in lines
     assert " ".join(lines[lines.index("") :]).strip().startswith("1 pair. `benchmark_cli show ch07:transpose` shows")
-
-
-def test_what_all_variants_lack_is_said_once(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (root / "ch12" / "baseline_graph.py").write_text(f'"""Launches, one by one."""\n{CUDA}')
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    print_list([pair for pair in find_pairs(root) if pair.name == "graph"], BARE)
-    assert "\n  needs: 1 GPU\n  not here: needs 1 GPU, found 0\n" in capsys.readouterr().out

@@ -1,4 +1,3 @@
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +8,6 @@ from common.python.peaks.sampling import (
     Step,
     Way,
     best_way,
-    host_timer,
     median_interval,
     summarise,
 )
@@ -38,13 +36,6 @@ def test_a_rate_is_the_median_of_the_second_half_and_its_best_sample_is_of_all()
     assert (found.sm_mhz, found.power_w, found.throttle) == (1840.0, 690.0, ["sw_power_cap"])
 
 
-def test_a_cost_is_seconds_a_call_and_its_best_sample_is_the_shortest() -> None:
-    found = summarise("graph_node", "s", 1000.0, Series([0.001, 0.002, 0.003, 0.004]), "by hand", unsteady=0.0)
-    assert (found.value, found.fastest) == pytest.approx((2.5e-6, 1e-6))
-    assert found.samples == 4
-    assert (found.sm_mhz, found.power_w, found.throttle) == (None, None, [])
-
-
 class Bench:
     """Ways that take a known time, and a timer that knows it; a negative time is a way that fails."""
 
@@ -69,47 +60,3 @@ def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
     none = Bench(a=-1.0, b=-1.0)
     with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):
         best_way("fp8", "FLOP/s", none.ways(), none.timer, 1.0)
-
-
-def test_a_way_that_cannot_be_made_ends_the_race() -> None:
-    def ways() -> Iterator[Way]:
-        yield from Bench(whole=1.0).ways()
-        raise RuntimeError("out of memory")
-
-    found = best_way("fp8", "FLOP/s", ways(), Bench(whole=1.0).timer, 1.0)
-    assert (found.value, found.method) == (1.0, "whole; failed: out of memory")
-
-
-def test_bursts_after_rests_race_and_are_the_rate_and_lasting_work_is_kept_beside_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One way is the faster one while the card is rested, the other when it is not."""
-    rests: list[float] = []
-    monkeypatch.setattr(time, "sleep", rests.append)
-    rested_s, lasting_s, taken = {"sprinter": 0.5, "plodder": 0.8}, {"sprinter": 1.0, "plodder": 0.9}, [0]
-
-    def timer(step: Step, seconds: float, fewest: int) -> Series:
-        rested = sum(rests) > taken[0] * 0.25
-        taken[0] += rested
-        return Series([(rested_s if rested else lasting_s)[str(step())]] * fewest)
-
-    ways = [Way(name, 1.0, lambda name=name: name) for name in rested_s]  # type: ignore[misc]
-    lasting = best_way("bf16", "FLOP/s", ways, timer, 1.0)
-    assert (lasting.value, lasting.method, lasting.sustained) == (1 / 0.9, "plodder", None)
-    found = best_way("bf16", "FLOP/s", ways, timer, 1.0, rest_s=0.25)
-    assert (found.value, found.fastest, found.sustained, found.method) == (2.0, 2.0, 1.0, "sprinter")
-    assert (taken[0], found.samples) == (2 + 8, 8)  # a rest before each of the race, and of what counts
-
-
-def test_the_hosts_clock_waits_until_the_device_is_idle() -> None:
-    calls: list[str] = []
-
-    def settle() -> None:
-        calls.append("settle")
-        time.sleep(0.002)
-
-    found = host_timer(settle)(lambda: calls.append("step"), 0.01, 4)
-    assert len(found.times) >= 4
-    assert min(found.times) >= 0.002
-    assert calls == ["step", "settle"] * (len(found.times) + 1)
-    assert len(host_timer()(lambda: None, 0.0, 1).times) == 1

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.python.peaks import store as peak_store
 from common.python.peaks.store import (
-    RESOURCE_OF,
     Curve,
     Peak,
     Point,
@@ -55,16 +53,13 @@ def broken(text: str, **changed: Any) -> str:
     "spoil",
     [
         lambda text: text[: len(text) // 2],
-        lambda text: "not JSON",
         lambda text: '{"a":' * 100_000,
         lambda text: broken(text, verdict="faster"),
         lambda text: broken(text, measured="2026-01-31T12:00:00"),  # of no time zone
-        lambda text: broken(text, **{"x" * 5000: 1}),
         lambda text: text.replace("4000000000000.0", "-1.0", 1),
         lambda text: broken(text, peaks=[{"name": "hbm_read", "unit": "B/s"}]),
-        lambda text: text.replace("4000000000000.0", "1e999", 1),
     ],
-    ids=range(9),
+    ids=range(6),
 )
 def test_a_truncated_or_foreign_file_is_one_line_that_names_it_and_says_what_to_do(spoil: Any, tmp_path: Path) -> None:
     good = survey(peak("hbm_read", 4e12)).model_dump_json()
@@ -80,13 +75,6 @@ def test_a_truncated_or_foreign_file_is_one_line_that_names_it_and_says_what_to_
     assert len(message) < 400 + len(str(path))
 
 
-def test_a_peak_has_all_its_figures_or_a_reason_why_not() -> None:
-    with pytest.raises(ValueError, match="bf16 has neither"):
-        Peak(name="bf16", unit="FLOP/s", value=1.0, low=1.0, high=1.0)
-    with pytest.raises(ValueError, match="bf16 has a value and a reason"):
-        Peak(name="bf16", unit="FLOP/s", value=1.0, low=1.0, high=1.0, fastest=1.0, reason="none")
-
-
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -99,19 +87,6 @@ def test_a_peak_has_all_its_figures_or_a_reason_why_not() -> None:
 def test_peaks_of_other_versions_are_not_used_and_the_version_is_named(changed: dict[str, Any], told: str) -> None:
     found = difference(survey(), "ab-12", {**VERSIONS, **changed})
     assert found is None if told is None else found is not None and told in found
-
-
-def test_peaks_of_another_gpu_or_another_schema_are_not_used() -> None:
-    assert "another GPU, NVIDIA H200 ab-12" in (difference(survey(), "cd-34", VERSIONS) or "")
-    assert "schema 0, here is 1" in (difference(survey(schema_version=0), "ab-12", VERSIONS) or "")
-
-
-def test_versions_are_those_of_this_machine() -> None:
-    found = peak_store.versions("580.1", "13.0")
-    assert set(found) == {"driver", "CUDA of the driver", "torch", "triton", "cuBLAS", "NCCL", "cuSPARSELt"}
-    assert (found["driver"], found["CUDA of the driver"]) == ("580.1", "13.0")
-    assert found["torch"] is not None
-    assert found["torch"][0].isdigit()
 
 
 def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
@@ -149,12 +124,6 @@ def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
     assert (peaks.source, peaks.l2_bytes, peaks.llc_bytes) == ("measured on 2026-01-31", 60e6, 200e6)
 
 
-def test_every_resource_of_a_cost_can_be_measured() -> None:
-    assert set(peak_store.RESOURCES) >= {"hbm", "pcie", "nvlink", "disk", "host", "launch"}
-    assert set(peak_store.RESOURCES) >= {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"}
-    assert len(RESOURCE_OF) == sum(map(len, peak_store.RESOURCES.values()))  # a peak serves one resource
-
-
 def test_a_curve_is_kept_whole_and_gives_the_rate_of_its_link(tmp_path: Path) -> None:
     points = [
         Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5),
@@ -166,21 +135,3 @@ def test_a_curve_is_kept_whole_and_gives_the_rate_of_its_link(tmp_path: Path) ->
     assert kept is not None
     assert kept.curves == [curve]
     assert [curve.rate(point) for point in points] == pytest.approx([1.5 * 1024e5, 1.5 * 2**30 * 250])
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda curve: curve.update(points=[]),
-        lambda curve: curve["points"][0].update(seconds=0.0),
-    ],
-    ids=range(2),
-)
-def test_a_curve_that_nobody_can_have_measured_is_refused(spoil: Any, tmp_path: Path) -> None:
-    point = Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5)
-    curve = Curve(name="all_reduce", ranks=2, share=1.0, method="NCCL", points=[point])
-    whole = json.loads(survey(curves=[curve]).model_dump_json())
-    spoil(whole["curves"][0])
-    (tmp_path / "x.json").write_text(json.dumps(whole))
-    with pytest.raises(ValueError, match="no whole file of peaks"):
-        load(tmp_path / "x.json")

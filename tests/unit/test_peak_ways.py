@@ -3,19 +3,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from common.python.base.toolkit import HEADERS, find_nvcc
-from common.python.cuda import build, signature
 from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks import plan as peaks
-from common.python.peaks.sampling import Unavailable, Way
-from common.python.peaks.store import NO_GPU, RESOURCE_OF
+from common.python.peaks.sampling import Unavailable
+from common.python.peaks.store import NO_GPU
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
@@ -54,8 +50,6 @@ torch.testing.assert_close(few.double(), two, rtol=0, atol=1e-5)
 assert many.abs().max() <= 2 and len(set(many.tolist())) == 32, many  # bounded, and not settled
 """
 
-NO_WORKER: Any = None  # a plan asks the process that it is made in
-
 
 def test_the_triton_kernels_read_write_and_compute_all_that_is_counted() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
@@ -63,18 +57,6 @@ def test_the_triton_kernels_read_write_and_compute_all_that_is_counted() -> None
         [sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
-def test_the_shared_memory_kernel_compiles_and_takes_what_it_is_given(tmp_path: Path) -> None:
-    source = HEADERS / "peaks.cu"
-    assert build(source, "sm_90a", tmp_path).stat().st_size > 0
-    assert [(p.name, p.dtype) for p in signature(source, "read_shared")] == [
-        ("out", "float32"),
-        ("blocks", None),
-        ("passes", None),
-        ("stream", None),
-    ]
 
 
 @pytest.mark.parametrize("transposed", [True, False])
@@ -92,28 +74,13 @@ def test_what_is_timed_is_the_product_of_its_operands(name: str, transposed: boo
     assert (len(scales), got.shape) == (2 if name.startswith("fp8") else 0, (48, 32))
 
 
-def test_products_are_counted_as_two_operations_for_each_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks_matrix, "operands", lambda *about: (torch.empty(1, 1), torch.empty(1, 1)))
-    monkeypatch.setattr(peaks_matrix, "_sparse", lambda *about: None)
-    ways = {way.method: way.work for way in peaks_matrix.dense_ways("bf16")}
-    assert ways["8192 x 8192 x 8192, B transposed"] == 1_099_511_627_776
-    assert ways["16384 x 16384 x 16384, B as it lies"] == 8_796_093_022_208
-    assert len(ways) == 6
-    assert len(list(peaks_matrix.dense_ways("int8"))) == 3  # the library takes a transposed B only
-    assert all(8 * (m * k + k * n + m * n) <= 4 * 2**30 for m, n, k in peaks_matrix.shapes("fp64"))
-    assert {way.work for way in peaks_matrix.sparse_ways("fp16")} == {1_099_511_627_776, 2_199_023_255_552}
-
-
 @pytest.mark.parametrize(
     ("name", "capability", "told"),
     [
         ("bf16", (7, 5), "needs sm_80, this is sm_75"),
         ("fp8", (8, 6), "needs sm_89, this is sm_86"),
         ("fp4", (9, 0), "needs sm_100, this is sm_90"),
-        ("fp16_sparse", (7, 5), "needs sm_80, this is sm_75"),
-        ("fp8_sparse", (8, 0), "needs sm_89, this is sm_80"),
         ("int8_sparse", (9, 0), "needs a torch with cuSPARSELt"),
-        ("fp4_sparse", (9, 0), "needs sm_100, this is sm_90"),
         ("fp4_sparse", (10, 0), "torch has no 2:4 sparse product of fp4"),
     ],
 )
@@ -132,26 +99,3 @@ def test_what_a_chip_or_a_torch_has_not_got_is_said(
 def test_without_a_gpu_its_peaks_say_so(name: str) -> None:
     found = peaks.measure(name)
     assert (found.name, found.value, found.reason) == (name, None, NO_GPU)
-
-
-def test_the_plan_names_every_peak_that_limits_are_made_of() -> None:
-    plan = peaks.plan(NO_WORKER)
-    assert set(RESOURCE_OF) <= set(plan["units"])
-    assert {"l2_read", "shared_read", "pcie_both", "all_reduce", "compile_call", "bf16_sparse"} <= set(plan["units"])
-    assert {plan["units"][name] for name in ("launch_eager", "graph_node", "compile_call")} == {"s"}
-    assert (plan["units"]["int8"], plan["units"]["int8_sparse"], plan["units"]["bf16"]) == ("OP/s", "OP/s", "FLOP/s")
-    assert plan["llc_bytes"] >= 0
-
-
-def test_what_a_machine_lacks_is_an_answer_and_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks() -> Iterator[Way]:
-        raise Unavailable("needs a second GPU")
-
-    def fails() -> Iterator[Way]:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setitem(peaks.KINDS, "lacks", peaks.Kind("B/s", lacks, 0.1, "host"))
-    monkeypatch.setitem(peaks.KINDS, "fails", peaks.Kind("B/s", fails, 0.1, "host"))
-    assert peaks.measure("lacks").reason == "needs a second GPU"
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        peaks.measure("fails")

@@ -201,15 +201,6 @@ def test_what_is_invalid_or_too_noisy_shows_its_reason_and_no_number(tmp_path: P
     assert "svg" not in {element for element, _ in found.elements}
 
 
-def test_a_speedup_over_a_weak_baseline_is_dim_behind_the_peers_ratio_and_explained(tmp_path: Path) -> None:
-    found = made(tmp_path, pair({"baseline": 2000.0, "optimized": 50.0, "peer__lib": 55.0}))
-    (dim,) = (text for element, text in found.texts if element == "span" and text.endswith("†"))
-    assert dim.startswith("40.0x [")
-    assert "dim" in found.values("class")
-    assert "peer 1.10x lib; 40.0x [" in found.shown().replace(";  ", "; ")
-    assert "† the baseline is under 2% of its limit" in found.shown()
-
-
 # Sources.
 
 

@@ -162,20 +162,6 @@ def test_a_process_of_another_container_is_left_and_keeps_the_gpu_from_being_res
     assert done.stderr == "reset-gpu.sh: GPU 1 was not reset: on it still or anew: 4000001\n"
 
 
-def test_a_gpu_that_is_not_free_is_not_reset(bench: Bench, process: Process) -> None:
-    bench.on_it(process)
-    (bench.place / "victim").write_text("none")  # kill may not stop it
-    done = bench.run("--yes", "--grace", "0")
-    assert done.returncode == 1
-    assert f"GPU 0 was not reset: on it still or anew: {process.pid}\n" in done.stderr
-    assert not any("gpu-reset" in line for line in bench.did())
-
-
-def test_a_gpu_without_processes_is_reset(bench: Bench) -> None:
-    assert "no process is on it" in bench.run("--yes").stdout
-    assert bench.did() == ["nvidia-smi --gpu-reset -i GPU-aaaa"]
-
-
 @pytest.mark.parametrize("gpu", ["1", "GPU-bbbb"])
 def test_of_several_gpus_only_the_chosen_one_is_touched(gpu: str, bench: Bench, process: Process) -> None:
     bench.gpus(TWO)

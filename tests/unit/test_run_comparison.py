@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from synthetic_run import HOSTILE_NAME, every_kind, manifest, pair, write_run
 
-from common.python.base.results import Manifest, PairResult, Telemetry, Why
-from common.python.regress import environment
+from common.python.base.results import Manifest, PairResult, Telemetry
 from common.python.regress.run_comparison import WARNING, Change, compare_runs, print_comparison
 from common.python.report.artifacts import Run, read_run
 
@@ -47,23 +46,6 @@ def test_the_same_run_twice_is_the_same(tmp_path: Path) -> None:
     assert [change.reads for change in found.changes] == ["same", "same"]
 
 
-@pytest.mark.parametrize(("kernels", "reads"), [(20, "inconclusive"), (0, "slower")])
-def test_a_process_whose_channel_is_of_the_other_kind_is_no_change(tmp_path: Path, kernels: int, reads: str) -> None:
-    """2.13 and 2.18 ms for 384 kernels, in processes of one and the same code."""
-    rows = {"baseline": {"why": Why(kernels=kernels)}, "optimized": {"why": Why(kernels=0)}}
-    us = [{"baseline": us, "optimized": 50.0} for us in (100.0, 102.5)]
-    found = changes(tmp_path, *(pair(one, rows=rows) for one in us))
-    assert found["baseline_copy"].reads == reads
-    gain = found["optimized_copy"].gain
-    assert gain is not None
-    assert (gain.low < 1.0) == (reads == "inconclusive")
-
-
-def test_where_memory_is_the_goal_the_gain_is_memory(tmp_path: Path) -> None:
-    found = changes(tmp_path, pair(US, goal="memory"), pair(US, goal="memory"))["optimized_copy"]
-    assert (found.a_gain, found.gain) == ("3x less memory", None)
-
-
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
@@ -77,15 +59,6 @@ def test_what_may_not_be_compared_says_why(tmp_path: Path, other: PairResult, re
     found = changes(tmp_path, pair(US), other)["optimized_copy"]
     assert found.reason.startswith(reason)
     assert (found.a_us, found.ratio, found.reads, found.gain) == (None, None, None, None)
-
-
-def test_pairs_and_variants_that_one_run_lacks_are_named(tmp_path: Path) -> None:
-    a = run(tmp_path / "a", [pair({**US, "peer__lib": 60.0}), pair(US, name="old")])
-    b = run(tmp_path / "b", [pair({**US, "optimized__wide": 40.0}), pair(US, name="new")])
-    found = compare_runs(a, b)
-    assert found.only_a == ["ch07:old", "peer_copy__lib"]
-    assert found.only_b == ["ch07:new", "optimized_copy__wide"]
-    assert {change.pair for change in found.changes} == {"ch07:copy"}
 
 
 @pytest.mark.parametrize(
@@ -114,17 +87,6 @@ def test_what_differs_around_the_runs_is_named(tmp_path: Path, changed: dict[str
     assert all(line.startswith(start) for line, start in zip(found, told))
     if "0.py" in "".join(told):
         assert found[0].endswith("4.py and 2 more")
-
-
-def test_clock_and_pace_are_medians_over_the_blocks_that_count() -> None:
-    blocks = pair({"baseline": 100.0, "optimized": 50.0}).blocks[:4]
-    for block, clock, pace in zip(blocks, (1000.0, 1200.0, None, 9000.0), (20.0, 24.0, None, 900.0)):
-        block.telemetry, block.paces = Telemetry(sm_mhz=clock), [pace, pace - 1] if pace else []
-    blocks[3].discarded = "GPU slowed"
-    assert (environment.sm_mhz(blocks), environment.pace_us(blocks)) == (1100.0, 22.0)
-    blocks[0].telemetry = None
-    assert environment.sm_mhz(blocks) == 1200.0
-    assert (environment.sm_mhz([]), environment.pace_us([])) == (None, None)
 
 
 def test_clock_and_pace_are_of_the_pairs_that_both_have(tmp_path: Path) -> None:
@@ -156,12 +118,6 @@ def test_environment_comes_first_and_the_warning_always(tmp_path: Path, capsys: 
     assert parsed == json.loads(json.dumps(asdict(found), default=lambda model: model.model_dump()))
     assert parsed["changes"][1]["ratio"]["ratio"] == pytest.approx(1.25, rel=2e-3)
     assert "drift is not controlled" in parsed["warning"]
-
-
-def test_runs_without_a_pair_in_common(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = (write_run(tmp_path / name, [pair(US, name=name)]) for name in ("x", "y"))
-    print_comparison(a, b, as_json=False)
-    assert "no pair is in both runs" in capsys.readouterr().out
 
 
 def test_foreign_names_reach_no_terminal_and_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from common.python.base.results import WHILE
 from common.python.proof.preparation import Preparation
 from common.python.timing.clock import CpuClock
-from common.python.timing.sampler import LONG_US, Sampler
+from common.python.timing.sampler import Sampler
 from common.python.workload import Step
 
 
@@ -63,16 +63,6 @@ def test_a_step_that_raises_in_a_probe_fails_its_proof_and_no_other(prepared: Pr
     taken = sampler(prep).block(prep, ["a", "b"], 1, [0, 1], quiet)
     assert "ValueError at test_sampler.py" in (taken.proofs["a"][0].reason or "")
     assert (taken.proofs["b"][0].reason, [one.variant for one in taken.samples]) == (None, ["b"])
-
-
-def test_warm_up_ends_at_its_limit_and_skips_steps_known_to_be_long(prepared: Prepares) -> None:
-    prep, worked = prepared(workload(), a=honest, b=honest), list[str]()
-    made = Sampler(CpuClock(), "device")
-    assert made.warm(prep, ["a", "b"], 0.0, lambda who, what: worked.append(who)) > 1, "several steps in a sample"
-    prep.variants["b"].called_s = LONG_US / 1e6
-    made.warm(prep, ["a", "b"], 0.0, lambda who, what: worked.append(who))
-    assert worked == ["a", "b", "a"]
-    made.warm(prep, ["a"], 0.05, quiet)  # returns, whatever the noise
 
 
 def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu, Machine
-from common.python.cuda import CudaError
 from tools.testing.sanitize import kernels, main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,15 +167,6 @@ def test_an_error_names_pair_tool_first_error_and_log(
     assert lines[4] == "3 clean, 1 with errors"
 
 
-def test_one_tool_and_one_file_can_be_asked_for(run: Callable[..., tuple[int, list[str]]], stand_in: Path) -> None:
-    code, lines = run("ch06/optimized_shared_memory_race__honest.py", "--tool", "synccheck", "--tool", "memcheck")
-    assert (code, lines[-1]) == (0, "2 clean, 0 with errors")
-    assert lines[0] == "synccheck  ch06:shared_memory_race honest: clean"
-    recorded = (stand_in / "recorded").read_text()
-    assert recorded.count("ch06.optimized_shared_memory_race__honest\n") == 2
-    assert "ch06.optimized_shared_memory_race\n" not in recorded
-
-
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     started = time.monotonic()
     found = watch(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], tmp_path / "log", "", limit_s=0.3)
@@ -206,21 +196,6 @@ def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_t
     assert "previous error during capture with the caching allocator (" in lines[0]
 
 
-def test_what_does_not_build_is_an_error(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(source: Path, arch: str) -> Path:
-        raise CudaError(f"{source.name} does not compile for {arch}: expected a ;")
-
-    monkeypatch.setattr(sanitize, "build", fails)
-    code, lines = run("ch06:out_of_bounds_write")
-    assert code == 1
-    assert lines[0].startswith(
-        "build      ch06:out_of_bounds_write: optimized_out_of_bounds_write.cu does not compile for sm_90a"
-    )
-    assert lines[1:] == ["0 clean, 1 with errors"]
-
-
 def test_what_cannot_run_here_is_skipped_with_the_reason(
     run: Callable[..., tuple[int, list[str]]], tmp_path: Path
 ) -> None:
@@ -236,16 +211,6 @@ def test_what_cannot_run_here_is_skipped_with_the_reason(
         "skipped    ch06:ranks optimized: its ranks are processes of their own",
         "0 clean, 0 with errors",
     ]
-
-
-def test_a_pair_without_kernels_of_its_own_is_not_watched_inside_a_library(
-    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
-) -> None:
-    pair(tmp_path, "library", ("optimized",))
-    (tmp_path / "ch06" / "optimized_library.cu").write_text("// It calls cuBLAS.\n// link: cublas\n")
-    code, lines = run(root=tmp_path)
-    assert (code, lines[-1]) == (0, "2 clean, 0 with errors")
-    assert lines[1] == "skipped    ch06:library optimized: racecheck watches our kernels, and it has none"
 
 
 TRITON = '''"""It doubles in Triton."""
@@ -299,12 +264,6 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(
     assert told.err.startswith("sanitize.sh: ")
     assert told.err.count("\n") == 1
     assert right in told.err
-
-
-def test_pairs_without_kernels_are_refused(run: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
-    pair(tmp_path, "plain", ())
-    told = "sanitize.sh: ch06:plain has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here"
-    assert run("ch06:plain", root=tmp_path) == (2, [told])
 
 
 def test_without_a_gpu_nothing_is_checked_and_that_is_said(

@@ -74,12 +74,6 @@ def test_a_biased_sampler_breaks_promise_1() -> None:
     assert standings(aa.promises(Sessions(sessions=biased))) == ["refuted", "refuted"]
 
 
-def test_fewer_sessions_than_promised_decide_nothing() -> None:
-    few = aa.promises(Sessions(sessions=many(60, TWINS)))
-    assert standings(few) == ["undecided", "undecided"]
-    assert few[0].note == "60 sessions of 1 pairs; the promise is about 200"
-
-
 def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     good = many(170, TWINS)
     lost = [Session(pair="ch01:x", number=n, seconds=1.0, phases={}, failed="it died") for n in range(40)]
@@ -136,22 +130,11 @@ def test_a_blunt_clock_misses_them() -> None:
     assert standings(planted(100, noise=0.1))[1:4] == ["refuted"] * 3
 
 
-def test_a_clock_that_reads_half_of_small_differences_misses_the_truth() -> None:
-    halved = TRUE_TIMES | {lane.below: 1 + lane.planted / 2 for lane in PLANTED} | {"lever": 1.2}
-    assert planted(100, times=halved, noise=0.002)[-1].standing == "refuted"
-
-
 def test_the_truth_is_what_the_lever_says_a_share_adds() -> None:
     strong = TRUE_TIMES | {lane.below: 1 + 1.5 * lane.planted for lane in (*PLANTED, LEVER)}
     quiet, _ = session(np.random.default_rng(1), 1, PLANTED, strong, 1e-9, lever=LEVER, allocation=0.0)
     assert [o.truth for o in quiet.outcomes] == pytest.approx([1 / (1 + 1.5 * lane.planted) for lane in PLANTED])
     assert [o.interval and o.interval.ratio for o in quiet.outcomes] == pytest.approx([o.truth for o in quiet.outcomes])
-
-
-def test_too_few_sessions_leave_the_power_undecided() -> None:
-    few = planted(10, noise=0.001)
-    assert [promise.n for promise in few] == [10, 10, 10, 30, 60]
-    assert standings(few) == ["kept", "kept", "undecided", "undecided", "kept"]
 
 
 # 3. Against others
@@ -173,12 +156,6 @@ def timings(pair: str, method: str, spread: float, n: int = 20, bias: float = 0.
 def test_the_smallest_spread(ours: float, n: int, standing: str) -> None:
     found = Others(timings=[*timings("ch01:x", others.OURS, ours, n), *timings("ch01:x", "event loop", 0.01, n)])
     assert others.promises(found)[0].standing == standing
-
-
-def test_the_table_has_bias_spread_false_differences_and_seconds() -> None:
-    [row] = others.table(timings("ch01:x", "event loop", 0.001, bias=0.02))
-    assert (row.bias, row.spread, row.different, row.n) == (pytest.approx(0.02), pytest.approx(0.001), 20, 20)
-    assert row.seconds == pytest.approx(0.3)
 
 
 def test_a_harness_with_more_false_differences_than_an_event_loop_breaks_promise_4() -> None:
@@ -237,13 +214,3 @@ def test_who_cheats_and_who_was_refused(
     )
     result = PairResult(chapter="ch01", name="x", status="measured", device="cpu", variants=[row])
     assert [(one.honest, one.refused) for one in cheats.caught(result, cheating)] == ([told] if told else [])
-
-
-@pytest.mark.parametrize(("pairs", "not_run"), [(9, []), (58, ["ch01:z"])])
-def test_few_honest_pairs_or_too_little_time_leave_it_open_whether_honest_ones_are_refused(
-    pairs: int, not_run: list[str]
-) -> None:
-    rows = [caught(False, True), caught(True, False)]
-    found = cheats.promises(Cheats(rows=rows, honest_pairs=pairs, honest_not_run=not_run))
-    assert standings(found) == ["kept", "undecided"]
-    assert (found[1].note or "").startswith(f"{pairs} pairs of the chapters run")

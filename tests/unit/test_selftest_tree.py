@@ -4,14 +4,11 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common.python.base.results import CONTROL
 from common.python.corpus.discovery import find_pairs
-from tools.selftest.pairs.ch01 import baseline_paused, baseline_planted
 from tools.selftest.tree import (
     CHAPTERS,
     OWN,
@@ -35,10 +32,6 @@ def test_every_subject_exists_and_is_laid_out_as_a_sound_pair(subject: Subject, 
     assert [variant.problem for variant in laid.pair.variants] == [None] * 3
     assert len({variant.required.sm for variant in laid.pair.variants}) == 1, "a twin needs what its baseline needs"
     assert find_pairs(tmp_path) == [laid.pair]
-
-
-def test_there_are_ten_subjects() -> None:
-    assert len({subject.key for subject in SUBJECTS}) == 10
 
 
 def test_a_cpu_can_time_the_subjects_that_say_so(tmp_path: Path) -> None:
@@ -69,38 +62,3 @@ def test_the_parent_imports_neither_torch_nor_a_pair() -> None:
     loaded = set(ast.literal_eval(done.stdout))
     assert "pydantic" in loaded
     assert not loaded & {"torch", "triton", "ch01"}
-
-
-@pytest.mark.parametrize(("share", "cycles"), [(0.0, 12000), (0.005, 13000), (0.2, 52000)])
-def test_a_share_is_planted_beyond_a_wait_that_the_baseline_has_too(
-    share: float, cycles: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(baseline_planted, "own_cycles", lambda n: 200_000.0)
-    monkeypatch.setattr(baseline_planted, "load_cuda", lambda file, name: lambda a, out, n, wait: asked.append(wait))
-    baseline_planted.slowed(share, torch.ones(3))()
-    assert asked == [cycles]
-    if share == 0.0:
-        baseline_planted.prepare(torch.ones(3))()
-        assert asked == [cycles] * 2
-
-
-@pytest.mark.parametrize(("share", "planted_ns"), [(0.005, 60), (0.01, 120), (0.2, 2400)])
-def test_a_host_is_made_to_wait_beyond_a_wait_that_the_baseline_has_too(
-    share: float, planted_ns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock of which each look takes 60 ns, and a wait a whole number of them."""
-    now = [0]
-
-    def look() -> int:
-        now[0] += 60
-        return now[0]
-
-    def took(slowed: float) -> int:
-        began = now[0]
-        baseline_paused.slowed(slowed, torch.ones(3))()
-        return now[0] - began
-
-    monkeypatch.setattr(baseline_paused, "own_ns", lambda n: 12_000.0)
-    monkeypatch.setattr(baseline_paused, "time", SimpleNamespace(perf_counter_ns=look))
-    assert took(share) - took(0.0) == planted_ns

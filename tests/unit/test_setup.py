@@ -43,19 +43,6 @@ def test_a_dry_run_only_prints(tmp_path: Path) -> None:
         assert "would run: apt-get install -y cuda-nsight-systems" in done.stdout
 
 
-def test_a_missing_interpreter_is_named() -> None:
-    script = (ROOT / "setup.sh").read_text().split("\nmode=")[0]  # its functions, without the run
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\nfind_python", str(ROOT / "setup.sh")],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "PYTHON": "python-that-is-not"},
-        check=False,
-    )
-    assert done.returncode == 1
-    assert re.fullmatch(r"setup\.sh: no Python 3\.10 to 3\.14 found \(PYTHON=python-that-is-not .*\n", done.stderr)
-
-
 def test_what_the_wheels_hold_can_be_linked_under_its_plain_name(tmp_path: Path) -> None:
     library = tmp_path / "lib"
     library.mkdir()

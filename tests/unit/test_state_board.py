@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.python.workers.worker_status import LOG_BYTES, Board, how_ended
+from common.python.workers.worker_status import LOG_BYTES, Board
 
 
 def board(folder: Path, ranks: int) -> Board:
@@ -22,52 +22,12 @@ def test_a_line_is_read_back_by_whoever_maps_the_file(tmp_path: Path) -> None:
     assert list(ours.ranks) == [1, 2]
 
 
-def test_a_line_that_is_too_long_spoils_no_other(tmp_path: Path) -> None:
-    ours = board(tmp_path, 1)
-    ours.say(1, "baseline_x", "prepare")
-    ours.say(0, "x" * 600, "prepare")
-    assert ours.read(1).who == "baseline_x"
-
-
 def test_a_worker_alone_is_told_of_with_its_place(tmp_path: Path) -> None:
     ours = board(tmp_path, 0)
     ours.say(0, "optimized_x", "prepare")
     assert ours.whereabouts() == ("optimized_x", "prepare")
     (tmp_path / "worker0.log").write_text('File "/root/ch01/optimized_x.py", line 7 in step\n')
     assert ours.whereabouts() == ("optimized_x", "prepare at optimized_x.py:7")
-
-
-@pytest.mark.parametrize(
-    ("stack", "standing"),
-    [
-        ('File "/ch01/optimized_x.py", line 9 in step', "is at optimized_x.py:9"),
-        ('File "/common/python/proof/ranks.py", line 40 in agree', "waits for the other ranks"),
-        ('File "/common/python/workers/distributed.py", line 210 in _next', "has done its part"),
-        (
-            'File "/torch/cuda/__init__.py", line 1083 in synchronize\n'
-            'File "/common/python/workers/distributed.py", line 239 in _join',
-            "joins the other ranks",
-        ),
-        ('File "/torch/cuda/__init__.py", line 1083 in synchronize', "waits for its GPU"),
-        ("", "does not say where it is"),
-    ],
-)
-def test_each_rank_is_told_of_by_its_number(tmp_path: Path, stack: str, standing: str) -> None:
-    ours = board(tmp_path, 2)
-    ours.say(1, "workload", "reference", 4)
-    ours.say(2, "optimized_x", "timing", 5)
-    (tmp_path / "worker0.rank1.log").write_text(stack)
-    who, what = ours.whereabouts()
-    assert what.endswith(f": rank 4 does not say where it is, rank 5 {standing}")
-    assert who == ("optimized_x" if "optimized" in stack else "workload")
-
-
-@pytest.mark.parametrize(
-    ("code", "how"),
-    [(None, "closed its connection to the harness"), (-11, "was killed by SIGSEGV"), (3, "exited with code 3")],
-)
-def test_an_exit_code_is_put_into_words(code: int | None, how: str) -> None:
-    assert how_ended(code) == how
 
 
 @pytest.mark.parametrize("line", [0, 2])

@@ -1,7 +1,4 @@
-"""tools/tcgen05_probe.cu builds for the GPUs that have tcgen05; ptxas refuses it, by name, for the one that has not.
-
-Cluster multicast is another matter: ptxas 13.0 takes it for sm_121a, with a warning, and emits no multicast.
-"""
+"""tools/tcgen05_probe.cu builds for the GPUs that have tcgen05; ptxas refuses it, by name, for the one that has not."""
 
 import os
 import re
@@ -14,17 +11,6 @@ from common.python.base.toolkit import find_nvcc, find_program, nvcc_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "tools" / "tcgen05_probe.cu"
-MULTICAST = """// A block of a cluster of two loads a tile for both of them.
-#include <stdint.h>
-__global__ void __cluster_dims__(2) load(const void* map) {
-  __shared__ alignas(128) char tile[1024];
-  __shared__ alignas(8) uint64_t full;
-  const uint32_t to = __cvta_generic_to_shared(tile), barrier = __cvta_generic_to_shared(&full);
-  asm volatile(
-      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-      " [%0], [%1, {%2}], [%3], %4;" ::"r"(to), "l"(map), "r"(0), "r"(barrier), "h"(uint16_t(3)) : "memory");
-}
-"""
 DESCRIPTORS = """
 #define main probe
 #include "{probe}"
@@ -118,8 +104,3 @@ def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     ]
     assert list(map(int, places)) == expected
     assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
-
-
-def multicast(folder: Path, target: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "load.cu").write_text(MULTICAST)
-    return nvcc(folder / "load.cu", target, "-cubin", "-o", folder / "load.cubin")

