@@ -1,8 +1,6 @@
 """Text from pairs, compilers and exceptions, made safe to show, and the console it is shown on."""
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,8 +8,6 @@ if TYPE_CHECKING:  # rich is slow to load, and `list` needs none of it
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
 
 
 def wide_console() -> "Console":
@@ -42,18 +38,6 @@ def text_table(
     for line in lines:
         table.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in line))
     return table
-
-
-def hanging(head: str, body: str) -> str:
-    """`head`, then `body` within the terminal's width, its further lines under its first."""
-    width = shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns
-    return textwrap.fill(
-        body,
-        max(width, len(head) + 30),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-    )
 
 
 def clean(text: str) -> str:
