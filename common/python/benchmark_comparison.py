@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python.base.results import VariantResult
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean, text_table, wide_console
 from common.python.report.rows import bytes_text, time_text
 from common.python.stats.intervals import MARGIN
 
@@ -167,27 +167,18 @@ def change(metric: str, baseline: float | None, optimized: float | None) -> Chan
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """A line a metric, grouped; foreign names reach no markup parser."""
-    title = f"{clean(comparison.chapter)}:{clean(comparison.name)}, baseline against optimized"
-    table = Table(title=Text(title, style="bold"), caption=Text("\n".join(map(clean, comparison.notes)), style="red"))
-    for column in ("", "metric", "baseline", "optimized", "change", "better is", "judgement"):
-        table.add_column(column, justify="right" if column in ("baseline", "optimized", "change") else "left")
-    last = None
+    """A line a metric, grouped."""
+    lines, last = list[list[str | Text]](), None
     for found in comparison.changes:
-        if last not in (None, found.group):
-            table.add_section()
         judged = found.judgement or "not judged"
-        cells = [
-            found.group if found.group != last else "",
-            clean(found.metric),
-            value_text(found.metric, found.baseline),
-            value_text(found.metric, found.optimized),
-            percent_text(found),
-            found.better or "unknown",
-        ]
-        table.add_row(*map(Text, cells), Text(judged, style=STYLES.get(judged, "dim")))
+        values = [value_text(found.metric, value) for value in (found.baseline, found.optimized)]
+        cells = [found.group if found.group != last else "", found.metric, *values, percent_text(found)]
+        lines.append([*cells, found.better or "unknown", Text(judged, style=STYLES.get(judged, "dim"))])
         last = found.group
-    return table
+    title = f"{comparison.chapter}:{comparison.name}, baseline against optimized"
+    numbers = ("baseline", "optimized", "change")
+    columns = ("", "metric", *numbers, "better is", "judgement")
+    return text_table(columns, lines, title, "\n".join(map(clean, comparison.notes)), right=numbers)
 
 
 def value_text(metric: str, value: float | None) -> str:

@@ -9,20 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "right"),
-    [
-        ("testing.one_step", ["--bogus"], ""),
-        ("benchmarking.benchmark_peak", ["--bogus"], "`benchmark_cli peak --help`"),
-        ("documentation.front_page", ["a\nb\033[2J"], "unrecognized arguments: a b [2J\n"),
-    ],
-)
-def test_a_wrong_word_is_one_line_and_exit_code_2(name: str, words: list[str], right: str) -> None:
-    command = [sys.executable, "-m", f"tools.{name}", *words]
+def test_a_wrong_word_is_one_line_and_exit_code_2() -> None:
+    command = [sys.executable, "-m", "tools.benchmarking.benchmark_peak", "--bogus"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert right in done.stderr
+    assert "`benchmark_cli peak --help`" in done.stderr
 
 
 SCRIPTS = {

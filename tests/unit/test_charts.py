@@ -10,9 +10,8 @@ from markupsafe import Markup
 from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair
 
 from common.python.base.results import Interval, PairResult
-from common.python.peaks.store import Curve, Point
 from common.python.performance_targets import Peaks
-from common.python.report.charts import gain_chart, link_chart, roofline_chart, sample_chart, standing_alone
+from common.python.report.charts import gain_chart, roofline_chart, sample_chart, standing_alone
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -130,28 +129,8 @@ def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> 
     assert sample_chart(result.model_copy(update={"blocks": []})) is None
 
 
-# Links between GPUs.
-
-KIB, GIB = 2**10, 2**30
-
-
-def curve(name: str = "all_reduce", latency_s: float = 1e-5, rate: float = 2e11, share: float = 1.0) -> Curve:
-    """Latency plus bytes over a rate: what no machine measured."""
-    points = []
-    for size in (KIB, 32 * KIB, KIB**2, 32 * KIB**2, GIB):
-        seconds = latency_s + share * size / rate
-        points.append(Point(bytes=size, seconds=seconds, low=0.9 * seconds, high=1.1 * seconds))
-    return Curve(name=name, ranks=2, share=share, method="made up", points=points)
-
-
-def test_two_curves_are_told_apart_without_their_colours() -> None:
-    chart = link_chart([curve(), curve("nvlink_copy", 2e-6, 4e11)])
-    assert len(lines(chart, "var(--peer)", "width: 1")) == len(lines(chart, "var(--ink)", "width: 2")) == 4
-    assert {"all-reduce", "peer copy"} <= set(words(chart))
-
-
 def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
-    text = standing_alone(link_chart([curve()]))
+    text = standing_alone(gain_chart([pair(TWO)]))
     style = ElementTree.fromstring(text).findtext(f"{SVG}style") or ""
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     for name in set(re.findall(r"var\((--\w+)\)", text)):

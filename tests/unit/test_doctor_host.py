@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.python.doctor.check_result import Finding
-from common.python.doctor.host import HOST, LIMITS, PROFILING, examine_host
+from common.python.doctor.host import COUNTERS, HOST, LIMITS, examine_host
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -19,7 +19,6 @@ BARE = {  # a machine with two sockets, as its own files say it
     "proc/self/cgroup": "0::/user.slice",
     "proc/meminfo": "MemTotal:       134217728 kB\nMemFree:        100000000 kB",
     "proc/mounts": "/dev/nvme0n1p2 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0",
-    "proc/sys/kernel/perf_event_paranoid": "2",
     "proc/self/status": "Name:\tpython\nCapEff:\t0000000000000000",
     "proc/driver/nvidia/params": "EnableMSI: 1\nRmProfilingAdminOnly: 0",
     f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
@@ -81,8 +80,6 @@ def test_a_well_kept_machine_is_good_throughout(tmp_path: Path) -> None:
         ({"proc/mounts": "overlay / overlay rw 0 0"}, "scratch folder", "note", "/tmp on overlay", "TMPDIR="),
         ({"proc/mounts": "tmpfs /tmp tmpfs rw 0 0"}, "scratch folder", "note", "/tmp on tmpfs", "TMPDIR="),
         ({"proc/mounts": ""}, "scratch folder", "unknown", "covers /tmp", ""),
-        ({"proc/sys/kernel/perf_event_paranoid": "4"}, "CPU sampling", "note", "is 4", "sysctl"),
-        ({"proc/sys/kernel/perf_event_paranoid": "x"}, "CPU sampling", "unknown", "invalid literal", ""),
         ({"proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"}, "GPU counters", "note", "only", "modprobe.d"),
         ({"proc/driver/nvidia/params": "EnableMSI: 1"}, "GPU counters", "unknown", "no RmProfilingAdminOnly", ""),
     ],
@@ -106,7 +103,7 @@ def test_little_room_is_poor(process: SimpleNamespace, missing: int, state: str,
 
 def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Path) -> None:
     findings = examine_host(tmp_path)
-    assert [finding.name for finding in findings] == [check.name for check in (*HOST, *LIMITS, *PROFILING)]
+    assert [finding.name for finding in findings] == [check.name for check in (*HOST, *LIMITS, COUNTERS)]
     read = [finding for finding in findings if finding.area != "limits"]
     assert {finding.name: finding.found for finding in read if finding.state != "unknown"} == {"CPU cores": "all 8"}
     assert all(finding.found and finding.matters for finding in findings)

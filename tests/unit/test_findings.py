@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from common.python.base.machine import cpu_list
-from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, text
+from common.python.doctor.check_result import Answer, Check, Finding, examine, text
 
 
 class Refused(Exception):
@@ -25,7 +25,6 @@ def test_an_answer_becomes_a_finding_with_its_place_and_its_reason() -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (Unknown("nobody says"), "nobody says"),
         (PermissionError(13, "Permission denied", "/sys/fan"), "/sys/fan: Permission denied"),
         (ValueError("not a number"), "not a number"),
         (Refused(), "Refused"),

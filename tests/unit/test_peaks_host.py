@@ -1,14 +1,16 @@
 """Host memory and disk are measured for real here, at sizes that take milliseconds."""
 
-import errno
 import fcntl
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from common.python.peaks import host
 from common.python.peaks.host import CHUNK, MIB, DiskFile, memory_ways
-from common.python.peaks.sampling import best_way, host_timer
+from common.python.peaks.sampling import Unavailable, best_way, host_timer
+from common.python.requirements import reads_directly
 
 
 @pytest.mark.parametrize("name", host.BUFFERS)
@@ -31,10 +33,10 @@ def test_a_buffer_is_four_times_the_caches_within_what_memory_allows(
     assert host.buffer_bytes() == buffer * MIB
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_what_is_written_to_the_disk_is_read_back(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not reads_directly(Path(tempfile.gettempdir())), reason="the scratch folder takes no O_DIRECT")
+def test_what_is_written_to_the_disk_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "BATCHES", 2)
-    disk = DiskFile(direct)
+    disk = DiskFile()
     written = [bytes(page) for page in disk.pages]
     disk.move(write=True)
     disk.move(write=True)  # the file's end: the next batch is the first one again
@@ -42,19 +44,10 @@ def test_what_is_written_to_the_disk_is_read_back(direct: bool, monkeypatch: pyt
         page[:] = bytes(CHUNK)
     disk.move(write=False)
     assert [bytes(page) for page in disk.pages] == written
-    assert disk.direct == bool(fcntl.fcntl(disk.file, fcntl.F_GETFL) & os.O_DIRECT)
-    assert ("O_DIRECT is refused" in disk.method) != disk.direct
+    assert fcntl.fcntl(disk.file, fcntl.F_GETFL) & os.O_DIRECT
 
 
-def test_a_filesystem_that_refuses_direct_writes_is_noticed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.pwritev
-
-    def pwritev(descriptor: int, buffers: list[memoryview], offset: int) -> int:
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument")
-        return write(descriptor, buffers, offset)
-
-    monkeypatch.setattr(os, "pwritev", pwritev)
-    disk = DiskFile()
-    assert (disk.direct, "O_DIRECT is refused here" in disk.method) == (False, True)
-    disk.move(write=True)
+def test_where_the_scratch_folder_is_on_no_disk_there_is_no_peak_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "reads_directly", lambda folder: False)
+    with pytest.raises(Unavailable, match="is none: set TMPDIR"):
+        DiskFile()

@@ -15,6 +15,7 @@ from common.python.report.publish import (
     END,
     NOT_MEASURED,
     append_to_job_page,
+    link_chart,
     links_section,
     publish,
     publish_links,
@@ -67,6 +68,15 @@ def made_up(name: str = "all_reduce") -> Curve:
     return Curve(name=name, ranks=2, share=1.0, method="made *up*", points=points)
 
 
+def test_each_link_has_a_line_in_both_panels_of_a_picture_that_its_data_alone_decides() -> None:
+    curves = [made_up(), made_up("nvlink_copy")]
+    text = link_chart(curves)
+    for words in ("bus bandwidth, GB/s", "time of a message, us", "1 KiB", "1 GiB"):
+        assert f">{words}</text>" in text
+    assert [text.count(f">{name}</text>") for name in ("all-reduce", "peer copy", "bytes of the message")] == [2, 2, 2]
+    assert text == link_chart(curves)
+
+
 def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Path) -> None:
     chapter, given = tmp_path / "ch04" / "README.md", tmp_path / "ab-12.json"
     chapter.parent.mkdir()
@@ -78,7 +88,7 @@ def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Pat
     assert kept is not None
     assert (kept.curves, kept.uuid) == (survey(made_up(), made_up("nvlink_copy")).curves, "")
     assert [peak.name for peak in kept.peaks] == ["all_reduce"]
-    assert (place / "all_reduce.svg").read_text().startswith("<svg ")
+    assert (place / "all_reduce.svg").read_text().startswith("<?xml ")
     text = chapter.read_text()
     assert "](../docs/results/h200/all_reduce.svg)" in text
     assert (chapter.parent / "../docs/results/h200/all_reduce.svg").is_file()

@@ -1,9 +1,6 @@
 """An estimate as a small table in plain words: what is asked, the number, and what bounds it or how it comes about."""
 
-from rich.table import Table
-from rich.text import Text
-
-from common.python.base.text import clean, counted, wide_console
+from common.python.base.text import counted, text_table, wide_console
 from common.python.estimate.estimate import USABLE, Estimate, Floor, Measured
 from common.python.performance_targets import peak_text
 
@@ -23,12 +20,7 @@ def show(estimate: Estimate) -> None:
         f"{counted(case.batch, 'sequence')} of {case.context} tokens on {counted(estimate.gpus, 'GPU')} ({board.name})"
     )
     sources = f"Peaks: {board.source}. Model: {case.model.source}.\n{COUNTED}"
-    table = Table(title=Text(clean(title), style="bold"), caption=Text(sources, style="dim"), caption_justify="left")
-    for column in ("", "estimate", "because"):
-        table.add_column(column, overflow="fold")
-    for row in rows(estimate):
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    wide_console().print(table)
+    wide_console().print(text_table(("", "estimate", "because"), rows(estimate), title, sources))
 
 
 def rows(estimate: Estimate) -> list[tuple[str, str, str]]:

@@ -117,12 +117,10 @@ def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> "Claim
 
 def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoint: str | None) -> "Launch":
     """How the ranks of pairs on several GPUs are started."""
-    from common.python.workers.launch import Launch, LaunchError
+    from common.python.workers.launch import Launch
 
-    try:
+    with exits():
         return Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint)
-    except LaunchError as error:
-        raise usage(str(error)) from error
 
 
 def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
@@ -135,7 +133,8 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
-    options = replace(options, targets=options.targets or _earlier(options.resume))
+    with exits():
+        options = replace(options, targets=options.targets or _earlier(options.resume))
     if not options.targets:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     make_room(junit)
@@ -154,35 +153,22 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
 
 def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite":
     """The suite. Raises what `exits` knows, and the exit for a suite whose time is up."""
-    from common.python.corpus.targets import TargetError
-    from common.python.peaks.store import PeakFileError
     from common.python.run.settings import SuiteTimeUp
     from common.python.run.suite import open_suite
 
     try:
         return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
-    except (TargetError, PeakFileError):
-        raise
-    except ValueError as error:
-        raise _unreadable(error) from error
     except SuiteTimeUp as error:
         typer.echo(f"benchmark_cli: {error}", err=True)
         raise typer.Exit(FAILED) from error
 
 
-def _unreadable(error: ValueError) -> typer.Exit:
-    return usage(f"cannot read the run to resume: {str(error).splitlines()[0]}")
-
-
 def _earlier(folder: Path | None) -> list[str]:
-    """The targets of the run that is resumed, if one is. Raises the exit for one that cannot be read."""
+    """The targets of the run that is resumed, if one is. Raises ValueError for one that cannot be read."""
     from common.python.base.results import Manifest
     from common.python.report.artifacts import read_model
 
-    try:
-        return read_model(folder / "manifest.json", Manifest).targets if folder else []
-    except ValueError as error:
-        raise _unreadable(error) from error
+    return read_model(folder / "manifest.json", Manifest).targets if folder else []
 
 
 def make_room(file: Path | None) -> None:

@@ -97,14 +97,6 @@ def _line(
 
 
 def _print(source: str, lines: Sequence[tuple[str, ...]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from common.python.base.text import text_table, wide_console
 
-    from common.python.base.text import clean, wide_console
-
-    table = Table(title=Text(clean(source), style="bold"))
-    for column in COLUMNS[: max(map(len, lines), default=4)]:
-        table.add_column(column, overflow="fold", no_wrap=column == "pair")
-    for line in lines:
-        table.add_row(*(Text(clean(cell)) for cell in line))
-    wide_console().print(table)
+    wide_console().print(text_table(COLUMNS[: max(map(len, lines), default=4)], lines, source, whole=("pair",)))

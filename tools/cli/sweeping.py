@@ -119,22 +119,18 @@ def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Poin
     """The table, on the terminal and as CSV, and the chart."""
     import csv
 
-    from rich.table import Table
-
-    from common.python.base.text import wide_console
+    from common.python.base.text import text_table, wide_console
     from common.python.report.rows import time_text
 
     folder.mkdir(parents=True)
-    stops, table = best(points), Table(title=title)
-    for column in (figure, *SIDES, f"{unit}/s", "% of limit", "verdict"):
-        table.add_column(column)
+    stops, lines = best(points), []
     for point in points:
         times = [time_text(point.us[side]) if side in point.us else "" for side in SIDES]
         rate = f"{point.rate['optimized']:,.0f}" if point.rate else ""
         mark = "  <- the next value gains less than 10%" if point.value == stops else ""
         share = f"{point.percent:.3g}%" if point.percent else ""
-        table.add_row(str(point.value), *times, rate, share, point.outcome + mark)
-    wide_console().print(table)
+        lines.append((str(point.value), *times, rate, share, point.outcome + mark))
+    wide_console().print(text_table((figure, *SIDES, f"{unit}/s", "% of limit", "verdict"), lines, title))
     with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
         written = csv.writer(file)
         written.writerow((figure, "verdict", "baseline_us", "optimized_us", "percent_of_limit"))

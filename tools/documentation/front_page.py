@@ -14,7 +14,6 @@ from common.python.regress.expectations import Expectation, Expectations, expect
 from common.python.report.charts import roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
 from common.python.stats.verdict import headline_row
-from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, ARCH = "NVIDIA H200", "sm_90a"
@@ -76,6 +75,5 @@ def _lead(one: Expectation) -> Expectation:
 
 
 if __name__ == "__main__":
-    Arguments("front_page", __doc__).parse_args()
     for path in [*renew_tables(ROOT, GPU), *renew(ROOT)]:
         print(f"wrote {path.relative_to(ROOT)}")

@@ -12,11 +12,11 @@ from tools.selftest.models import Name, Promise, Standing
 CONFIDENCE = 0.95
 
 
-def clopper_pearson(hits: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
     """The two-sided interval of a share of which `hits` of `n` independent trials are the evidence."""
     if not 0 <= hits <= n or n < 1:
         raise ValueError(f"{hits} hits of {n} trials: hits must be from 0 to n, and n at least 1")
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = 0.0 if hits == 0 else _root(lambda p: 1 - at_most(hits - 1, n, p) < tail)
     high = 1.0 if hits == n else _root(lambda p: at_most(hits, n, p) > tail)
     return low, high

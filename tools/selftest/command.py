@@ -4,10 +4,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean, text_table, wide_console
+from common.python.report.rows import LOUD
 from tools.cli.measuring import DONE, FAILED, NOTHING, claims, exits, told, usage
 from tools.selftest.experiments import broken, open_selftest
 from tools.selftest.models import NAMES, Name, Report
@@ -44,16 +44,14 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
 
 def show(report: Report, folder: Path) -> None:
     """The table of promises, what could not run, and where the raw numbers are."""
-    console = wide_console()
     loud = "MEASURED ON THE CPU, NOT ON A GPU. " if report.device == "cpu" else ""
-    title = f"{loud}selftest, {report.form} form, {clean(report.device)}, {sum(report.seconds.values()):.0f} s"
-    table = Table(title=Text(title, style="bold white on red" if loud else "bold"))
-    for column in ("experiment", "promise", "measured", "bound", "kept"):
-        table.add_column(column, overflow="fold")
-    for promise in report.promises:
-        cells = (promise.experiment, promise.promise, promise.measured, promise.bound)
-        table.add_row(*map(Text, map(clean, cells)), Text(promise.standing, style=STYLES[promise.standing]))
-    console.print(table)
+    title = f"{loud}selftest, {report.form} form, {report.device}, {sum(report.seconds.values()):.0f} s"
+    lines = [
+        (one.experiment, one.promise, one.measured, one.bound, Text(one.standing, style=STYLES[one.standing]))
+        for one in report.promises
+    ]
+    columns = ("experiment", "promise", "measured", "bound", "kept")
+    wide_console().print(text_table(columns, lines, title, style=LOUD if loud else "bold"))
     for promise in report.promises:
         if promise.note:
             typer.echo(f"{promise.experiment}: {clean(promise.promise)}: {clean(promise.note)}")

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 from common.python.workers.commands import Commands
-from tools.arguments import Arguments
 
 
 def one_step(root: Path, baseline: str, modules: list[str]) -> dict[str, str]:
@@ -25,12 +24,8 @@ def one_step(root: Path, baseline: str, modules: list[str]) -> dict[str, str]:
 
 
 def main() -> int:
-    words = Arguments("one_step", __doc__)
-    words.add_argument("root", type=Path, metavar="ROOT")
-    words.add_argument("baseline", metavar="BASELINE")
-    words.add_argument("modules", nargs="*", default=[], metavar="MODULE")
-    asked = words.parse_args()
-    failures = one_step(asked.root, asked.baseline, asked.modules)
+    root, baseline, *modules = sys.argv[1:]
+    failures = one_step(Path(root), baseline, modules)
     for module, reason in failures.items():
         print(f"{module}: {reason}", flush=True)
     return 1 if failures else 0

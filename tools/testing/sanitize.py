@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
@@ -28,7 +29,6 @@ from common.python.corpus.discovery import Pair, Variant, find_pairs, select
 from common.python.corpus.targets import TargetError, parse
 from common.python.cuda import CudaError, build
 from common.python.requirements import arch_of, unmet
-from tools.arguments import Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
@@ -175,8 +175,15 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
+class Arguments(argparse.ArgumentParser):
+    """argparse that says in one line what was wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {clean(message)}\n")
+
+
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Arguments("sanitize.sh", __doc__)
+    parser = Arguments("sanitize.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")

@@ -97,11 +97,12 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def versions() -> dict[str, str | None]:
     """Those of Python and of the packages that results depend on; None for what is not installed."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
 @functools.cache
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,14 +1,13 @@
 """Text from pairs, compilers and exceptions, made safe to show, and the console it is shown on."""
 
-import shutil
 import sys
-import textwrap
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # rich is slow to load, and `list` needs none of it
     from rich.console import Console
-
-PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
+    from rich.table import Table
+    from rich.text import Text
 
 
 def wide_console() -> "Console":
@@ -18,16 +17,27 @@ def wide_console() -> "Console":
     return Console(width=None if sys.stdout.isatty() else 200)
 
 
-def hanging(head: str, body: str) -> str:
-    """`head`, then `body` within the terminal's width, its further lines under its first."""
-    width = shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns
-    return textwrap.fill(
-        body,
-        max(width, len(head) + 30),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-    )
+def text_table(
+    columns: Iterable[str],
+    lines: "Iterable[Sequence[str | Text]]",
+    title: str = "",
+    caption: str = "",
+    right: Container[str] = (),
+    whole: Container[str] = (),
+    style: str = "bold",
+) -> "Table":
+    """A table whose text reaches no markup parser; `right` columns are aligned there, `whole` ones are never folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(clean(title), style) if title else None, caption_justify="left")
+    table.caption = Text(caption, "dim") if caption else None
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
+        table.columns[-1].justify = "right" if column in right else "left"
+    for line in lines:
+        table.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in line))
+    return table
 
 
 def clean(text: str) -> str:

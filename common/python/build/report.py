@@ -8,15 +8,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 from common.python.base import manifest
 from common.python.base.builds import Build, Compiled, KernelUse
 from common.python.base.hardware import KIB
-from common.python.base.text import clean, counted
+from common.python.base.text import clean, counted, text_table
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.corpus.discovery import choose
+from common.python.report.markdown import escaped, table
 
 Row = tuple[str, ...]
 
@@ -132,11 +132,7 @@ def print_build(build: Build, folder: Path) -> None:
     """A table on a terminal, tab-separated lines in a pipe; below it the remarks, the counts and the folder."""
     rows = table_rows(build)
     if sys.stdout.isatty():
-        head = (Column(name, overflow="fold") for name in rows[0])  # on a narrow terminal a name is folded, not cut off
-        table = Table(*head, box=None, pad_edge=False, show_edge=False)
-        for row in rows[1:]:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
+        Console().print(text_table(rows[0], rows[1:]))
     else:
         print("\n".join("\t".join(row) for row in rows))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
@@ -146,10 +142,9 @@ def print_build(build: Build, folder: Path) -> None:
 def build_markdown(build: Build) -> str:
     """The same for keeping: what compiled it, the table, the remarks."""
     versions = {name: build.manifest.versions.get(name) or "none" for name in ("nvcc", "triton", "torch")}
-    head, *rows = (tuple(cell.replace("|", "\\|") for cell in row) for row in table_rows(build))
-    table = [head, tuple("---" for _ in head), *rows]
+    head, *rows = ([escaped(cell) for cell in row] for row in table_rows(build))
     parts = ["# Kernels compiled, none run", counts(build)]
     parts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
-    parts.append("\n".join(f"| {' | '.join(row)} |" for row in table))
+    parts.append(table(head, rows))
     parts.append("\n".join(f"- {line}" for line in remarks(build)))
     return "\n\n".join(part for part in parts if part) + "\n"

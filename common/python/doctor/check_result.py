@@ -8,10 +8,6 @@ from typing import Literal
 State = Literal["good", "note", "poor", "unknown"]
 
 
-class Unknown(Exception):
-    """The machine does not say; the message is why."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """A check's answer. good: nothing to do; note: know it when you read numbers; poor: it spoils or prevents them."""
@@ -35,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A question put to the machine; `ask` may raise Unknown, OSError or ValueError for what it cannot read."""
+    """A question put to the machine; `ask` may raise OSError or ValueError, saying why it cannot know."""
 
     name: str
     matters: str
@@ -46,15 +42,15 @@ def examine(
     area: str, checks: Sequence[Check], *subject: object, refusals: tuple[type[Exception], ...] = ()
 ) -> list[Finding]:
     """Each check put to the subject; what cannot be read, or raises one of `refusals`, is unknown, with the reason."""
-    return [_finding(area, check, subject, (Unknown, OSError, ValueError, *refusals)) for check in checks]
-
-
-def _finding(area: str, check: Check, subject: Sequence[object], refusals: tuple[type[Exception], ...]) -> Finding:
-    try:
-        answer = check.ask(*subject)
-    except refusals as error:
-        answer = Answer("unknown", _why(error))
-    return Finding(area, check.name, answer.state, answer.found, check.matters, answer.change)
+    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *refusals)
+    found = []
+    for check in checks:
+        try:
+            answer = check.ask(*subject)
+        except unreadable as error:
+            answer = Answer("unknown", _why(error))
+        found.append(Finding(area, check.name, answer.state, answer.found, check.matters, answer.change))
+    return found
 
 
 def _why(error: Exception) -> str:

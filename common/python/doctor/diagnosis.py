@@ -18,7 +18,7 @@ from typing import Any
 from common.python.base.machine import ask, has_nvml
 from common.python.base.text import clean
 from common.python.base.toolkit import find_nvcc, find_program
-from common.python.doctor.check_result import Answer, Check, Finding, State, Unknown, examine
+from common.python.doctor.check_result import Answer, Check, Finding, State, examine
 from common.python.doctor.gpu import examine_gpus
 from common.python.doctor.host import examine_host
 
@@ -37,18 +37,18 @@ PROGRAMS = (  # name, why, and what installs it on Debian and Ubuntu
 Driver = tuple[int, int]  # newest CUDA release that the driver runs
 
 
-def diagnose(root: Path = Path("/")) -> list[Finding]:
-    """Every finding about this machine, in the order of the report. `root` is where /proc, /sys and /dev are."""
+def diagnose() -> list[Finding]:
+    """Every finding about this machine, in the order of the report."""
     with ThreadPoolExecutor() as pool:  # programs take a tenth of a second each to say their version
         checks = [Check(name, matters, partial(program, name, install)) for name, matters, install in PROGRAMS]
         pending = [pool.submit(examine, "tools", [check]) for check in checks]
-        gpus, driver = _driver_and_gpus(root)
-        host = examine_host(root)
+        gpus, driver = _driver_and_gpus()
+        host = examine_host()
         tools = [finding for future in pending for finding in future.result()]
     return [*gpus, *host, *examine("tools", BUILD, driver, gpus), *tools]
 
 
-def _driver_and_gpus(root: Path) -> tuple[list[Finding], Driver | None]:
+def _driver_and_gpus() -> tuple[list[Finding], Driver | None]:
     if not has_nvml():
         return [_no_driver("none: libnvidia-ml.so.1 cannot be loaded")], None
     import pynvml
@@ -58,7 +58,7 @@ def _driver_and_gpus(root: Path) -> tuple[list[Finding], Driver | None]:
     except pynvml.NVMLError as error:
         return [_no_driver(f"NVML does not start: {error}")], None
     try:
-        found = [*examine("driver", DRIVER, pynvml, refusals=(pynvml.NVMLError,)), *examine_gpus(pynvml, root)]
+        found = [*examine("driver", DRIVER, pynvml, refusals=(pynvml.NVMLError,)), *examine_gpus(pynvml)]
         release = ask(pynvml, "nvmlSystemGetCudaDriverVersion")
     finally:
         pynvml.nvmlShutdown()
@@ -99,7 +99,7 @@ def compiler(driver: Driver | None, gpus: list[Finding]) -> Answer:
         return Answer("poor", f"{path} without a host compiler", "sudo apt-get install g++")
     release = re.search(r"release (\d+)\.(\d+)", _said(path, "--version"))
     if release is None:
-        raise Unknown(f"{path} --version names no release")
+        raise ValueError(f"{path} --version names no release")
     found = f"{release[1]}.{release[2]} ({path})"
     if driver is not None and int(release[1]) > driver[0]:
         wanted = f"a driver for CUDA {release[1]}, or NVCC=/path/to/an/nvcc/of/CUDA/{driver[0]}"
@@ -151,15 +151,15 @@ def program(name: str, install: str) -> Answer:
 
 
 def _said(path: Path, option: str) -> str:
-    """What a program prints. Raises Unknown when it takes too long or fails, OSError when it cannot be started."""
+    """What a program prints. Raises ValueError when it takes too long or fails, OSError when it cannot be started."""
     try:
         done = subprocess.run(
             [str(path), option], capture_output=True, text=True, errors="replace", timeout=TOOL_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Unknown(f"{path} {option} took over {TOOL_S:g} s") from None
+        raise ValueError(f"{path} {option} took over {TOOL_S:g} s") from None
     if done.returncode:
-        raise Unknown(f"{path} {option} ended with {done.returncode}")
+        raise ValueError(f"{path} {option} ended with {done.returncode}")
     return done.stdout
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from common.python.base.machine import GIB, ask, cpu_list, visible
 from common.python.base.text import counted
-from common.python.doctor.check_result import Answer, Check, Finding, Unknown, examine, text
+from common.python.doctor.check_result import Answer, Check, Finding, examine, text
 from common.python.timing.telemetry import HARMFUL, reasons
 
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
@@ -102,7 +102,7 @@ def device(board: Board) -> Answer:
 def units(board: Board) -> Answer:
     has = BY_SM.get(board.sm)
     if has is None:
-        raise Unknown(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
+        raise ValueError(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
     absent = [name for name in FEATURES if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
     if "tcgen05" in has:
@@ -213,7 +213,7 @@ def nvlink(board: Board) -> Answer:
 def numa(board: Board) -> Answer:
     node, near = int(text(board.pci / "numa_node")), text(board.pci / "local_cpulist")
     if not near:
-        raise Unknown("/sys names no CPUs near it, as on some virtual machines")
+        raise ValueError("/sys names no CPUs near it, as on some virtual machines")
     if node < 0:
         return Answer("good", f"the host's only one, CPUs {near}")
     found = f"node {node}, CPUs {near}"

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from common.python.base.machine import GIB, filesystem, host_memory, usable_cores
-from common.python.doctor.check_result import Answer, Check, Finding, State, Unknown, examine, text
+from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text
 
 UNLIMITED = resource.RLIM_INFINITY
 MANY = 4096  # files or processes: a session has some tens, of which each opens some tens of libraries and pipes
 SHARED_BYTES = 1 << 30
 FREE_BYTES = 10 << 30
-SYS_ADMIN, PERFMON = 21, 38  # bits of CapEff, from linux/capability.h
+SYS_ADMIN = 1 << 21  # in CapEff, from linux/capability.h
 
 
 def examine_host(root: Path = Path("/")) -> list[Finding]:
@@ -26,7 +26,7 @@ def examine_host(root: Path = Path("/")) -> list[Finding]:
     return [
         *examine("host", HOST, root),
         *examine("limits", LIMITS, root),
-        *examine("profiling", PROFILING, root),
+        *examine("profiling", [COUNTERS], root),
     ]
 
 
@@ -48,7 +48,7 @@ def memory(root: Path) -> Answer:
     """Memory that may be used, against what there is."""
     total = re.search(r"^MemTotal:\s+(\d+) kB", text(root / "proc/meminfo"), flags=re.MULTILINE)
     if total is None:
-        raise Unknown("no MemTotal in /proc/meminfo")
+        raise ValueError("no MemTotal in /proc/meminfo")
     usable, present = host_memory(root), int(total[1]) * 1024
     if usable < present:
         found = f"{usable / GIB:.1f} of {present / GIB:.1f} GiB, by the control group"
@@ -62,7 +62,7 @@ def numa_nodes(root: Path) -> Answer:
     cpus = {node.name[4:]: text(node / "cpulist") for node in nodes}
     with_cores = [f"node {node}: CPUs {listed}" for node, listed in cpus.items() if listed]
     if not with_cores:
-        raise Unknown("no nodes under /sys/devices/system/node")
+        raise ValueError("no nodes under /sys/devices/system/node")
     if len(with_cores) == 1:
         return Answer("good", with_cores[0])
     bind = "numactl --cpunodebind=N --membind=N benchmark_cli run ... (N: the GPU's node)"
@@ -74,7 +74,7 @@ def governor(root: Path) -> Answer:
     files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
     governors = Counter(text(file) for file in files)
     if not governors:
-        raise Unknown("no cpufreq in /sys: firmware or hypervisor chooses the clocks")
+        raise ValueError("no cpufreq in /sys: firmware or hypervisor chooses the clocks")
     found = ", ".join(f"{name} on {n}" for name, n in governors.most_common()) + " CPUs"
     if set(governors) == {"performance"}:
         return Answer("good", found)
@@ -85,7 +85,7 @@ def huge_pages(root: Path) -> Answer:
     """Whether large host buffers get 2 MiB pages."""
     chosen = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     if chosen is None:
-        raise Unknown("/sys/kernel/mm/transparent_hugepage/enabled marks none as chosen")
+        raise ValueError("/sys/kernel/mm/transparent_hugepage/enabled marks none as chosen")
     if chosen[1] == "never":
         return Answer("note", "never", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")
     return Answer("good", chosen[1])
@@ -96,7 +96,7 @@ def scratch(root: Path) -> Answer:
     folder = Path(tempfile.gettempdir()).resolve()
     kind, space = filesystem(folder, text(root / "proc/mounts")), os.statvfs(folder)
     if kind is None:
-        raise Unknown(f"no line of /proc/mounts covers {folder}")
+        raise ValueError(f"no line of /proc/mounts covers {folder}")
     free = space.f_bavail * space.f_frsize
     found = f"{folder} on {kind}, {free / GIB:.0f} GiB free"
     if free >= FREE_BYTES and kind not in ("tmpfs", "overlay", "nfs", "nfs4"):
@@ -130,32 +130,21 @@ def shared_memory(root: Path) -> Answer:
 # What profilers may see.
 
 
-def perf_events(root: Path) -> Answer:
-    level = int(text(root / "proc/sys/kernel/perf_event_paranoid"))
-    if level <= 2 or capable(root, SYS_ADMIN) or capable(root, PERFMON):
-        return Answer("good", f"perf_event_paranoid is {level}")
-    return Answer("note", f"perf_event_paranoid is {level}", "sudo sysctl kernel.perf_event_paranoid=2")
-
-
 def gpu_counters(root: Path) -> Answer:
     """Whether Nsight Compute may read counters: the driver's NVreg_RestrictProfilingToAdminUsers."""
     parameters = root / "proc/driver/nvidia/params"
     if not parameters.exists():
-        raise Unknown("/proc/driver/nvidia/params is not there: no NVIDIA kernel module, or hidden by the container")
+        raise ValueError("/proc/driver/nvidia/params is not there: no NVIDIA kernel module, or hidden by the container")
     restricted = re.search(r"^RmProfilingAdminOnly: (\d+)", text(parameters), flags=re.MULTILINE)
     if restricted is None:
-        raise Unknown("no RmProfilingAdminOnly in /proc/driver/nvidia/params")
+        raise ValueError("no RmProfilingAdminOnly in /proc/driver/nvidia/params")
     if restricted[1] == "0":
         return Answer("good", "open to all users")
-    if capable(root, SYS_ADMIN):
+    capable = re.search(r"^CapEff:\s+([0-9a-f]+)", text(root / "proc/self/status"), flags=re.MULTILINE)
+    if capable and int(capable[1], 16) & SYS_ADMIN:
         return Answer("good", "for administrators, of which this process is one")
     option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
     return Answer("note", "for administrators only", f"echo '{option}' | sudo tee /etc/modprobe.d/ncu.conf; reboot")
-
-
-def capable(root: Path, capability: int) -> bool:
-    mask = re.search(r"^CapEff:\s+([0-9a-f]+)", text(root / "proc/self/status"), flags=re.MULTILINE)
-    return mask is not None and bool(int(mask[1], 16) >> capability & 1)
 
 
 HOST = (
@@ -178,7 +167,4 @@ LIMITS = (
     Check("core dumps", "a worker that crashes writes all its memory first, and the suite waits", core_dumps),
     Check("/dev/shm", "NCCL and data loaders pass tensors through it; a container has 64 MiB", shared_memory),
 )
-PROFILING = (
-    Check("CPU sampling", "Nsight Systems samples the host's threads only at 2 or below", perf_events),
-    Check("GPU counters", "Nsight Compute reads none without permission (ERR_NVGPUCTRPERM)", gpu_counters),
-)
+COUNTERS = Check("GPU counters", "Nsight Compute reads none without permission (ERR_NVGPUCTRPERM)", gpu_counters)

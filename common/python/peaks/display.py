@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from rich.table import Table
-from rich.text import Text
 
 from common.python.base.lock import Claim, unclaimed
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean, text_table, wide_console
 from common.python.peaks import store
 from common.python.peaks.store import Survey
 from common.python.peaks.survey import survey
@@ -56,18 +55,9 @@ def table(done: Survey) -> Table:
     """Every peak that has a value, a line each; under them the reasons why others have none, and the versions."""
     versions = ", ".join(f"{name} {version}" for name, version in done.versions.items() if version)
     when = f"{done.measured.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC in {done.seconds:.0f} s"
-    shown = Table(
-        title=Text(f"Peaks of {clean(done.device)}, measured {when}", style="bold"),
-        caption=Text("\n".join([*_missing(done), clean(versions)]), style="dim"),
-        caption_justify="left",
-    )
-    for column in COLUMNS:
-        shown.add_column(column, justify="left" if column in (COLUMNS[0], COLUMNS[-1]) else "right", overflow="fold")
-    sheet = datasheet_peaks(done.device)
-    for peak in done.peaks:
-        if peak.value is not None:
-            shown.add_row(*map(Text, cells(peak, sheet)))
-    return shown
+    title, sheet = f"Peaks of {done.device}, measured {when}", datasheet_peaks(done.device)
+    lines = [cells(peak, sheet) for peak in done.peaks if peak.value is not None]
+    return text_table(COLUMNS, lines, title, "\n".join([*_missing(done), clean(versions)]), right=COLUMNS[1:-1])
 
 
 def _missing(done: Survey) -> list[str]:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from common.python.base.machine import host_memory, usable_cores
-from common.python.peaks.sampling import Way
+from common.python.peaks.sampling import Unavailable, Way
+from common.python.requirements import reads_directly
 
 MIB = 2**20
 CACHES = 4  # a buffer is this many times the last caches
@@ -91,44 +92,28 @@ def disk_read_ways() -> Iterator[Way]:
 
 
 class DiskFile:
-    """A file without a name in the scratch folder, moved in batches past the page cache where that is allowed."""
+    """A file without a name in the scratch folder, moved in batches past the page cache."""
 
-    def __init__(self, direct: bool = True) -> None:
-        """Raises OSError where the folder cannot be written or is full."""
+    method = f"{BATCH} requests of 1 MiB, {REQUESTS} at a time, O_DIRECT"
+
+    def __init__(self) -> None:
+        """Raises Unavailable where the folder is on no disk, OSError where it cannot be written or is full."""
+        if not reads_directly(folder := Path(tempfile.gettempdir())):
+            raise Unavailable(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} is none: set TMPDIR")
         self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it ends with this object)
         self.file.truncate(BATCHES * BATCH * CHUNK)
+        fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_DIRECT)
         self.pages = [_noisy_page() for _ in range(BATCH)]
         self.pool, self.next = ThreadPoolExecutor(REQUESTS), 0
-        self.direct = direct and self._bypass_cache()
-        how = (
-            "O_DIRECT" if self.direct else "page cache dropped by fadvise before each sample: O_DIRECT is refused here"
-        )
-        self.method = f"{BATCH} requests of 1 MiB, {REQUESTS} at a time, {how}"
-
-    def _bypass_cache(self) -> bool:
-        """Some filesystems refuse O_DIRECT when it is set, and some only when the file is written."""
-        try:
-            fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_DIRECT)
-            os.pwritev(self.file.fileno(), self.pages[:1], 0)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            fcntl.fcntl(self.file, fcntl.F_SETFL, 0)
-            return False
-        return True
 
     def move(self, write: bool) -> None:
         """Write or read the next batch, REQUESTS chunks at a time; after the last comes the first again."""
         descriptor, start = self.file.fileno(), self.next * BATCH * CHUNK
         self.next = (self.next + 1) % BATCHES
-        if not write and not self.direct:
-            os.posix_fadvise(descriptor, start, BATCH * CHUNK, os.POSIX_FADV_DONTNEED)
         move = os.pwritev if write else os.preadv
         done = list(self.pool.map(lambda i: move(descriptor, [self.pages[i]], start + i * CHUNK), range(BATCH)))
         if sum(done) != BATCH * CHUNK:
             raise OSError(errno.EIO, f"moved {sum(done)} of {BATCH * CHUNK} bytes")
-        if write and not self.direct:
-            os.fdatasync(descriptor)
 
 
 def _noisy_page() -> mmap.mmap:

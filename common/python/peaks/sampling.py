@@ -187,8 +187,8 @@ def summarise(name: str, unit: Unit, work: float, series: Series, method: str, u
     )
 
 
-def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
-    """The order statistics between which the median lies with at least this confidence, whatever the distribution.
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """The order statistics between which the median lies with at least 95% confidence, whatever the distribution.
 
     The ranks are binomial. Fewer than six values cannot give 95%: their range is then all that can be said.
     """
@@ -196,7 +196,7 @@ def median_interval(values: list[float], confidence: float = 0.95) -> tuple[floa
     tail, cut = 0.0, 0
     while cut < n // 2:
         tail += math.comb(n, cut) / 2**n
-        if 2 * tail > 1 - confidence:
+        if 2 * tail > 1 - 0.95:
             break
         cut += 1
     outer = max(cut - 1, 0)

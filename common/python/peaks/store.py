@@ -5,7 +5,6 @@ writes; a launch is a node of a graph, because a step may be captured; `fp32` is
 plain FMAs.
 """
 
-import importlib.metadata
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from common.python.base.journal import write
+from common.python.base.manifest import version_of
 from common.python.base.results import Model
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
@@ -22,11 +22,11 @@ SCHEMA_VERSION = 1
 NO_GPU = "needs a CUDA GPU"
 CPU = "cpu"  # stands for the UUID where there is no GPU
 LIBRARIES = {
-    "torch": ("torch",),
-    "triton": ("triton",),
-    "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
-    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
-    "cuSPARSELt": ("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12"),
+    "torch": "torch",
+    "triton": "triton",
+    "cuBLAS": "nvidia-cublas",
+    "NCCL": "nvidia-nccl-cu13",
+    "cuSPARSELt": "nvidia-cusparselt-cu13",
 }
 RESOURCES = {
     "hbm": ("hbm_read", "hbm_write", "hbm_copy", "hbm_triad"),
@@ -50,10 +50,6 @@ BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over m
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
 
 Unit = Literal["B/s", "FLOP/s", "OP/s", "s"]
-
-
-class PeakFileError(ValueError):
-    """A file of peaks that cannot be read: which, why, and what to do."""
 
 
 class Peak(Model):
@@ -135,16 +131,8 @@ class Survey(Model):
 
 def versions(driver: str | None, cuda_driver: str | None) -> dict[str, str | None]:
     """What measured peaks depend on, besides the GPU."""
-    return {"driver": driver, "CUDA of the driver": cuda_driver, **{name: _version(name) for name in LIBRARIES}}
-
-
-def _version(library: str) -> str | None:
-    for package in LIBRARIES[library]:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    installed = {name: version_of(package) for name, package in LIBRARIES.items()}
+    return {"driver": driver, "CUDA of the driver": cuda_driver, **installed}
 
 
 def path_of(artifacts_dir: Path, uuid: str) -> Path:
@@ -156,16 +144,16 @@ def save(path: Path, survey: Survey) -> None:
 
 
 def load(path: Path) -> Survey | None:
-    """The peaks in a file; None if there is no file. Raises PeakFileError when it is not a whole file of peaks."""
+    """The peaks in a file; None if there is no file. Raises ValueError when it is not a whole file of peaks."""
     advice = "`benchmark_cli peak` measures them again and replaces the file"
     try:
         return read_model(path, Survey)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PeakFileError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
+        raise ValueError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
     except ValueError as error:
-        raise PeakFileError(f"{path} is no whole file of peaks ({error}); {advice}") from error
+        raise ValueError(f"{path} is no whole file of peaks ({error}); {advice}") from error
 
 
 def difference(survey: Survey, uuid: str, here: Mapping[str, str | None]) -> str | None:

@@ -145,7 +145,7 @@ def peaks_for_run(
 
     Without `measure` a datasheet comes before measuring, which takes a minute. None on a CPU, where a chapter starts at
     once and no limits are shown. What was measured also goes to `peaks.json` in the run's folder. `say` hears where the
-    peaks are from and how old they are. Raises PeakFileError for a stored file that cannot be read.
+    peaks are from and how old they are. Raises ValueError for a stored file that cannot be read.
     """
     if found["device"] == "cpu":
         return None

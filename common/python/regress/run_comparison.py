@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.table import Table
-from rich.text import Text
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
@@ -171,11 +170,8 @@ def print_comparison(a: Path, b: Path, as_json: bool) -> None:
 
 
 def comparison_table(found: Comparison) -> Table:
-    """A line a variant; foreign names reach no markup parser."""
-    table = Table()
-    for column in ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's"):
-        table.add_column(column, overflow="fold")
-    last = None
+    """A line a variant."""
+    lines, last = [], None
     for one in found.changes:
         cells = [one.pair if one.pair != last else "", one.variant]
         if one.a_us is None or one.b_us is None:
@@ -183,9 +179,10 @@ def comparison_table(found: Comparison) -> Table:
         else:
             cells += [f"{time_text(one.a_us)} -> {time_text(one.b_us)}", _text(one.ratio), one.reads or ""]
             cells += [f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "", _text(one.gain)]
-        table.add_row(*map(Text, cells))
+        lines.append(cells)
         last = one.pair
-    return table
+    columns = ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's")
+    return text_table(columns, lines)
 
 
 def _text(ratio: Interval | None) -> str:

@@ -1,4 +1,4 @@
-"""The charts of a report, as SVG: a suite's gains, its roofline, the samples of a pair, and links between GPUs.
+"""The charts of a report, as SVG: a suite's gains, its roofline, and the samples of a pair.
 
 Colours are CSS variables, so that a chart follows its page into dark mode. Every mark has a tooltip. Names of pairs and
 variants are foreign text: they are escaped, and cut to the space there is.
@@ -13,8 +13,6 @@ from markupsafe import Markup
 
 from common.python.base.results import CONTROL, Interval, PairResult, VariantResult
 from common.python.base.text import clean
-from common.python.peaks.store import Curve
-from common.python.peaks.text import MESSAGE_NAMES, size_text
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report.rows import gain_text, headline_spread, interval_text, rows, time_text, trusted
 from common.python.stats.verdict import headline_row, times
@@ -31,7 +29,6 @@ WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right o
 LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
 LINE = 13  # pixels between two lines of text
 BINS = 40
-PANEL_HEIGHT = 300  # pixels, of the links' panels
 REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; samples further out are counted
 Points = Sequence[tuple[float, float]]
 
@@ -112,9 +109,8 @@ def _height_axis(scale: Scale, label: Callable[[float], str], left: float, right
     return Markup("").join(parts)
 
 
-def _svg(title: str, height: float, parts: Iterable[Markup], width: float = WIDTH) -> Markup:
-    box = f"0 0 {width} {height}"
-    inside = Markup("\n").join(parts)
+def _svg(title: str, height: float, parts: Iterable[Markup]) -> Markup:
+    box, inside = f"0 0 {WIDTH} {height}", Markup("\n").join(parts)
     return _element("svg", inside, role="img", aria_label=title, viewBox=box, xmlns="http://www.w3.org/2000/svg")
 
 
@@ -309,46 +305,3 @@ def _histogram(offsets: np.ndarray, scale: Scale, foot: float) -> list[tuple[flo
     for top, left, right in zip(tops.round(1).tolist(), edges[:-1], edges[1:]):
         outline += [(scale(left), top), (scale(right), top)]
     return [*outline, (scale.end, foot)]
-
-
-# Links between GPUs.
-
-
-def link_chart(curves: Sequence[Curve]) -> Markup:
-    """Two panels over the size of a message, on log axes: the bandwidth of a link, and the time of a message.
-
-    Each curve has a band from its low to its high times.
-    """
-    rates, seconds = [], []
-    for curve in curves:
-        seconds.append([(point.seconds, point.low, point.high) for point in curve.points])
-        moved = [curve.share * point.bytes for point in curve.points]
-        rates.append([tuple(of / time for time in times) for of, times in zip(moved, seconds[-1])])
-    parts = _panel("bus bandwidth, GB/s", 45, curves, rates, lambda tick: f"{tick / 1e9:g}")
-    parts += _panel("time of a message", WIDTH / 2 + 60, curves, seconds, lambda tick: time_text(tick * 1e6))
-    return _svg("Bus bandwidth and time of a message between GPUs over its size", PANEL_HEIGHT, parts)
-
-
-def _panel(
-    title: str,
-    left: float,
-    curves: Sequence[Curve],
-    values: Sequence[Sequence[tuple[float, ...]]],
-    label: Callable[[float], str],
-) -> list[Markup]:
-    """One panel: for each curve its middle values over sizes, with a band from the low to the high ones."""
-    sizes = [point.bytes for curve in curves for point in curve.points]
-    reached = [value for curve in values for point in curve for value in point]
-    x = Scale(min(sizes) / 2, max(sizes) * 2, left, left + WIDTH / 2 - 80)
-    y = Scale(min(reached) / 2, max(reached) * 2, PANEL_HEIGHT - BOTTOM, 30)
-    ticks = [2.0**power for power in range(0, 61, 5) if min(sizes) <= 2**power <= max(sizes)]
-    parts = [_axis(x, ticks, size_text, y.end, y.start), _height_axis(y, label, x.start, x.end)]
-    parts += [_text(left, 10, title), _text((x.start + x.end) / 2, PANEL_HEIGHT - 8, "bytes of the message", "middle")]
-    for index, (curve, points) in enumerate(zip(curves, values)):
-        colour, key = (PEER, INK)[index % 2], y.end + LINE * (index + 1)
-        across = [x(point.bytes) for point in curve.points]
-        middle, low, high = ([(at, y(value)) for at, value in zip(across, line)] for line in zip(*points))
-        parts += [_area([*low, *reversed(high)], colour), _line(middle, colour, 1 + index)]
-        parts.append(_line([(left + 8, key), (left + 28, key)], colour, 1 + index))
-        parts.append(_text(left + 34, key, MESSAGE_NAMES.get(curve.name, clean(curve.name))))
-    return parts

@@ -4,7 +4,9 @@
 """
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.python.base.machine import Machine
-from common.python.base.text import clean, counted, hanging, wide_console
+from common.python.base.text import clean, counted, wide_console
 from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
 from common.python.corpus.targets import CHAPTERS
 from common.python.requirements import Requirements, unmet
@@ -22,6 +24,7 @@ from common.python.workers.launch import ONE_HOST
 if TYPE_CHECKING:
     from rich.panel import Panel
 
+PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
 LEAST_COLUMNS = 60  # of a source beside another; on a narrower terminal they stand one below the other
 Line = tuple[str, ...]  # pair, variant, kind, needs, here (yes, or why not), mechanism
 NEXT = (
@@ -64,6 +67,18 @@ def _block(lines: Sequence[Line]) -> str:
         parts = [text if len(who) == len(lines) else f"{text} ({', '.join(who)})" for text, who in told.items()]
         shown += [hanging(f"  {head}: ", "; ".join(parts))] * bool(parts)
     return "\n".join(shown)
+
+
+def hanging(head: str, body: str) -> str:
+    """`head`, then `body` within the terminal's width, its further lines under its first."""
+    width = shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns
+    return textwrap.fill(
+        body,
+        max(width, len(head) + 30),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+    )
 
 
 def needs_text(required: Requirements) -> str:

@@ -3,15 +3,17 @@
 What links between GPUs do over message sizes is kept in docs/results/<gpu>/, of which chapter 4's picture is made.
 """
 
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.python.base.hardware import file_name
 from common.python.base.journal import write
+from common.python.base.text import clean
 from common.python.peaks import store
-from common.python.peaks.text import curve_text
+from common.python.peaks.store import Curve
+from common.python.peaks.text import MESSAGE_NAMES, curve_text, size_text
 from common.python.report.artifacts import Run
-from common.python.report.charts import link_chart, standing_alone
 from common.python.report.html import page
 from common.python.report.junit import junit_xml
 from common.python.report.markdown import escaped, replace_between_markers
@@ -60,9 +62,32 @@ def publish_links(path: Path, root: Path) -> list[Path]:
     links = survey.model_copy(update={"uuid": "", "peaks": [peak for peak in survey.peaks if peak.name in named]})
     kept = root / RESULTS / file_name(survey.device) / KEPT
     write(kept, links.model_dump_json(indent=1))
-    write(kept.with_name(PICTURE), standing_alone(link_chart(survey.curves)))
+    write(kept.with_name(PICTURE), link_chart(survey.curves))
     write(chapter, replace_between_markers(text, links_section(root), BEGIN, END))
     return [kept, kept.with_name(PICTURE), chapter]
+
+
+def link_chart(curves: Sequence[Curve]) -> str:
+    """An SVG file: the bandwidth of a link and the time of a message over its size, each with a 95% band."""
+    from matplotlib import rc_context  # slow to load
+    from matplotlib.figure import Figure
+
+    figure, file = Figure(figsize=(9, 4), layout="constrained"), io.StringIO()
+    panels = figure.subplots(1, 2)
+    for curve, line in zip(curves, ("-", "--")):
+        sizes = [point.bytes for point in curve.points]
+        seconds = [[getattr(point, name) for point in curve.points] for name in ("seconds", "low", "high")]
+        rates = [[curve.share * size / s / 1e9 for size, s in zip(sizes, times)] for times in seconds]
+        for axes, (middle, low, high) in zip(panels, (rates, [[1e6 * s for s in times] for times in seconds])):
+            axes.plot(sizes, middle, line, label=MESSAGE_NAMES.get(curve.name, clean(curve.name).replace("$", "")))
+            axes.fill_between(sizes, low, high, alpha=0.3)
+    for axes, label in zip(panels, ("bus bandwidth, GB/s", "time of a message, us")):
+        axes.set(xscale="log", yscale="log", xlabel="bytes of the message", ylabel=label)
+        axes.set_xticks([2.0**power for power in range(10, 31, 5)], map(size_text, [2.0**p for p in range(10, 31, 5)]))
+        axes.legend()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "links"}):  # text stays text, and a file like its data
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
 
 
 def links_section(root: Path) -> str:

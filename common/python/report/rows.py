@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python.base.results import Interval, PairResult, Spread, VariantResult, Why
-from common.python.base.text import clean, counted
+from common.python.base.text import clean, counted, text_table
 from common.python.stats.intervals import MARGIN
 from common.python.stats.verdict import headline_row
 
@@ -37,6 +37,7 @@ STYLES = {
     "unsupported": "dim",
     "running": "bold",
 }
+LOUD = "bold white on red"  # the title of a table of a CPU's times
 
 
 @dataclass(frozen=True)
@@ -272,43 +273,32 @@ def short_line(result: PairResult) -> Text:
 
 def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
     """The table of a suite, with the columns that `width` characters have room for; names are never broken."""
-    loud = any(map(on_cpu, results))
-    table = Table(
-        title=Text(suite_title(results), style="bold white on red" if loud else "bold"),
-        caption=Text("\n".join(footers(results)), style="dim"),
-        caption_justify="left",
-    )
     shown = COLUMNS[: next(count for least, count in ROOM if width >= least)]
-    for column in shown:
-        table.add_column(column, overflow="fold", no_wrap=column in ("pair", "verdict"))
+    lines = list[list[str | Text]]()
     for row in (row for result in results for row in rows(result)):
         name, verdict, _, *others = row.cells()
         leads, dim = row.gain
-        cells = [Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, ""))]
-        cells += [Text.assemble(leads, (dim, "dim")), *map(Text, others)]
-        table.add_row(*cells[: len(shown)])
-    return table
+        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, "")))
+        cells: list[str | Text] = [*head, Text.assemble(leads, (dim, "dim")), *others]
+        lines.append(cells[: len(shown)])
+    style, caption = LOUD if any(map(on_cpu, results)) else "bold", "\n".join(footers(results))
+    return text_table(shown, lines, suite_title(results), caption, whole=("pair", "verdict"), style=style)
 
 
 def variant_table(result: PairResult) -> Table:
     """Times of each variant on each clock, for a run of a single file; nothing of a variant that is not trusted."""
     where = f"{clean(result.device or '')} {clean(result.size or '')}"
     floor = f"an empty step takes {time_text(result.floor_us)}" if result.floor_us else ""
-    table = Table(
-        title=Text(f"{'ON THE CPU: ' * on_cpu(result)}{clean(result.key)}, {where}", style="bold"),
-        caption=Text("\n".join(filter(None, (clean(result.reason or ""), floor))), style="dim"),
-        caption_justify="left",
-    )
-    for column in ("variant", "clock", "n", "mean", "median", "std", "q1", "q3", "p95", "p99", "outliers"):
-        table.add_column(column, justify="left" if column in ("variant", "clock") else "right")
+    named, figures = ("variant", "clock"), ("n", "mean", "median", "std", "q1", "q3", "p95", "p99", "outliers")
+    lines = []
     for variant in result.variants:
-        label = Text(clean(variant.label))
         if not trusted(result, variant):
-            table.add_row(label, Text(f"{verdict_text(result, variant)} {clean(variant.reason or '')}".strip()))
+            lines.append([variant.label, f"{verdict_text(result, variant)} {variant.reason or ''}"])
             continue
         for clock, spread in (("device", variant.device), ("end to end", variant.wall)):
             if spread:
                 times = (spread.mean, spread.median, spread.std, spread.q1, spread.q3, spread.p95, spread.p99)
-                cells = [str(spread.n), *map(time_text, times), str(spread.outliers)]
-                table.add_row(label, clock, *map(Text, cells))
-    return table
+                lines.append([variant.label, clock, str(spread.n), *map(time_text, times), str(spread.outliers)])
+    title = f"{'ON THE CPU: ' * on_cpu(result)}{result.key}, {where}"
+    caption = "\n".join(filter(None, (clean(result.reason or ""), floor)))
+    return text_table((*named, *figures), lines, title, caption, right=figures)

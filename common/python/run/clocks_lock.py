@@ -12,14 +12,10 @@ from typing import Any
 ASKED = re.compile(r"base|boost|[1-9][0-9]{1,4}")
 
 
-class ClockError(ValueError):
-    """A clock that cannot be asked for; the message says what would be right."""
-
-
 def check(asked: str | None) -> None:
-    """Raises ClockError for what is neither base, boost nor a number of MHz; None asks for nothing."""
+    """Raises ValueError for what is neither base, boost nor a number of MHz; None asks for nothing."""
     if asked is not None and not ASKED.fullmatch(asked):
-        raise ClockError(f"--lock-clocks {asked[:40]!r} is no clock: base, boost, or MHz such as 1500")
+        raise ValueError(f"--lock-clocks {asked[:40]!r} is no clock: base, boost, or MHz such as 1500")
 
 
 @contextlib.contextmanager

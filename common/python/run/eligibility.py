@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair, Variant
 from common.python.cuda import CudaError, build, compile_source
 from common.python.requirements import arch_of, unmet
+from common.python.run.parallel import at_once
 from common.python.run.variant_status import new_row
 from common.python.workers.launch import ONE_HOST, Launch
 
@@ -88,18 +88,13 @@ def compile_cuda(
     if find_nvcc() is None or launch.follows:
         return
     started = time.monotonic()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            anew = sum(pool.map(_compiled_anew, sources, sources.values()))
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
-    if anew:
+    if anew := sum(new for _, new in at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1)):
         say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
 
 
-def _compiled_anew(source: Path, arch: str) -> bool:
+def _compiled_anew(named: tuple[Path, str]) -> bool:
     try:
-        return not compile_source(source, arch).cached
+        return not compile_source(*named).cached
     except (CudaError, OSError):
         return False
 

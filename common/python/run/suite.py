@@ -326,7 +326,7 @@ def open_suite(
     `say` hears where the peaks are from, and what of a resumed run is measured anew; `claim` takes the device's lock;
     the suite's time is counted from `began`, a monotonic time, or from now.
     Raises TargetError for targets that name nothing, OSError for a folder that cannot be written, ValueError for a run
-    that cannot be gone on with, PeakFileError for stored peaks that cannot be read, and SuiteTimeUp.
+    that cannot be gone on with or stored peaks that cannot be read, and SuiteTimeUp.
     """
     deadline = _deadline(options.suite_timeout, began or time.monotonic())
     pairs = choose(options.root, options.targets)

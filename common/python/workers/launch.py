@@ -6,13 +6,12 @@ from common.python.base.machine import Machine
 from common.python.corpus.discovery import Pair
 
 
-class LaunchError(Exception):
-    """Options that cannot be meant together: what is wrong, and what would be right."""
-
-
 @dataclass(frozen=True)
 class Launch:
-    """One host, unless told otherwise: the same command is then given on each, with a node rank of its own."""
+    """One host, unless told otherwise: the same command is then given on each, with a node rank of its own.
+
+    Raises ValueError for options that cannot be meant together.
+    """
 
     nnodes: int = 1
     node_rank: int = 0  # the host of node rank 0 leads: it decides, and writes the results
@@ -21,13 +20,13 @@ class Launch:
 
     def __post_init__(self) -> None:
         if self.nnodes > 1 and self.rdzv_endpoint is None:
-            raise LaunchError(f"--nnodes {self.nnodes} needs --rdzv-endpoint HOST:PORT, an address of node rank 0")
+            raise ValueError(f"--nnodes {self.nnodes} needs --rdzv-endpoint HOST:PORT, an address of node rank 0")
         if self.node_rank >= self.nnodes:
-            raise LaunchError(f"--node-rank {self.node_rank} must be below --nnodes {self.nnodes}")
+            raise ValueError(f"--node-rank {self.node_rank} must be below --nnodes {self.nnodes}")
         if self.rdzv_endpoint is not None:
             host, _, port = self.rdzv_endpoint.rpartition(":")
             if not host or not port.isdecimal() or int(port) >= 1 << 16:
-                raise LaunchError(f"--rdzv-endpoint {self.rdzv_endpoint} must be HOST:PORT, such as node0:29500")
+                raise ValueError(f"--rdzv-endpoint {self.rdzv_endpoint} must be HOST:PORT, such as node0:29500")
 
     @property
     def follows(self) -> bool:
