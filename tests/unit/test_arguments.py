@@ -19,6 +19,7 @@ def test_a_wrong_word_is_one_line_and_exit_code_2() -> None:
 
 SCRIPTS = {
     "sanitize.sh": "compute-sanitizer over",
+    "build_transformer_engine_wheel.sh": "Transformer Engine",
     "profile_nsys.sh": "Prove that pairs compute the same",
     "profile_ncu.sh": "Prove that pairs compute the same",
     "gpu_health.sh": "What this machine lacks for measuring",
