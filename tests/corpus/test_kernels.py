@@ -1,6 +1,6 @@
 """What every CUDA file compiles to: its kernels stay in registers, and the instruction that it is about is there.
 
-What has not changed is not compiled again. `make check-all` compiles all for every kind of GPU.
+What has not changed since a GPU measured it is not compiled. `make check-all` compiles all for every kind of GPU.
 """
 
 import re
@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from changed import PAIRS, PROVEN
 
 from common.python.base.builds import sm_of
 from common.python.base.machine import machine
 from common.python.base.toolkit import find_nvcc, find_program
 from common.python.build.compilation import TARGETS
-from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library, compile_source, cuda_targets
 from common.python.requirements import Requirements, arch_of, unmet
 
@@ -23,8 +23,9 @@ ARCH = "sm_90a"
 FUNCTION = re.compile(r"^\s*Function : (\S+)$", re.MULTILINE)
 OPCODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
 SPILLS = re.compile(r"^// spills: \S", re.MULTILINE)  # a label in the first lines: that is what the file is about
-NEEDS = {v.path.with_suffix(".cu"): v.required for pair in find_pairs(ROOT) for v in pair.variants}
+NEEDS = {v.path.with_suffix(".cu"): v.required for pair in PAIRS for v in pair.variants}
 SOURCES = [path for path in NEEDS if path.exists()]
+CHANGED = [path for path in SOURCES if any(path.with_suffix(".py") == v.path for pair in PROVEN for v in pair.variants)]
 
 # File and kernel, a part of its mangled name: what the file's docstring promises, and (after a minus) is about leaving.
 HOPPER = ("HGMMA", "UTMALDG", "SYNCS.EXCH", "UTMALDG.2D.MULTICAST", "UTMASTG")
@@ -89,7 +90,7 @@ def compiled(source: Path) -> Library:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", CHANGED, ids=lambda path: path.stem)
 def test_its_kernels_stay_in_registers_unless_it_says_so(source: Path) -> None:
     if sm_of(arch_for(source)) < (NEEDS[source].sm or 0):
         pytest.skip(f"not for {arch_for(source)}")

@@ -3,29 +3,24 @@
 A test of one pair stands elsewhere in this folder, and only where the proof cannot see the fault.
 """
 
-import hashlib
 import importlib
-import os
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from changed import PAIRS, PROVEN
 from torch.utils._pytree import tree_leaves, tree_map
 
 from common.python.base.results import Cost
-from common.python.build.compilation import CHAPTER, imports_of
-from common.python.corpus.discovery import Pair, find_pairs
-from common.python.regress.expectations import expected
+from common.python.corpus.discovery import Pair
 from common.python.workload import AnyOrder, Draw, Workload
 from tools.testing.sanitize import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
-PAIRS = find_pairs(ROOT)
 CPU = torch.device("cpu")
 BYTES = ("hbm", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
 RESOURCES = (*BYTES, "flops", "items", "launches")
@@ -46,34 +41,6 @@ AGAIN = {
     "ch16:speculative_decoding": "each verification reads the weights",
 }
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.key)
-
-
-@cache
-def blobs(commit: str) -> dict[str, str]:
-    """Git's hash of each file at that commit, by path; empty where this clone does not hold the commit."""
-    command = ["git", "ls-tree", "-r", "--format=%(objectname) %(path)", commit]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return {path: name for name, path in (line.split(" ", 1) for line in listed.stdout.splitlines())}
-
-
-def is_as_measured(pair: Pair, commit: str | None) -> bool:
-    """Whether the pair's files are those that a GPU measured, and so proved, at that commit."""
-    files = {file for variant in pair.variants for file in imports_of(variant.path, ROOT, rf"common\.models|{CHAPTER}")}
-    files |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-    now = {file: hashlib.sha1(b"blob %d\0" % file.stat().st_size + file.read_bytes()).hexdigest() for file in files}
-    return commit is not None and all(blobs(commit).get(str(f.relative_to(ROOT))) == name for f, name in now.items())
-
-
-def to_prove() -> list[Pair]:
-    """The first pair of each chapter, and those that no GPU has proved as they are; `make check-all` proves all."""
-    if os.environ.get("PROVE") == "all":
-        return PAIRS
-    measured = {key: one.commit for key, one in expected(ROOT, "NVIDIA H200").items()}
-    first = {pair.chapter: pair for pair in reversed(PAIRS)}.values()
-    return [pair for pair in PAIRS if pair in first or not is_as_measured(pair, measured.get(pair.key))]
-
-
-PROVEN = to_prove()
 
 
 @pytest.fixture(scope="module")
