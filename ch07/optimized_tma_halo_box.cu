@@ -1,5 +1,5 @@
 // Depthwise 5 x 5: one thread asks TMA for a tile and its border; what lies outside the image arrives as zeros.
-// spills: eight bytes, on sm_120 alone
+// On sm_120 eight bytes are spilled.
 #include "hopper.cuh"
 
 constexpr int TILE_W = 128, TILE_H = 32;  // of the result, a block

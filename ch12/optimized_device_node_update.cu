@@ -1,6 +1,6 @@
 // RMSNorm of the rows in use: the kernel that counts them sets the grid of each layer's node in the running graph.
 // flags: -rdc=true
-// spills: plan, which is one warp, around the calls of the device runtime
+// On some targets `plan`, which is one warp, spills around the calls of the device runtime.
 #include "kernel.cuh"
 #include <vector>
 
