@@ -24,7 +24,7 @@ from small_tree import HONEST, SPINS, Tree, doing, late_s, start_s
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
-from tools.cli.measuring import claims
+from tools.cli.measuring import _age_s, claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -377,6 +377,16 @@ def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None
     assert time.monotonic() - started < 1 + late_s()
     assert (code, out) == (1, "")
     assert err == "benchmark_cli: the suite's time was up before a worker had started\n"
+
+
+def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> None:
+    """It began with the process, which is seconds old when it comes to the lock."""
+    with hold(None, print, wait_s=0.0), contextlib.ExitStack() as stack:
+        time.sleep(max(0.0, 3.0 - _age_s()))
+        started = time.monotonic()
+        with pytest.raises(Busy, match=f"the CPU is in use by pid {os.getpid()} "):
+            claims(stack, True, limit_s=_age_s() + 0.5)(None)
+    assert 0.4 < time.monotonic() - started < 0.5 + late_s()
 
 
 # No room to write.

@@ -1,9 +1,12 @@
 """A quick run takes a note in place of the proof at `test` size, of exactly what was proven; a default run proves."""
 
+from dataclasses import replace
+
 import pytest
 from small_tree import HONEST, Tree, row
 
 from common.python.base.results import PairResult
+from common.python.workers.launch import Launch
 
 NOTED = "--quick: not proven at test size again; proven there at "
 FLAWED = """
@@ -43,6 +46,12 @@ def test_a_quick_run_proves_at_the_timed_size_alone_and_says_so(proven: Tree) ->
     assert {proof.when for proof in row(result, "optimized_x").proofs} >= {"before timing", "after timing"}
 
 
+def test_a_default_run_proves_at_both_sizes_whatever_is_noted(proven: Tree) -> None:
+    result = run(proven)
+    assert sizes(result) == {"test", "cpu"}
+    assert not any(note.startswith(NOTED) for note in result.notes)
+
+
 def test_the_first_quick_run_proves_and_notes_it(tree: Tree) -> None:
     tree.pair("ch01:x")
     assert [sizes(run(tree, quick=True)) for _ in range(2)] == [{"test", "cpu"}, {"cpu"}]
@@ -56,6 +65,11 @@ def test_what_has_changed_is_proven_again(file: str, proven: Tree) -> None:
     assert sizes(run(proven, quick=True)) == {"cpu"}
 
 
+def test_a_file_that_joined_the_pair_is_proven(proven: Tree) -> None:
+    proven.pair("ch01:x", optimized=HONEST, padded=HONEST)
+    assert sizes(run(proven, quick=True)) == {"test", "cpu"}
+
+
 def test_a_fault_takes_the_note_away(tree: Tree) -> None:
     flag = tree.root / "flag"
     tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
@@ -64,6 +78,34 @@ def test_a_fault_takes_the_note_away(tree: Tree) -> None:
     assert run(tree, quick=True).verdict == "invalid", "it is proven at the size that is timed"
     flag.unlink()
     assert sizes(run(tree, quick=True)) == {"test", "cpu"}
+
+
+def test_what_failed_is_not_noted(tree: Tree) -> None:
+    flag = tree.root / "flag"
+    tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
+    flag.touch()
+    run(tree)
+    flag.unlink()
+    assert sizes(run(tree, quick=True)) == {"test", "cpu"}
+
+
+def test_where_no_note_can_be_written_each_run_proves(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    tree.artifacts.mkdir()
+    (tree.artifacts / "proven").touch()
+    assert [sizes(run(tree, quick=True)) for _ in range(2)] == [{"test", "cpu"}] * 2
+
+
+def test_a_note_that_holds_no_time_is_none(proven: Tree) -> None:
+    [note] = (proven.artifacts / "proven").iterdir()
+    note.write_text("yesterday")
+    assert sizes(run(proven, quick=True)) == {"test", "cpu"}
+
+
+def test_what_is_only_proven_at_test_size_is_proven_each_time(tree: Tree) -> None:
+    tree.pair("ch01:x", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
+    for _ in range(2):
+        assert sizes(run(tree, quick=True)) == {"test"}
 
 
 def test_what_of_a_timed_pair_is_only_proven_is_proven_each_time(tree: Tree) -> None:
@@ -84,3 +126,13 @@ def test_under_another_setting_it_is_proven(tree: Tree, monkeypatch: pytest.Monk
     assert sizes(run(tree, quick=True)) == {"cpu"}
     monkeypatch.setenv("TORCH_SOMETHING", "1")
     assert sizes(run(tree, quick=True)) == {"test", "cpu"}
+
+
+def test_more_ranks_are_another_proof(proven: Tree) -> None:
+    places = []
+    for ranks in (2, 3, 3):
+        suite = proven.open("ch1", quick=True, launch=Launch(nproc_per_node=ranks))
+        note = suite._note_name(replace(suite.pairs[0], literals={"gpus": 2}), suite.pairs[0].variants)
+        assert note is not None
+        places.append(note)
+    assert places[0] != places[1] == places[2]

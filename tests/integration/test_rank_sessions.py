@@ -188,6 +188,13 @@ def test_the_suite_goes_on_after_a_rank_is_lost(tmp_path: Path) -> None:
     assert (healthy.status, healthy.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
 
 
+def test_hosts_that_cannot_find_each_other_are_one_line_and_exit_code_2() -> None:
+    words = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch04", "--nnodes", "2"]
+    done = subprocess.run(words, cwd=ROOT.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--nnodes 2 needs --rdzv-endpoint HOST:PORT" in done.stderr
+
+
 def test_every_cheat_is_expected() -> None:
     assert CHEATS.keys() == REFUSED.keys()
     assert FAULTS.keys() == {*TOLD, "healthy"}
@@ -233,6 +240,24 @@ def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) 
     times = [s.wall_us for block in result.blocks for s in block.samples if s.wall_us is not None]
     assert times
     assert sorted(times)[len(times) // 2] < 150_000
+
+
+def test_ranks_whose_outputs_differ_in_shape_keep_in_step(tree: Tree) -> None:
+    body = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            out = a.clone()
+            dist.all_reduce(out)
+            return out[: 33 + 28 * dist.get_rank()]
+
+        return step
+"""
+    bodies = dict.fromkeys(("baseline", "optimized", "second", "third"), body)
+    pair = only_pair(tree, reference="lambda rank, a: sum(a)[: 33 + 28 * rank]", **bodies)
+    result = session(pair, tree.root, tree.artifacts, iterations=6)
+    assert sound(result), result.reason
 
 
 def test_what_is_drawn_shared_is_alike_on_all_ranks_and_all_else_is_not(tree: Tree) -> None:
@@ -294,6 +319,13 @@ def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
     assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
 
 
+def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tree) -> None:
+    pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=1 + 1")
+    result = session(pair, tree.root, tree.artifacts)
+    assert result.status == "failed"
+    assert "gpus must stand in the baseline's `workload = Workload(...)` as a number" in (result.reason or "")
+
+
 def test_more_ranks_can_be_asked_for_than_the_pair_needs(tree: Tree) -> None:
     late = "assert dist.get_world_size() == 3"
     pair = only_pair(tree, baseline=summing(before=late), optimized=summing())
@@ -351,6 +383,32 @@ def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> N
     assert nothing_left()
 
 
+def test_every_rank_leaves_a_trace_of_each_variant_and_none_of_the_control(tmp_path: Path) -> None:
+    session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True)
+    found = {path.name for path in (tmp_path / "profiles").iterdir()}
+    variants = ("baseline_healthy", "optimized_healthy")
+    assert found == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
+
+
+def test_an_output_that_cannot_be_one_on_one_rank_alone_ends_nobodys_trial_early(tree: Tree) -> None:
+    aliasing = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            dist.barrier()
+            return a if dist.get_rank() else a * 1
+
+        return step
+"""
+    honest = aliasing.replace("a if dist.get_rank() else a * 1", "a * 1")
+    pair = only_pair(tree, reference="lambda rank, a: a[rank]", baseline=honest, optimized=aliasing, second=honest)
+    result = session(pair, tree.root, tree.artifacts)
+    assert row(result, "optimized_x").reason is not None
+    assert "shares memory with the input 'a', on rank 1" in (row(result, "optimized_x").reason or "")
+    assert row(result, "optimized_x__second").status == "measured"
+
+
 class Gauge:
     """As much of a monitor as a session asks for."""
 
@@ -380,3 +438,25 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign
         assert block.discarded == "GPU slowed by hw_slowdown"
     assert len(first.own) == 3  # the leader and two ranks
     assert first.own == second.own
+
+
+@pytest.mark.parametrize(("look_s", "looks"), [(0.0, "blocks"), (1e9, "rounds")])
+def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
+    look_s: float, looks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
+    monkeypatch.setattr("common.python.run.session.LOOK_S", look_s)
+    gauge = Gauge(600.0)
+    gauges: Any = {"monitors": (gauge,)}
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=40, **gauges)
+    assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
+    count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
+    assert count["rounds"] < count["blocks"]
+    assert gauge.looks == count[looks] + 1, "once before, for others' processes"
+
+
+def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:
+    gauges: Any = {"monitors": (Gauge(1980.0),)}
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
+    assert result.blocks
+    assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows them"

@@ -1,15 +1,20 @@
 """A suite leaves a journal that can be gone on from, files that hold every number, and a row for whatever happened."""
 
 import csv
+import os
 import time
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from small_tree import HONEST, SPINS, WRONG, Tree, doing, late_s
+from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
 
 from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.toolkit import find_nvcc
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
@@ -53,6 +58,29 @@ def test_the_journal_has_a_line_for_every_pair_that_names_its_folder(done: Tree)
         assert (done.folder / line["folder"] / "config.json").is_file()
 
 
+def test_the_first_pair_is_held_against_the_hosts_best_pace_before_it(tree: Tree) -> None:
+    """A pair that finds its host slow throughout would take that for its pace."""
+    tree.pair("ch01:a")
+    suite = tree.open("ch1")
+    assert suite.best_pace_us is not None
+    assert suite.best_pace_us > 0
+    suite.best_pace_us = 0.001
+    suite.run()
+    assert tree.result("ch01:a").best_pace_us == 0.001
+
+
+def test_a_later_pair_is_held_against_what_an_earlier_one_found(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.pair("ch01:b")
+
+    def quick_host(phase: str, result: PairResult) -> None:
+        if (phase, result.key) == ("why", "ch01:a"):
+            result.best_pace_us = 0.002
+
+    tree.open("ch1", show=quick_host).run()
+    assert tree.result("ch01:b").best_pace_us == 0.002
+
+
 def test_a_later_pair_knows_the_pace_of_those_before_it(tree: Tree) -> None:
     tree.pair("ch01:a")
     tree.pair("ch01:b")
@@ -76,6 +104,12 @@ def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     assert (done.folder / "ch01_first" / "logs" / "worker0.log").is_file()
     assert "ch01:first" in (results / "benchmark_test_results.md").read_text()
     assert not list(done.folder.rglob("*.partial"))
+
+
+def test_every_number_can_be_computed_again_from_the_pairs_own_file(done: Tree) -> None:
+    for stored in (done.result(line["pair"]) for line in done.journal()):
+        assert judged_again(stored) == stored
+    assert done.result("ch01:first").variants[0].wall is not None
 
 
 def test_the_summary_holds_the_same_rows_without_the_samples(done: Tree) -> None:
@@ -122,11 +156,26 @@ def test_resume_measures_only_what_is_missing(done: Tree) -> None:
     assert done.result("ch01:first") == before
 
 
+def test_resume_does_not_measure_a_single_file_again(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    tree.run("ch01/optimized_x.py")
+    finished = tree.run("ch01/optimized_x.py", resume=tree.folder)
+    assert [result.key for result in finished.pairs] == ["ch01:x"]
+
+
 def test_two_files_of_one_pair_are_measured_against_each_other(tree: Tree) -> None:
     tree.pair("ch01:x", optimized=HONEST, padded=HONEST)
     finished = tree.run("ch01/optimized_x__padded.py", "ch01/baseline_x.py")
     assert [variant.name for variant in finished.pairs[0].variants] == ["baseline_x", "optimized_x__padded"]
     assert tree.result("ch01:x").control is not None
+
+
+def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: Tree) -> None:
+    tree.pair("ch01:a", optimized=doing("import time; time.sleep(600)"))
+    tree.pair("ch01:b")
+    finished = tree.run("ch1", timeout_multiplier=0.0125)
+    assert [result.status for result in finished.pairs] == ["failed", "measured"]
+    assert "time.sleep" in finished.pairs[0].log or "in step" in finished.pairs[0].log
 
 
 def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_before(tree: Tree) -> None:
@@ -143,6 +192,34 @@ def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_be
     assert limit_s <= sum(finished.pairs[0].seconds.values()) <= took_s < limit_s + late_s()
     assert [result.status for result in finished.pairs] == ["failed", "measured"]
     assert "during prepare at optimized_a.py:" in (finished.pairs[0].reason or "")
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_worker(tree: Tree) -> None:
+    workers = tree.root / "workers"
+    note = doing(f"""
+        import os
+        from pathlib import Path
+        Path({str(workers)!r}).write_text(str(os.getpid()))
+        """)
+    tree.pair("ch01:a")
+    tree.pair("ch01:b", optimized=note)
+
+    def interrupt(phase: str, result: PairResult) -> None:
+        if (result.key, phase) == ("ch01:b", "samples"):
+            raise KeyboardInterrupt
+
+    finished = tree.open("ch1", show=interrupt).run()
+    assert [result.key for result in finished.pairs] == ["ch01:a"]
+    assert not finished.complete
+    assert [line["pair"] for line in tree.journal()] == ["ch01:a"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(workers.read_text()), 0)
+
+
+def test_a_pair_is_timed_at_the_size_that_was_asked_for(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    tree.run("ch1", size="bench", iterations=2)
+    assert (tree.result("ch01:a").size, tree.result("ch01:a").shape) == ("bench", {"n": 8192})
 
 
 @pytest.mark.parametrize(("iterations", "rounds", "samples"), [(1, 1, 2), (6, 3, 6), (20, 8, 20)])
@@ -177,3 +254,24 @@ def test_scratch_files_are_gone_when_the_suite_ends(tree: Tree, monkeypatch: pyt
     assert tree.result("ch01:a").status == "measured"
     assert [path.name for path in scratch.iterdir() if path.name.startswith("benchmark-")] == []
     assert Path(tree.folder).is_dir()
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not_is_told_by_its_own_pair(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("common.python.cuda.build_folder", lambda root: tmp_path)  # an empty cache
+    for name, body in (("fine", "return 0;"), ("broken", "return nothing;")):
+        tree.pair(f"ch01:{name}")
+        text = tree.opening("ch01", name, "cuda") + "from common.python.cuda import load_cuda\n" + dedent(HONEST)
+        python = tree.file("ch01", f"optimized_{name}", text)
+        kernel = f'extern "C" int f(float* a, cudaStream_t stream) {{ {body} }}\n'
+        python.with_suffix(".cu").write_text(f"#include <cuda_runtime.h>\n{kernel}")
+    heard: list[str] = []
+    asked = Options(targets=["ch01"], root=tree.root, artifacts_dir=tree.artifacts, iterations=2, warmup=0)
+    suite = open_suite(asked, lambda phase, result: None, heard.append)
+    assert [line.split(" in ")[0] for line in heard] == ["compiled 1 .cu files"]
+    tree.folder = suite.folder
+    suite.run()
+    assert row(tree.result("ch01:fine"), "optimized_fine").status == "built"
+    assert "nothing" in (row(tree.result("ch01:broken"), "optimized_broken").reason or "")

@@ -76,12 +76,25 @@ def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
     assert (code, proven) == (0, ["ch01:x"] * 2)
 
 
+def test_again_notes_what_it_proves(tree: Tree, proven: list[str]) -> None:
+    sweep(tree, "--again")
+    assert NOTED in sweep(tree)[1]
+    assert proven == ["ch01:x"]
+
+
 @pytest.mark.parametrize("file", ["optimized_x.py", "baseline_x.py", "helper.py"])
 def test_a_change_of_a_file_or_of_what_it_imports_is_proven(tree: Tree, proven: list[str], file: str) -> None:
     sweep(tree)
     path = tree.root / "ch01" / file
     path.write_text(path.read_text() + "\nx = 1\n")
     assert sweep(tree)[0] == 0
+    assert proven == ["ch01:x"] * 2
+
+
+def test_another_library_is_proven(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(tree)
+    monkeypatch.setattr(verified, "versions", lambda: {"torch": "another"})
+    sweep(tree)
     assert proven == ["ch01:x"] * 2
 
 
@@ -105,6 +118,51 @@ def test_a_pair_with_a_problem_has_no_note(tree: Tree, proven: list[str]) -> Non
     assert "optimized_x.py" in first
     assert "optimized_x.py" in again[1]
     assert proven == ["ch01:x"] * 2
+
+
+def test_what_could_not_run_then_and_can_now_is_proven(
+    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as lacking:
+        lacking.setattr(verify, "missing", lambda pair, variant, machine: ["needs the module x"])
+        sweep(tree)
+    code, text = sweep(tree)
+    assert (code, proven) == (0, ["ch01:x"] * 2)
+    assert "needs the module x" not in text
+
+
+def test_half_a_note_is_none(tree: Tree, proven: list[str], tmp_path: Path) -> None:
+    sweep(tree)
+    [note] = (tmp_path / "build" / "verified").iterdir()
+    note.write_text(note.read_text()[:-9])
+    assert sweep(tree)[0] == 0
+    assert proven == ["ch01:x"] * 2
+
+
+def test_what_changes_while_it_is_proven_has_no_note(
+    tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper, executing = tree.root / "ch01" / "helper.py", verify.execute_pair
+    text = helper.read_text()
+
+    def execute(*how: object) -> tuple[Check, Check]:
+        helper.write_text("FACTOR = 3\n")
+        return executing(*how)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(verify, "execute_pair", execute)
+        sweep(tree)
+    helper.write_text(text)  # which nobody has proven
+    assert NOTED not in sweep(tree)[1]
+    assert proven == ["ch01:x"] * 2
+
+
+def test_where_no_notes_can_be_written_all_is_proven_each_time(
+    tree: Tree, proven: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(verified, "build_folder", lambda root: tmp_path / "file")
+    assert (sweep(tree)[0], sweep(tree)[0], proven) == (0, 0, ["ch01:x"] * 2)
 
 
 def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,9 @@ from common.python.base.results import PairResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import find_pairs
 from common.python.regress import expectations
+from common.python.verify import sweep
+from common.python.verify.report import Listener
+from common.python.verify.static_checks import Check, Problem
 from common.python.verify.sweep import Place, execute_pair
 from tools.cli.benchmark_cli import app
 
@@ -143,6 +148,8 @@ SOURCES = [  # file, what stands there, what is planted, the line of the problem
 OTHERS = [
     "from ch01.baseline_other import workload as workload",
     "from ch01.baseline_doubles import prepare as workload",
+    "from ch01.baseline_doubles import prepare as workload, workload as problem",
+    "from ch01.baseline_doubles import workload; workload = workload",
     "import ch01.baseline_doubles",
 ]
 
@@ -200,6 +207,14 @@ def test_a_variant_without_a_baseline_and_a_baseline_alone(tree: Tree) -> None:
         "ch02/baseline_doubles.py:1: has nothing to be compared with: write optimized_doubles.py",
     ]
     assert (done.code, done.counts["sources"], done.counts["proofs"]) == (1, (0, 0, 2, 0), (0, 0, 0, 2))
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_no_traceback(honest: Tree) -> None:
+    (honest.root / OPTIMIZED).unlink()
+    (honest.root / OPTIMIZED).symlink_to("nowhere")
+    done = verify(honest)
+    assert (done.code, len(done.problems)) == (1, 1)
+    assert re.match(rf"{OPTIMIZED}:1: .*No such file or directory", done.problems[0])
 
 
 RUNNING = [  # the body of the optimized file, the line, what is said; imports and proofs: passed, problems, not done
@@ -283,6 +298,13 @@ def test_a_fault_of_the_workload_is_one_line_in_the_baseline(
     assert done.counts["proofs"][2] == 1
 
 
+def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
+    honest.pair("ch01:doubles", optimized=HONEST, sizes='{"bench": {"m": 8}, "test": {"m": 7}}')
+    done = verify(honest, "--no-build")
+    said = "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"
+    assert done.problems == [f"{BASELINE}:8: {said}"]
+
+
 def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
     """The device is this CPU: what is tested is that the larger size is proven, and counts."""
     large = HONEST.replace("a * 2", "a * (2 if a.numel() < 1000 else 3)")
@@ -310,6 +332,14 @@ def test_ranks_that_outnumber_the_gpus_are_proven_on_cpus(tree: Tree) -> None:
     assert proven(tree, "ch01:sum", "NVIDIA H200", one) == (2, [], 0)
 
 
+def test_each_size_may_have_its_own_dtype(tree: Tree) -> None:
+    sizes = '{"bench": {"n": 8192, "dtype": "float32"}, "test": {"n": 67, "dtype": "float64"}}'
+    tree.pair("ch01:narrow", sizes=sizes, inputs='{"a": draw.normal(n, dtype=getattr(torch, dtype))}', optimized=HONEST)
+    source = tree.root / "ch01" / "baseline_narrow.py"
+    source.write_text(source.read_text().replace(" n: ", " n, dtype: "))
+    assert proven(tree, "ch01:narrow", "NVIDIA H200") == (2, [], 0)
+
+
 def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tuple[int, list[str], int]:
     """How many variants are proven, at which size one is wrong, and how many are not done."""
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
@@ -318,6 +348,52 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
     _, proofs = execute_pair(pair, place, lambda doing: None)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
+
+
+@pytest.mark.parametrize(("memory_gib", "cores", "jobs"), [(139.8, 16, 4), (139.8, 4, 2), (23.6, 16, 1), (39.4, 1, 1)])
+def test_pairs_share_a_gpu_as_far_as_its_memory_goes(memory_gib: float, cores: int, jobs: int) -> None:
+    host = replace(machine(), cores=cores, memory_gib=256.0, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, memory_gib),))
+    assert Place(ROOT, ROOT, host, "NVIDIA H200", {}, set()).jobs == jobs
+    assert Place(ROOT, ROOT, host, "cpu", {}, set()).jobs == cores
+
+
+@pytest.mark.parametrize(("times", "told"), [(1, []), (2, ["x.py:1: CUDA out of memory"])])
+def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
+    honest: Tree, monkeypatch: pytest.MonkeyPatch, times: int, told: list[str]
+) -> None:
+    honest.pair("ch02:other")
+    tries, heard = Counter[str](), list[str]()
+
+    def execute(pair, place, show) -> tuple[Check, Check]:  # type: ignore[no-untyped-def]
+        tries[pair.key] += 1
+        if pair.key == "ch01:doubles" and tries[pair.key] <= times:
+            return Check("imports"), Check("proofs", problems=[Problem("x.py", 1, "CUDA out of memory")])
+        return Check("imports", passed=2), Check("proofs", passed=2)
+
+    monkeypatch.setattr(sweep, "execute_pair", execute)
+    host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
+    pairs = find_pairs(honest.root)
+    place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
+    _, proofs = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
+    assert tries == {"ch01:doubles": 2, "ch02:other": 1}
+    assert heard == told
+    assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
+
+
+def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.pair("ch02:other")
+    change(honest, OPTIMIZED, "* 2", "* 3")
+    heard = threading.Event()
+    real = sweep.execute_pair
+
+    def execute(pair, place, show):  # type: ignore[no-untyped-def]
+        if pair.key == "ch02:other":
+            assert heard.wait(60), "nothing was told before the last pair was done"
+        return real(pair, place, show)
+
+    monkeypatch.setattr(sweep, "execute_pair", execute)
+    report = sweep.verify(honest.root, ["all"], build=False, listener=Listener(found=lambda problem: heard.set()))
+    assert [problem.file for problem in report.problems] == [OPTIMIZED]
 
 
 def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(
@@ -391,11 +467,18 @@ def test_a_stale_readme_is_one_line(honest: Tree, old: str, new: str, line: int,
     assert done.problems[0].startswith(f"ch01/README.md:{line}: {message}")
 
 
+def test_a_readme_that_is_missing_is_one_line(honest: Tree) -> None:
+    (honest.root / "ch01" / "README.md").unlink()
+    assert verify(honest, "--no-execute").problems == ["ch01/README.md:1: No such file or directory"]
+
+
 @pytest.mark.parametrize(
     ("spoil", "line", "message"),
     [
         (lambda text: text[:150], 0, "Invalid JSON: EOF while parsing"),
         (lambda text: text.replace(b'"gpu"', b'"card"'), 1, "gpu: Field required"),
+        (lambda text: b"[]", 1, "Input should be an object"),
+        (lambda text: b"\xff", 1, "Invalid JSON: expected value"),
     ],
 )
 def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(

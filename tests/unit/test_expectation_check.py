@@ -12,7 +12,7 @@ import pytest
 from synthetic_run import blocks, manifest, pair, refused, variant, write_run
 
 from common.python.base.machine import Gpu
-from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult
+from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult, Sample, Telemetry
 from common.python.regress.check import Held, compare_intervals, hold, hold_run, smallest_loss
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of, over_runs, where_further
@@ -33,6 +33,56 @@ def expect(*results: PairResult, about: Manifest | None = None) -> Expectation:
 
 
 # The rates.
+
+
+def noisy(random: np.random.Generator, loss: float, placement: float, between: float) -> PairResult:
+    """A session of 8 rounds of two blocks as an H200 gives it, its optimized side slower by `loss`.
+
+    Relative standard deviations: 0.2% from sample to sample; `placement` of a round's log ratio, from where buffers
+    land; `between` runs, of a ratio; and 1.5% of all times alike, from one run to another.
+    """
+    rounds, turns, order = 8, 2, [0, 1, 2, 2, 1, 0]
+    level = np.log([100.0, 50.0 * (1 + loss), 100.0]) + random.normal(0, 0.015)
+    level = level + [0, random.normal(0, between), 0]
+    placed = random.normal(0, placement / math.sqrt(2), (rounds, 1, 3))
+    us = np.exp((level + placed + np.zeros((rounds, turns, 3)))[..., order] + random.normal(0, 0.002, (8, turns, 6)))
+    state = Telemetry(sm_mhz=1980)
+    made = [
+        Block.model_construct(
+            round=index,
+            steps=1,
+            samples=[
+                Sample.model_construct(variant=NAMES[which], device_us=float(time), wall_us=None, host_us=5.0)
+                for which, time in zip(order, us[index, turn])
+            ],
+            walls=[],
+            telemetry=state,
+            late=0,
+            paces=[],
+            discarded=None,
+        )
+        for index in range(rounds)
+        for turn in range(turns)
+    ]
+    return sound(blocks=made, plan={"rounds": 1, "a_round": 1})
+
+
+def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not() -> None:
+    """Sessions with each loss, held against expectations that are the median of three others without it."""
+    random = np.random.default_rng(7)
+    then = [expect(*(noisy(random, 0.0, 0.003, 0.0005) for _ in range(3))) for _ in range(8)]
+    drawn = random.bit_generator.state
+    rates = {}
+    for loss in (0.0, 0.03, 0.1):
+        random.bit_generator.state = drawn  # the same noise with each loss
+        now = [noisy(random, loss, 0.003, 0.0005) for _ in range(20)]
+        rates[loss] = Counter(hold(one, what, manifest()).status for one in now for what in then)
+    assert rates[0.0]["regressed"] == 0
+    assert rates[0.0]["met"] >= 0.97 * 160
+    assert rates[0.03]["regressed"] >= 0.98 * 160
+    assert rates[0.03]["met"] == 0  # what is not seen is at least in doubt
+    assert rates[0.1]["regressed"] == 160
+    assert not any(rate["improved"] for rate in rates.values())
 
 
 # Rounds, standard deviation of their log ratios in percent, that between runs, and the least share of losses of 3%
@@ -90,6 +140,22 @@ def share_regressed(
 
 def span(low: float, high: float) -> Interval:
     return Interval(ratio=math.sqrt(low * high), low=low, high=high, rounds=8)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "status"),
+    [
+        (1.90, 1.94, "regressed"),  # 1.96 less 1% is 1.9404
+        (1.90, 1.9405, "inconclusive"),  # 2.04 less 3% is 1.9788
+        (1.97, 2.2, "inconclusive"),
+        (1.979, 2.2, "met"),
+        (1.99, 2.01, "met"),
+        (2.06, 2.2, "met"),  # 2.04 and 1% is 2.0604
+        (2.061, 2.2, "improved"),
+    ],
+)
+def test_an_interval_is_apart_or_close_or_neither(low: float, high: float, status: str) -> None:
+    assert compare_intervals(span(low, high), span(1.96, 2.04), span(1.96, 2.04)) == status
 
 
 @pytest.mark.parametrize(
@@ -269,6 +335,11 @@ def test_a_changed_environment_is_named_and_softens_the_verdict(
     assert (named in row.reason) == (status == "inconclusive")
 
 
+def test_another_gpu_is_named() -> None:
+    row = hold(sound(60.0, device="NVIDIA H200 NVL"), expect(), manifest())
+    assert (row.status, row.differences) == ("inconclusive", ["GPU NVIDIA H200 -> NVIDIA H200 NVL"])
+
+
 @pytest.mark.parametrize(("clock", "status"), [("end_to_end", "inconclusive"), ("device", "regressed")])
 def test_another_host_counts_where_the_host_is_in_the_time(clock: str, status: str) -> None:
     before, after = (sound(us, clock=clock, blocks=on_host(us, pace)) for us, pace in ((50.0, 23.0), (60.0, 23.0)))
@@ -287,6 +358,14 @@ def on_host(optimized: float, pace: float) -> list[Block]:
         for sample in block.samples:
             sample.wall_us = sample.device_us
     return made
+
+
+def test_what_an_old_file_does_not_hold_has_not_changed() -> None:
+    old = expect().model_copy(
+        update={"cuda": None, "power_limit_w": None, "cpu": None, "sm_mhz": None, "time": None, "speedup": None}
+    )
+    row = hold(sound(60.0), old, manifest())
+    assert (row.status, row.differences) == ("regressed", [])
 
 
 # A run.

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import blocks, manifest, pair, refused, variant, write_run
+from synthetic_run import STARTED, blocks, manifest, pair, refused, variant, write_run
 
 from common.python.base.results import Manifest, PairResult, Proof, Telemetry
-from common.python.regress.runs import alike, choose, doubt, further_run, made_of, run_folders
+from common.python.regress.runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
 from common.python.report.artifacts import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
+TWO = {"baseline": 100.0, "optimized": 50.0}
 
 
 def sound(optimized: float = 50.0, **facts: Any) -> PairResult:
@@ -35,6 +36,13 @@ def test_the_newest_run_is_the_last_by_name_and_an_unfinished_one_is_not_passed_
     assert run_folders(folders[0]) == folders[:1]
     (tmp_path / "20260103T000000.000000Z" / "manifest.json").write_text("{}")
     assert run_folders(tmp_path)[-1].name == "20260103T000000.000000Z"
+
+
+def test_a_copy_of_an_older_run_under_another_name_is_not_the_newest(tmp_path: Path) -> None:
+    for name, started in (("before-update", "2026-01-01T00:00:00+00:00"), ("2026", "2026-01-02T00:00:00+00:00")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(manifest(started=started).model_dump_json())
+    assert [folder.name for folder in run_folders(tmp_path)] == ["before-update", "2026"]
 
 
 @pytest.mark.parametrize("name", ["", "nowhere"])
@@ -83,6 +91,14 @@ def test_a_run_of_other_files_of_a_pair_is_left_out_for_that_pair_alone(tmp_path
         "ch07:copy: not recorded, 2 sound runs, 1 more needed: it is of other sources: optimized_copy.cu "
         f"({folders[0].name}); it is of other sources: optimized_copy.py ({folders[1].name})"
     ]
+
+
+def test_a_damaged_run_is_left_out_and_told_of(tmp_path: Path) -> None:
+    folders = runs_of(tmp_path, sound(), sound())
+    (folders[0] / "summary.json").write_text("{")
+    runs, told = alike(folders, read_run(folders[1]))
+    assert len(runs) == 1
+    assert "summary.json is damaged or foreign" in told[0]
 
 
 def with_telemetry(state: Telemetry, discarded: str | None = None) -> PairResult:
@@ -162,6 +178,31 @@ def test_the_median_is_kept_and_never_the_best(times: tuple[float, ...], kept: f
     assert one.gain.ratio == pytest.approx(middle, rel=2e-3)
 
 
+def test_where_memory_is_the_goal_the_median_is_of_memory() -> None:
+    outcomes = []
+    for index, peak in enumerate((3e9, 1e9, 2e9)):
+        found = sound(100.0 - index, goal="memory")
+        why = found.variants[1].why
+        assert why is not None
+        found.variants[1].memory_ratio = 4e9 / peak
+        outcomes.append((found, manifest(started=str(index))))
+    one = made_of(outcomes, ROOT)
+    assert one.measured == "2"
+    assert one.memory_ratio == further_run([4 / 3, 4.0, 2.0])
+    assert (one.memory_ratio.ratio, one.memory_ratio.rounds) == (pytest.approx(2.0), 3)
+    assert made_of(outcomes[:2], ROOT).memory_ratio is None, "two runs do not say where a third lies"
+    assert made_of([(sound(), manifest())] * 3, ROOT).memory_ratio is None, "its goal is speed"
+
+
+def test_an_interval_over_runs_shows_what_no_run_can_see() -> None:
+    found = over_runs([2.0, 2.0 * 1.02, 2.0 * 1.04])
+    half = 4.302653 * np.std(np.log([1.0, 1.02, 1.04]), ddof=1) / math.sqrt(3)
+    assert (found.ratio, found.rounds) == (pytest.approx(2.04), 3)
+    assert (math.log(found.high / 2.04), math.log(2.04 / found.low)) == pytest.approx((half, half))
+    with pytest.raises(ValueError, match="needs two"):
+        over_runs([2.0])
+
+
 def test_the_interval_of_a_time_is_where_a_further_runs_lies() -> None:
     random = np.random.default_rng(7)
     inside = 0
@@ -169,3 +210,38 @@ def test_the_interval_of_a_time_is_where_a_further_runs_lies() -> None:
         found = further_run([50.0 * math.exp(log) for log in logs[:3]])
         inside += found.low <= 50.0 * math.exp(logs[3]) <= found.high
     assert inside / 4000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -> None:
+    contended = with_telemetry(Telemetry(other_processes=2))
+    wide = pair({"baseline": 100.0, "optimized": 50.0, "optimized__wide": 40.0}, name="wide")
+    narrow = pair(TWO, name="wide")
+    nights = [[sound(), narrow], [contended, wide], [sound(), wide], [sound(), wide]]
+    folders = runs_of(tmp_path, *nights)
+    runs = [read_run(folder) for folder in folders]
+    chosen, told = choose(runs, ROOT, provisional=False)
+    assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 3), ("ch07:wide", 3)]
+    contention = "other processes were on the GPU (20260102T000000.000000Z)"
+    other = "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
+    assert told == [f"ch07:copy: left out: {contention}", f"ch07:wide: left out: {other}"]
+    chosen, told = choose(runs[1:], ROOT, provisional=False)
+    assert [one.result.key for one in chosen] == ["ch07:wide"]
+    assert told == [f"ch07:copy: not recorded, 2 sound runs, 1 more needed: {contention}"]
+    chosen, told = choose(runs[:2], ROOT, provisional=True)
+    assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 1), ("ch07:wide", 1)]
+    assert chosen[0].measured == STARTED
+    chosen, told = choose(runs[1:2], ROOT, provisional=True)
+    assert told == [f"ch07:copy: not recorded, 0 sound runs, 1 more needed: {contention}"]
+    assert choose(runs[2:], ROOT, provisional=True)[1] == []
+    assert choose(runs[3:], ROOT, provisional=False)[1] == [
+        f"ch07:{name}: not recorded, 1 sound run, 2 more needed" for name in ("copy", "wide")
+    ]
+
+
+def test_runs_of_another_shape_are_of_another_pair(tmp_path: Path) -> None:
+    folders = runs_of(tmp_path, sound(shape={"n": 1}), sound(), sound())
+    _, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
+    assert len(told) == 1
+    assert told[0].endswith(
+        "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
+    )

@@ -1,7 +1,7 @@
 """From hand-made samples to a row: verdicts, what makes a pair invalid, and that all of it can be computed again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -32,6 +32,7 @@ from common.python.stats.verdict import (
     hint,
     judge,
     lacked_memory,
+    times,
 )
 
 BASE, OPT = "baseline_x", "optimized_x"
@@ -371,6 +372,17 @@ def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
     assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
 
 
+def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
+    peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})  # what was measured makes the limit alone
+    cost = Cost(flops=989.4e12 * 20e-6, dtype="bf16", items=100, unit="tokens")  # 20 us by the datasheet of an H200
+    judged = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA H200"), peaks)
+    assert row(judged, BASE).rates["MFU"] == pytest.approx(0.2)
+    assert row(judged).rates["MFU"] == pytest.approx(0.5)
+    assert row(judged).percent_of_limit == pytest.approx(100 * 989.4 / 800 * 0.5)
+    unknown = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA Nameless"), peaks)
+    assert "MFU" not in row(unknown).rates
+
+
 def peaks_of(**peak_bytes: float) -> PairResult:
     result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
     for role, size in peak_bytes.items():
@@ -473,6 +485,18 @@ def test_a_lack_of_memory_is_recognised(reason: str, short: bool) -> None:
 )
 def test_a_known_reason_has_its_hint(reason: str | None, says: str | None) -> None:
     assert (says or "None") in str(hint(reason))
+
+
+def test_a_variant_alone_is_measured_without_a_verdict() -> None:
+    judged = judge(pair({OPT: 50.0}), PEAKS)
+    assert (judged.status, judged.verdict, row(judged).speedup) == ("measured", None, None)
+    assert row(judged).percent_of_limit == pytest.approx(40.0, rel=1e-3)
+
+
+def test_a_pair_that_was_only_proven_has_no_numbers() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0}, blocks=[]), PEAKS)
+    assert (judged.status, judged.verdict, judged.control) == ("proven", None, None)
+    assert row(judged).device is None
 
 
 @pytest.mark.parametrize(("peak", "noted"), [(0.97e12, False), (0.93e12, True)])
@@ -599,6 +623,14 @@ def test_slow_blocks_count_where_too_few_rounds_would_remain() -> None:
     assert judged.notes == ["CPU overhead inflates these times: the host took 2.0 times as long as at its best"]
 
 
+@pytest.mark.parametrize("clock", ["device", "end_to_end"])
+def test_what_has_no_times_compares_with_nothing(clock: str) -> None:
+    made = pair({BASE: 100.0, OPT: 50.0}, clock)
+    made.variants.append(variant(f"{OPT}__fails", status="failed", reason="it raised"))
+    judged = judge(made, PEAKS)
+    assert (judged.verdict, row(judged, f"{OPT}__fails").speedup) == ("faster", None)
+
+
 def hosted(host_us: Mapping[str, float], paces: Sequence[float], clock: str = "end_to_end", **facts: Any) -> PairResult:
     """100 us against 50, of which these are the host's; each round has a pace of its own."""
     made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(paces, default=None), **facts)
@@ -682,6 +714,26 @@ def test_the_host_pace_widens_a_device_interval_with_launch_latency() -> None:
     assert math.log(found.high / found.ratio) > by_pace(1.0), "both its sides go with the pace"
 
 
+def test_waiting_for_a_busy_device_is_not_host_time() -> None:
+    waits = hosted({BASE: 100.0, OPT: 50.0}, PACES)
+    plain = half(judge(hosted({}, ()), PEAKS))
+    busy = with_row(waits, OPT, why=Why(operators=1, syncs=2, busy_us=45.0))
+    assert half(judge(waits, PEAKS)) == pytest.approx(math.hypot(plain, by_pace(1.0)), rel=0.01)
+    assert half(judge(busy, PEAKS)) == pytest.approx(math.hypot(plain, REACH * 0.9, by_pace(1.0)), rel=0.02)
+    unasked = with_row(waits, OPT, why=Why(operators=1, syncs=0, busy_us=45.0))
+    assert half(judge(unasked, PEAKS)) == half(judge(waits, PEAKS)), "launches may take as long as what they launch"
+
+
+def test_times_come_in_the_order_taken() -> None:
+    taken = [sample(BASE, us) for us in (3.0, 1.0)]
+    walls = [Sample(variant=BASE, device_us=2.0, wall_us=40.0, host_us=5.0)]
+    made = [Block(round=0, steps=1, samples=taken, walls=walls), Block(round=0, steps=1, samples=[sample(BASE, 2.0)])]
+    made += [Block(round=1, steps=1, samples=taken, walls=walls, discarded="heat")]
+    assert times(made, BASE, "device") == [3.0, 1.0, 2.0]
+    assert times(made, BASE, "end_to_end") == [40.0]
+    assert times(made, OPT, "device") == []
+
+
 def everything() -> PairResult:
     """A pair in which every derived number has something to be derived from."""
     us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 45.0, "peer_x__quick": 40.0}
@@ -693,6 +745,14 @@ def everything() -> PairResult:
     for block in result.blocks:
         block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=60.0, host_us=5.0)]
     return result
+
+
+@pytest.mark.parametrize("made", [everything, lambda: contended(3, "end_to_end")], ids=["everything", "contended"])
+def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResult]) -> None:
+    result = made()
+    before = result.model_dump_json()
+    judge(result, PEAKS)
+    assert result.model_dump_json() == before
 
 
 @pytest.mark.parametrize(

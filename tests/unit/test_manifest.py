@@ -11,6 +11,7 @@ from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
+from common.python.base.toolkit import ROOT
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 
@@ -64,6 +65,11 @@ def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
     assert (found.driver, found.cuda_driver) == ("580.95.05", "13.1")
 
 
+def test_the_environment_hides_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    assert [gpu.name for gpu in machine().gpus] == ["NVIDIA H200", "NVIDIA H000"]
+
+
 def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
     nvml.nvmlInit = refuse
     found = machine()
@@ -75,6 +81,8 @@ def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
     [
         (None, UUIDS),
         ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
         ("1", ["GPU-aa22"]),
         ("2, 0", ["GPU-bb33", "GPU-aa11"]),
         ("0,9,1", ["GPU-aa11"]),  # the first entry that is no GPU ends the list
@@ -82,6 +90,8 @@ def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
         ("GPU-bb33", ["GPU-bb33"]),
         ("GPU-b,0", ["GPU-bb33", "GPU-aa11"]),
         ("GPU-aa", []),  # the start of two
+        ("bb33", []),
+        ("0,0", []),
     ],
 )
 def test_visible_devices_are_read_as_cuda_reads_them(setting: str | None, shown: list[str]) -> None:
@@ -92,8 +102,10 @@ def test_visible_devices_are_read_as_cuda_reads_them(setting: str | None, shown:
     ("files", "cores"),
     [
         ({}, 8),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, 8),
         ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "300000 100000"}, 3),
         ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "9900000 100000"}, 8),
         (
             {
                 "proc/self/cgroup": "0::/user/job",
@@ -127,6 +139,7 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
         ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"}, 1000),
         ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/memory.max": str(700 * 1024)}, 700),
         ({"proc/self/cgroup": "4:memory:/a", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(600 * 1024)}, 600),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(5000 * 1024)}, 1000),
     ],
 )
 def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[str, str], kib: int) -> None:
@@ -194,6 +207,18 @@ def test_git_tells_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -
     assert git_state(tmp_path) == (head, True)
 
 
+def test_a_hook_of_another_repository_does_not_change_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        git(tmp_path / name, "init")
+        git(tmp_path / name, "commit", "--allow-empty", "-m", name)
+    head = git(tmp_path / "ours", "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "theirs" / ".git"))
+    assert git_state(tmp_path / "ours") == (head, False)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a checkout away")
 def test_the_commit_of_a_checkout_that_belongs_to_another_user(tmp_path: Path) -> None:
     git(tmp_path, "init")
@@ -211,6 +236,19 @@ def test_there_is_no_commit_outside_a_repository_or_without_git(
     git(tmp_path, "init")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == (None, None)
+
+
+def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
+    names = ("base.hardware", "performance_targets", "base.manifest", "timing.telemetry")
+    modules = ", ".join(f"common.python.{name}" for name in names)
+    code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine().gpus
+    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: False)
+    assert (machine().gpus, machine().driver) == ([], None)
 
 
 def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_library(tmp_path: Path) -> None:

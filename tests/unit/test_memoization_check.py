@@ -47,6 +47,10 @@ def test_a_variant_is_tested_where_its_samples_on_new_inputs_took_a_tenth_longer
     assert suspects(result(*samples, steps=steps), ["a", "b"]) == ["a"] * tested
 
 
+def test_a_discarded_block_makes_nobody_a_suspect() -> None:
+    assert suspects(result((9.0, True), (1.0, False), discarded="the host was slow"), ["a"]) == []
+
+
 @pytest.mark.parametrize(
     ("trios", "remembered"),
     [
@@ -69,6 +73,12 @@ def test_a_fair_coin_is_convicted_less_often_than_once_in_a_thousand() -> None:
     verdicts = [remembers(rng.choices([AGAINST, FOR], k=300)) for _ in range(4000)]
     assert sum(verdict is True for verdict in verdicts) <= 2
     assert verdicts.count(None) == 0
+
+
+def test_nine_votes_in_ten_convict() -> None:
+    rng = random.Random(1)
+    verdicts = [remembers(rng.choices([AGAINST, FOR], [9, 1], k=300)) for _ in range(1000)]
+    assert verdicts.count(True) > 960  # acquitted wrongly: e to the power of -3.9, 2%
 
 
 def test_the_reason_says_by_what_answers_are_found_again() -> None:
@@ -207,6 +217,11 @@ def test_memories_are_convicted_and_honest_code_is_not(
     assert (told or "None") in str(accusation(trios))
 
 
+def test_no_trio_is_begun_that_would_end_beyond_the_limit(tmp_path: Path) -> None:
+    prep = prepared(plain([]), tmp_path)
+    assert run_trios(prep, ["x"], timed(prep, lambda: 1.0), limit_s=0.0) == {"x": []}
+
+
 def test_neither_ranks_nor_files_are_tested(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
     never: Callable[[str], float] = lambda name: pytest.fail("it was called")  # noqa: E731
@@ -214,3 +229,12 @@ def test_neither_ranks_nor_files_are_tested(tmp_path: Path) -> None:
     assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
     prep.files, prep.ranks = [], Ranks(0, 2)
     assert run_trios(prep, ["x"], never, limit_s=60.0) == {"x": []}
+
+
+def test_a_full_memory_leaves_it_open(tmp_path: Path) -> None:
+    prep = prepared(plain([]), tmp_path)
+
+    def full(name: str) -> float:
+        raise torch.OutOfMemoryError("no room")
+
+    assert run_trios(prep, ["x"], full, limit_s=60.0) == {"x": []}

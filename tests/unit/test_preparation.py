@@ -1,6 +1,9 @@
 """Inputs are refilled in place, every variant gets what it may have, and errors say whose they are and where."""
 
+import os
 import random
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,11 @@ import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
+from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
-from common.python.proof.preparation import Preparation, VariantError, clone
-from common.python.workload import Step, Workload
+from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, free
+from common.python.proof.trials import prove
+from common.python.workload import Metered, Step, Workload
 
 CPU = torch.device("cpu")
 
@@ -41,6 +46,22 @@ def test_a_refill_overwrites_the_inputs_in_place_with_fresh_data(prepared: Prepa
     assert [tensor.data_ptr() for tensor in prep.inputs.values()] == addresses
     assert not any(torch.equal(prep.inputs[key], before[key]) for key in before)
     assert prep.variants["a"].inputs["x"] is prep.inputs["x"]
+
+
+def test_frozen_inputs_stay_as_they_were_drawn(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest)
+    before = clone(prep.inputs)
+    prep.refill()
+    assert torch.equal(prep.inputs["w"], before["w"])
+    assert not torch.equal(prep.inputs["x"], before["x"])
+
+
+def test_what_a_variant_may_overwrite_keeps_the_strides_that_were_drawn(prepared: Prepares) -> None:
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, 2 * n)[:, ::2], "w": draw.normal(n, n)}, mutates=["x"]
+    )
+    given = prepared(problem, a=honest).variants["a"].inputs["x"]
+    assert given.stride() == (18, 2)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +150,14 @@ def test_inputs_that_change_their_form_between_draws_are_rejected(
     assert message in str(rejected.value)
 
 
+@pytest.mark.parametrize("field", ["frozen", "mutates", "as_drawn"])
+def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(field: str, tmp_path: Path) -> None:
+    problem = workload(**{"frozen": [], field: ["weights"]})
+    prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=r"as_drawn names \['weights'\], the inputs are \['w', 'x'\]"):
+        prep.prepare_all({"a": honest}, lambda who, what: None)
+
+
 def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared: Prepares) -> None:
     seen: dict[str, Tensor] = {}
 
@@ -150,6 +179,37 @@ def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared
     assert torch.equal(seen["x"], prep.inputs["x"].double())
 
 
+def test_pristine_inputs_are_copies_and_the_frozen_are_copied_once(
+    prepared: Prepares,
+) -> None:
+    prep = prepared(workload(), a=honest)
+    kept = prep.pristine()
+    assert kept["w"] is prep.pristine()["w"]
+    assert all(
+        torch.equal(kept[key], value) and kept[key].data_ptr() != value.data_ptr() for key, value in prep.inputs.items()
+    )
+
+
+def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
+    seen: dict[str, Any] = {}
+
+    def reference(x: Tensor, w: dict[str, list[Tensor]]) -> Tensor:
+        seen.update(x=x, w=w["layers"][0])
+        return x @ w["layers"][0].double()
+
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, n), "w": {"layers": [draw.normal(n, n)]}},
+        reference=reference,
+        frozen=["w"],
+        as_drawn=["w"],
+    )
+    prep = prepared(problem, a=lambda x, w: lambda: x @ w["layers"][0])
+    prep.reference(prep.inputs)
+    assert seen["w"] is prep.inputs["w"]["layers"][0]
+    assert seen["x"].dtype == torch.float64
+    assert prove(prep, ["a"], BEFORE, trials=2)["a"][-1].reason is None
+
+
 def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_path: Path) -> None:
     user = tmp_path / "optimized_x.py"
     user.write_text("def prepare(x, w):\n    rows = len(x)\n    return x.view(rows + 1)\n")
@@ -163,6 +223,11 @@ def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_p
     assert str(failures["b"]).startswith("RuntimeError at optimized_x.py:3: shape '[10]' is invalid")
     assert list(prep.variants) == ["a"]
     assert sorted(at) == [("a", "prepare"), ("b", "prepare"), ("workload", "inputs")]
+
+
+def test_running_out_of_memory_is_told_from_other_errors() -> None:
+    assert VariantError("a", torch.OutOfMemoryError("too much")).out_of_memory
+    assert not VariantError("a", RuntimeError("too much")).out_of_memory
 
 
 def test_an_error_deep_in_a_library_names_the_line_of_the_user_who_called_it() -> None:
@@ -187,6 +252,22 @@ def test_errors_of_inputs_and_reference_are_the_workloads(tmp_path: Path, prepar
     assert error.value.who == "workload"
 
 
+def test_a_pair_that_replaces_a_clock_is_named_and_the_clock_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    def patching(x: Tensor, w: Tensor) -> Step:
+        time.perf_counter = lambda: 0.0
+        return lambda: x @ w
+
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    failures = prep.prepare_all({"a": patching}, lambda who, what: None)
+    assert "prepare or step replaced time.perf_counter" in str(failures["a"])
+    assert time.perf_counter is clock
+
+
 def file_workload() -> Workload:
     return workload(
         inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))},
@@ -208,6 +289,64 @@ def test_a_refill_overwrites_files_under_the_same_path(prepared: Prepares, tmp_p
     assert prep.inputs["path"].read_bytes() != before
     assert prep.files == [prep.inputs["path"]]
     assert torch.equal(output_of(prep, "a").double(), prep.reference(prep.inputs)[0])
+
+
+def test_files_are_evicted_from_the_page_cache_and_left_whole(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prep = prepared(file_workload(), a=read)
+    before = prep.inputs["path"].read_bytes()
+    evicted: list[tuple[str, int, int, int]] = []
+
+    def advise(descriptor: int, start: int, length: int, advice: int) -> None:
+        evicted.append((os.readlink(f"/proc/self/fd/{descriptor}"), start, length, advice))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    prep.evict_files()
+    assert evicted == [(str(prep.inputs["path"]), 0, 0, os.POSIX_FADV_DONTNEED)]
+    assert prep.inputs["path"].read_bytes() == before
+
+
+def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:
+    def slow(x: Tensor, w: Tensor) -> Step:
+        time.sleep(0.02)
+        calls: list[int] = []
+
+        def step() -> Tensor:
+            time.sleep(0.0 if calls else 0.01)
+            calls.append(1)
+            return x @ w
+
+        return step
+
+    variant: Prepared = prepared(workload(), a=slow).variants["a"]
+    assert 0.02 <= variant.prepare_s < 1.0
+    assert 0.01 <= variant.first_call_s < 1.0
+
+
+def test_a_step_may_come_with_metrics(prepared: Prepares) -> None:
+    calls: list[int] = []
+
+    def metered(x: Tensor, w: Tensor) -> Metered:
+        def step() -> Tensor:
+            calls.append(1)
+            return x @ w
+
+        return Metered(step, lambda: {"calls": len(calls)})
+
+    variant: Prepared = prepared(workload(), a=metered).variants["a"]
+    assert variant.metrics is not None
+    assert variant.metrics() == {"calls": 1}
+    assert torch.equal(variant.step(), variant.inputs["x"] @ variant.inputs["w"])  # type: ignore[arg-type]
+
+
+def test_freeing_gives_back_what_only_a_cycle_holds() -> None:
+    cycle: dict[str, Any] = {"tensor": torch.zeros(3)}
+    cycle["self"] = cycle
+    tensor = weakref.ref(cycle["tensor"])
+    del cycle
+    free()
+    assert tensor() is None
 
 
 @pytest.mark.parametrize("seed", range(4))  # either may come first
@@ -250,3 +389,24 @@ def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: P
     failures = prep.prepare_all({"a": prepare}, lambda who, what: None)
     assert "overwrote the input 'w', which is frozen" in str(failures["a"])
     assert prep.inputs["w"].any()
+
+
+def test_a_variant_that_loses_the_device_ends_the_round_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel's fault is an error of whatever asks the device next, of the variant that comes after it too."""
+    lost: list[str] = []
+
+    def faulty(x: Tensor, w: Tensor) -> Step:
+        lost.append("an illegal memory access")
+        return honest(x, w)
+
+    def settle(device: torch.device) -> None:
+        if lost:
+            raise RuntimeError(lost[0])
+
+    monkeypatch.setattr("common.python.proof.preparation.settle", settle)
+    prep = Preparation(workload(frozen=[]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match="an illegal memory access") as told:
+        prep.prepare_all({"b": faulty, "c": faulty, "d": faulty}, lambda who, what: None)
+    assert (len(lost), told.value.who in "bcd") == (1, True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -51,6 +52,20 @@ def test_a_change_is_named_and_put_back(told: str, monkeypatch: pytest.MonkeyPat
     assert put_back(before) == []
 
 
+def test_another_working_directory_is_left_again(tmp_path: Path) -> None:
+    before, here = settings(), os.getcwd()
+    os.chdir(tmp_path)
+    assert put_back(before) == [f"the working directory ({here} -> {tmp_path})"]
+    assert os.getcwd() == here
+
+
+def test_either_way_to_allow_tf32_is_seen_and_undone() -> None:
+    before, precision = settings(), torch.get_float32_matmul_precision()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert put_back(before) == ["TF32 in matrix products (none -> tf32)"]
+    assert torch.get_float32_matmul_precision() == precision
+
+
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"])
 def test_what_libraries_set_for_themselves_is_theirs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = settings()
@@ -66,3 +81,10 @@ def test_a_thread_that_was_bound_to_a_core_is_free_again() -> None:
     [told] = put_back(before)
     assert told.startswith("the cores allowed")
     assert os.sched_getaffinity(0) == cores
+
+
+def test_of_two_changes_both_are_told() -> None:
+    before = settings()
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    assert len(put_back(before)) == 2

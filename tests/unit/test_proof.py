@@ -1,6 +1,8 @@
 """Each way to look right without doing the work is seen, on the closures that will be timed."""
 
+import math
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 from small_workload import Prepares, honest, preparer, workload
 from torch import Tensor
 
-from common.python.base.results import BEFORE
+from common.python.base.results import AFTER, BEFORE, WHILE
 from common.python.proof import trials as proof
 from common.python.proof.preparation import Preparation, VariantError
 from common.python.proof.trials import prove, toothless
@@ -35,6 +37,13 @@ def test_an_honest_variant_is_proven_in_every_trial_with_its_error(prepared: Pre
     proofs = prove(prepared(workload(), a=honest), ["a"], BEFORE, trials=3)["a"]
     assert [(proof.size, proof.when, proof.reason) for proof in proofs] == [("test", BEFORE, None)] * 3
     assert all(0 < (proof.error or 0) < 1e-6 for proof in proofs)
+
+
+def test_a_variant_that_fails_is_not_tried_again(prepared: Prepares) -> None:
+    prep = prepared(workload(), a=honest, b=lambda x, w: lambda: x + w)
+    proofs = prove(prep, ["a", "b"], BEFORE, trials=3)
+    assert [len(proofs[name]) for name in "ab"] == [3, 1]
+    assert "relative error" in (proofs["b"][0].reason or "")
 
 
 def test_what_is_computed_early_is_wrong(prepared: Prepares) -> None:
@@ -132,7 +141,21 @@ def raising_and_overwriting(x: Tensor, w: Tensor) -> Step:
     return step
 
 
-@pytest.mark.parametrize("bad", [wrong_and_overwriting, raising_and_overwriting])
+def overwriting_both(x: Tensor, w: Tensor) -> Step:
+    def step() -> Tensor:
+        out = x @ w
+        x.zero_()
+        w.zero_()
+        return out
+
+    return step
+
+
+def returning_its_input(x: Tensor, w: Tensor) -> Step:
+    return lambda: x.copy_(x @ w)
+
+
+@pytest.mark.parametrize("bad", [wrong_and_overwriting, raising_and_overwriting, overwriting_both, returning_its_input])
 def test_a_variant_that_is_wrong_and_overwrites_an_input_harms_no_other(bad: Prepare, prepared: Prepares) -> None:
     assert reasons(prepared(workload(frozen=[]), a=bad, b=honest), ["a", "b"])["b"] is None
 
@@ -222,6 +245,32 @@ def test_the_teeth_are_tried_on_the_workloads_own_answers(prepared: Prepares) ->
     assert "5% scale" in toothless(loose)
 
 
+def test_a_workload_whose_answer_ignores_its_inputs_accepts_a_stale_output(prepared: Prepares) -> None:
+    problem = workload(reference=lambda x, w: 100 + x, tolerance=0.04)
+    prep = prepared(problem, a=lambda x, w: lambda: 100 + x)
+    reasons(prep)
+    assert "stale output" in toothless(prep)
+
+
+@pytest.mark.parametrize(("when", "calls"), [(BEFORE, 2), (AFTER, 2), (WHILE, 1)])
+def test_what_is_proven_while_it_is_timed_is_called_once_and_else_twice(
+    prepared: Prepares, when: str, calls: int
+) -> None:
+    called = list[int]()
+
+    def counting(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            called.append(1)
+            return x @ w
+
+        return step
+
+    prep = prepared(workload(), a=counting)
+    called.clear()
+    assert prove(prep, ["a"], when)["a"][0].reason is None
+    assert len(called) == calls
+
+
 def remembering(x: Tensor, w: Tensor) -> Step:
     """Skips the work where the inputs are those of the call before."""
     kept: list[Tensor] = []
@@ -261,6 +310,34 @@ def test_several_outputs_are_proven_together(prepared: Prepares) -> None:
     wrong = prepared(problem, a=lambda x, w: lambda: (x @ w, x.argmax(1), x <= 0))
     assert reasons(right, trials=3) == {"a": None}
     assert (reasons(wrong)["a"] or "").startswith("output 2: ")
+
+
+def test_an_output_without_elements_can_be_right(prepared: Prepares) -> None:
+    problem = workload(reference=lambda x, w: x[:0])
+    assert reasons(prepared(problem, a=lambda x, w: lambda: x[:0].clone())) == {"a": None}
+
+
+@pytest.mark.parametrize(("enough_s", "trials"), [(None, 3), (60.0, 3), (0.0, 1)])
+def test_no_trial_is_begun_after_enough_time_but_one_is_always(
+    prepared: Prepares, enough_s: float | None, trials: int
+) -> None:
+    proofs = prove(prepared(workload(), a=honest, b=honest), ["a", "b"], BEFORE, 3, enough_s=enough_s)
+    assert [len(proofs[name]) for name in "ab"] == [trials, trials]
+
+
+def test_a_proof_times_its_second_calls(prepared: Prepares) -> None:
+    def slow(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            time.sleep(0.01)
+            return x @ w
+
+        return step
+
+    prep = prepared(workload(), a=slow, b=honest)
+    assert prep.variants["a"].called_s == math.inf
+    prove(prep, ["a"], AFTER)
+    assert 0.01 <= prep.variants["a"].called_s < 1.0
+    assert prep.variants["b"].called_s == math.inf, "it was not proven"
 
 
 def test_right_answers_are_not_left_in_freed_memory(prepared: Prepares, monkeypatch: pytest.MonkeyPatch) -> None:

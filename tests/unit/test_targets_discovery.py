@@ -59,6 +59,12 @@ def test_a_word_of_no_known_form_is_refused_with_the_forms_there_are(word: str) 
         parse(word)
 
 
+@pytest.mark.parametrize("word", ["ch0", "ch21", "ch21:x", "ch99/baseline_x.py"])
+def test_a_chapter_out_of_range_is_refused_with_the_range(word: str) -> None:
+    with pytest.raises(TargetError, match=f"'{word}' is not a target: chapters are ch01 to ch20"):
+        parse(word)
+
+
 def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_peers(tmp_path: Path) -> None:
     names = ["peer_b__cub", "optimized_b__wide", "optimized_b", "baseline_b", "baseline_a", "helper", "__init__"]
     write(tmp_path, {f"ch10/{name}.py": SENTENCE for name in names})
@@ -79,6 +85,21 @@ def test_rungs_come_in_the_order_that_the_baseline_states(tmp_path: Path) -> Non
     write(tmp_path, {"ch10/baseline_b.py": SENTENCE + ordered} | {f"ch10/{name}.py": SENTENCE for name in names})
     (pair,) = find_pairs(tmp_path)
     assert [variant.label for variant in pair.variants] == ["baseline", "optimized", "wide", "tall", "a"]
+
+
+def test_a_pair_without_its_baseline_is_found_and_says_so(tmp_path: Path) -> None:
+    write(tmp_path, {"ch03/optimized_x.py": SENTENCE})
+    (pair,) = find_pairs(tmp_path)
+    assert pair.baseline is None
+    assert not pair.isolated
+
+
+def test_the_mechanism_is_the_first_line_of_the_docstring(tmp_path: Path) -> None:
+    assert read(tmp_path, '"""Rows are copied whole.\n\nThe rest."""').sentence == "Rows are copied whole."
+
+
+def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
+    assert read(tmp_path, SENTENCE + "raise SystemExit").problem is None
 
 
 @pytest.mark.parametrize(
@@ -117,15 +138,38 @@ def test_needs_are_read_from_the_source_and_cuda_needs_a_gpu(line: str, required
 
 
 @pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("needs(sm='hopper')", "needs(sm='hopper') must be a whole number"),
+        ("needs(colour='red')", "unexpected keyword argument 'colour'"),
+        ("needs(tools='nsys')", "needs(tools='nsys') must be a list: tools=['nsys']"),
+    ],
+)
+def test_needs_of_a_wrong_type_or_name_are_a_problem_that_says_which(call: str, why: str, tmp_path: Path) -> None:
+    problem = read(tmp_path, f"{SENTENCE}requires = {call}").problem or ""
+    assert problem.startswith(f"ch07/baseline_x.py:2: `requires = {call}`: ")
+    assert why in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "requires = needs(sm=LEAST)",
+        "requires = needs(gpus=count())",
         "requires = needs(**COMMON)",
+        "requires = needs(**{'sm': 90})",
         "requires = needs(90)",
         "requires = Requirements(sm=90)",
+        "requires = NEEDS",
+        "requires: Requirements",
+        "requires = also = needs(sm=90)",
+        "requires, also = (needs(sm=90), 1)",
         "from ch07.baseline_y import requires",
+        "from ch07.baseline_y import needed as requires",
         "requires = needs(gpus=1)\nrequires = needs(sm=90)",
         "if True:\n    requires = needs(sm=90)",
+        "def requires():\n    pass",
     ],
 )
 def test_needs_that_cannot_be_read_are_a_problem_that_says_what_would_be_right(line: str, tmp_path: Path) -> None:
@@ -173,6 +217,13 @@ def test_literal_arguments_of_the_workload_are_read(text: str, literals: dict[st
     assert workload_literals(ast.parse(text)) == literals
 
 
+def test_the_baseline_says_whether_its_pair_is_isolated(tmp_path: Path) -> None:
+    write(tmp_path, {"ch05/baseline_x.py": SENTENCE + "workload = Workload(isolated=True)", "ch05/optimized_x.py": ""})
+    (pair,) = find_pairs(tmp_path)
+    assert pair.isolated
+    assert pair.only({"optimized_x"}).isolated
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
@@ -193,9 +244,22 @@ def test_a_file_selects_its_variant_alone(pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["ch07:transpose", "ch07/optimized_transpose.py"], ["baseline_transpose", "optimized_transpose"]),
+        (["ch07/baseline_transpose.py", "ch07/optimized_transpose.py"], ["baseline_transpose", "optimized_transpose"]),
+    ],
+)
+def test_files_of_one_pair_are_one_session(words: list[str], names: list[str], pairs: list[Pair]) -> None:
+    selected = select(pairs, [target for word in words for target in parse(word)])
+    assert [(pair.key, [variant.name for variant in pair.variants]) for pair in selected] == [("ch07:transpose", names)]
+
+
+@pytest.mark.parametrize(
     ("word", "message"),
     [
         ("ch09", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
+        ("ch09:copy", "ch09 has no pairs; chapters with pairs: ch02, ch07"),
         ("ch07:copy", "ch07:copy is not a pair; did you mean ch02:copy?"),
         ("ch07:transpos", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
         ("ch07/optimized_transpos.py", "ch07:transpos is not a pair; did you mean ch07:transpose?"),
@@ -213,10 +277,13 @@ def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, mess
     ("word", "hint"),
     [
         ("transpos", "; did you mean ch07:transpose?"),
+        ("ch07-transpose", "; did you mean ch07:transpose?"),
         ("cpy", "; did you mean ch02:copy?"),
         ("ch07/optimised_transpose.py", "; did you mean ch07/optimized_transpose.py?"),
         ("ch07/baseline_reduce.cu", "; did you mean ch07/baseline_reduce.py?"),
         ("Ch7:Transpose", "; did you mean ch07:transpose?"),
+        ("CH07", "; did you mean ch07?"),
+        ("ch07/", "; did you mean ch07?"),
         ("ALL", "; did you mean all?"),
         ("softmax", "py or all"),
         ("x" * 100_000, "py or all"),
@@ -236,3 +303,12 @@ def test_a_name_or_a_number_is_enough_where_it_is_the_only_one(pairs: list[Pair]
     write(tmp_path, {"ch09/baseline_transpose.py": SENTENCE})
     with pytest.raises(TargetError, match="'transpose' is a pair of ch07 and ch09: write ch07:transpose"):
         choose(tmp_path, ["transpose"])
+
+
+def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:
+    assert [pair.key for pair in choose(tmp_path, ["ch7:transpose", "ch2"])] == ["ch02:copy", "ch07:transpose"]
+
+
+def test_a_chapter_of_an_empty_tree_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="ch01 has no pairs; chapters with pairs: none"):
+        select(find_pairs(tmp_path), parse("ch01"))

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.python.proof import comparison as verification
-from common.python.proof.comparison import Rejected, compare, in_order, leaves, poison, teeth
+from common.python.proof.comparison import CORRUPTIONS, Rejected, compare, in_order, leaves, poison, same, teeth
 from common.python.workload import AnyOrder
 
 NAN, INF = float("nan"), float("inf")
@@ -145,6 +147,14 @@ def test_many_outputs_take_no_more_memory_to_compare_than_one(tolerance: float) 
     assert tolerance or most[0] < 500 * 40 * 8, "what is exact is compared as it lies"
 
 
+def test_alike_are_shape_type_and_every_bit() -> None:
+    x, nan = torch.arange(4.0), torch.tensor([NAN])
+    others = [x.clone(), x.double(), x[:3], x.reshape(2, 2), x + torch.eye(4)[2] * 1e-6, nan, x[:0]]
+    assert same((x, other) for other in others) == [True, False, False, False, False, False, False]
+    assert same([(nan, nan), (x[:0], x[:0])]) == [False, True]
+    assert same([]) == []
+
+
 @pytest.mark.parametrize("tolerance", [0.0, 1e-3])
 def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
     right = torch.tensor([1 + 5j, 2 - 3j], dtype=torch.complex128)
@@ -220,6 +230,13 @@ def test_any_shape_can_be_compared_whatever_its_strides(shape: tuple[int, ...]) 
         assert reason(transposed.contiguous(), transposed, tolerance) is None
         if answer.numel():
             assert reason(transposed + 1, transposed, tolerance) is not None
+
+
+def test_a_tensor_or_a_tuple_of_them_is_an_output() -> None:
+    a, b = noise(3), torch.nn.Parameter(noise(2, dtype=torch.float32))
+    assert leaves(a) == [a]
+    assert [id(leaf) for leaf in leaves((a, b))] == [id(a), id(b)]
+    assert leaves(()) == []
 
 
 class Lazy(Tensor):
@@ -305,16 +322,55 @@ def test_one_output_that_could_be_corrupted_is_named_wherever_it_stands(index: i
     assert teeth(outputs, stale, [torch.float32] * 3, 0.02) == [f"rows permuted (output {index})"]
 
 
+def test_each_corruption_does_what_its_name_says() -> None:
+    leaf = noise(20, 32, dtype=torch.float32)  # 640 elements, of which a tile is 16
+    bad: dict[str, Any] = {name: corrupt(leaf.clone()) for name, corrupt in CORRUPTIONS.items()}
+    changed = {name: (other != leaf).reshape(-1).nonzero().reshape(-1).tolist() for name, other in bad.items()}
+    assert changed["one wrong element"] == [320]
+    assert changed["last tile dropped"] == list(range(624, 640))
+    assert changed["one NaN"] == [639]
+    assert [bool((bad["last tile dropped"].reshape(-1)[624:] == 0).all()), bool(bad["one NaN"][-1, -1].isnan())] == [
+        True
+    ] * 2
+    assert torch.equal(bad["rows permuted"][0], leaf[-1])
+    assert torch.allclose(bad["5% scale"], leaf * 1.05)
+    assert not bad["zeros"].any()
+    rms = leaf.square().mean().sqrt()
+    assert (bad["one wrong element"] - leaf).sum() == pytest.approx(float(rms))
+
+
 def test_a_stale_output_is_accepted_only_where_the_inputs_do_not_matter() -> None:
     large = 100 + noise(65, 33)
     assert "stale output" in teeth([large], [100 + noise(65, 33, seed=1)], [torch.float32], 0.02)
     assert "stale output" not in teeth([large], [large], [torch.float32], 0.02)
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_corruption_that_changes_nothing_is_passed_over(index: int) -> None:
+    outputs, stale = [noise(65, 33)], [noise(65, 33, seed=1)]
+    outputs.insert(index, torch.ones(9, 5, dtype=torch.float64))  # rows that are equal
+    stale.insert(index, noise(9, 5))
+    assert teeth(outputs, stale, [torch.float32] * 2, 0.02) == []
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-4), (torch.float32, 1e-9), (torch.float16, 2e-4)])
 def test_a_tolerance_too_small_for_the_dtype_is_an_error_of_the_workload(dtype: torch.dtype, tolerance: float) -> None:
     with pytest.raises(Rejected, match=f"the tolerance {tolerance:g} refuses even the rounded reference: "):
         teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], tolerance)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.floats(1e-6, 0.05),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.tuples(st.integers(2, 40), st.integers(2, 40)),
+    st.integers(0, 1000),
+)
+def test_no_tolerance_up_to_five_percent_accepts_a_corruption_of_noise(
+    tolerance: float, dtype: torch.dtype, shape: tuple[int, int], seed: int
+) -> None:
+    accepted = teeth([noise(*shape, seed=seed)], [noise(*shape, seed=seed + 1)], [dtype], min(tolerance, 0.049))
+    assert accepted == []
 
 
 def test_rows_in_any_order_are_equal_as_a_multiset_and_in_no_other_way() -> None:

@@ -73,6 +73,13 @@ def test_every_draw_differs_from_the_one_before(tmp_path: Path) -> None:
     assert not any(torch.equal(a, b) for a, b in zip(everything(source), everything(source)))
 
 
+def test_host_draws_differ_from_each_other_and_from_those_of_the_device(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    drawn = [source.host.normal(64), source.host.normal(64), source.normal(64)]
+    assert all(tensor.device.type == "cpu" for tensor in drawn)
+    assert len({tuple(tensor.tolist()) for tensor in drawn}) == 3
+
+
 def test_noise_has_the_distribution_and_dtype_asked_for(tmp_path: Path) -> None:
     source = draw(tmp_path)
     normal = source.normal(100, 100, std=3.0, dtype=torch.bfloat16)
@@ -103,3 +110,9 @@ def test_a_file_holds_the_bytes_of_its_tensor_and_drawing_again_overwrites_it(tm
     assert path.read_bytes() == old.contiguous().numpy().tobytes()
     assert source.file("shards/a.bin", new) == path
     assert path.read_bytes() == new.numpy().tobytes()
+
+
+def test_a_file_may_hold_one_number_or_nothing(tmp_path: Path) -> None:
+    source = draw(tmp_path)
+    assert source.file("one.bin", torch.tensor(2.5)).read_bytes() == torch.tensor([2.5]).numpy().tobytes()
+    assert source.file("none.bin", torch.empty(0, 3)).read_bytes() == b""
