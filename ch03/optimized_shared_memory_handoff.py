@@ -1,4 +1,4 @@
-"""The worker collates into a slot of memory that both processes map; only the slot's number goes through the pipe."""
+"""Too noisy to record on an H200: the worker collates into memory that both map, and sends the slot's number."""
 
 from multiprocessing.connection import Connection
 

@@ -1,4 +1,4 @@
-"""A bit for each token and state stays on the GPU, looked up where a logit is read: no masked logits are written."""
+"""Too noisy to record on an H200: bits of tokens and states stay on the GPU, looked up where a logit is read."""
 
 import torch
 import triton

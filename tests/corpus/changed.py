@@ -12,6 +12,7 @@ from common.python.regress.expectations import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = find_pairs(ROOT)
+HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
 
 
 @cache
@@ -25,7 +26,9 @@ def blobs(commit: str) -> dict[str, str]:
 def is_as_measured(pair: Pair, commit: str | None) -> bool:
     """Whether the pair's files are those that a GPU measured, and so proved, at that commit."""
     files = {file for variant in pair.variants for file in imports_of(variant.path, ROOT, rf"common\.models|{CHAPTER}")}
-    files |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
+    kernels = [cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()]
+    read = "".join(cu.read_text() for cu in kernels)
+    files |= {*kernels, *(header for header in HEADERS if f'#include "{header.name}"' in read)}
     now = {file: hashlib.sha1(b"blob %d\0" % file.stat().st_size + file.read_bytes()).hexdigest() for file in files}
     return commit is not None and all(blobs(commit).get(str(f.relative_to(ROOT))) == name for f, name in now.items())
 
