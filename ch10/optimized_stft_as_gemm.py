@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch10.baseline_stft_as_gemm import BINS, HOP, MELS, WINDOW, filters, hann
+from ch10.baseline_stft_as_gemm import BINS, FLOOR, HOP, MELS, WINDOW, filters, hann
 from ch10.baseline_stft_as_gemm import workload as workload
 from common.python.workload import Step
 
@@ -24,6 +24,7 @@ def times(x, table, low_table):
 def spectrogram(
     sound, tables, mel, out, frames, WINDOW: tl.constexpr, HOP: tl.constexpr, MELS: tl.constexpr, SCALE: tl.constexpr,
     DEPTH: tl.constexpr, WIDTH: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    FLOOR: tl.constexpr,
 ):  # fmt: skip
     clip, frame, band = tl.program_id(1).to(tl.int64), tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, B)
     here, samples, mask = sound + clip * frames * HOP, frames * HOP, (frame < frames)[:, None]
@@ -46,7 +47,7 @@ def spectrogram(
         power = (real * real + imaginary * imaginary) / (SCALE * SCALE)
         triangles = tl.load(mel + bin[:, None] * B + band[None, :])
         total += tl.dot(power, triangles, input_precision="tf32x3")
-    heard = tl.log2(tl.maximum(total, 1e-10)) * 0.30102999566398120  # log10(2)
+    heard = tl.log2(tl.maximum(total, FLOOR)) * 0.30102999566398120  # log10(2)
     place = out + (clip * MELS + band[None, :]) * frames + frame[:, None]
     tl.store(place, heard, mask & (band < MELS)[None, :])
 
@@ -69,7 +70,7 @@ def prepare(sound: Tensor) -> Step:
     tables, mel = tables_of(sound), sound.new_zeros(WIDTH, triton.next_power_of_2(MELS))
     mel[:BINS, :MELS] = filters(sound).T
     out, grid = sound.new_empty(clips, MELS, frames), (triton.cdiv(frames, 64), clips)
-    numbers = (WINDOW, HOP, MELS, SCALE, DEPTH, WIDTH, 64, 64, 32, mel.shape[1])
+    numbers = (WINDOW, HOP, MELS, SCALE, DEPTH, WIDTH, 64, 64, 32, mel.shape[1], FLOOR)
 
     def step() -> Tensor:
         spectrogram[grid](sound, tables, mel, out, frames, *numbers, num_warps=4, num_stages=2)

@@ -12,8 +12,9 @@ from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 def inputs(draw: Draw, batches: int, tokens: int, width: int, layers: int) -> Inputs:
     shapes = [(4 * width, width), (width, 4 * width)] * layers
+    texts = draw.normal(batches, tokens, width) * torch.arange(1, batches + 1, device=draw.device)[:, None, None]
     return {
-        "texts": draw.normal(batches, tokens, width, dtype=torch.bfloat16),
+        "texts": texts.bfloat16(),  # each batch has another loss
         "weights": [draw.normal(*shape, std=shape[1] ** -0.5, dtype=torch.bfloat16) for shape in shapes],
     }
 

@@ -18,7 +18,7 @@ def inputs(draw: Draw, heads: int, tokens: int, width: int) -> Inputs:
         "k": codes[1],
         "v": draw.normal(heads, width, tokens).to(torch.float8_e4m3fn),  # rows run along tokens
         "of_scores": torch.exp2(draw.integers(heads, low=-2, high=0).float()) * width**-0.5,
-        "of_values": torch.exp2(draw.integers(heads, low=-3, high=3).float()),
+        "of_values": torch.exp2(draw.integers(heads, low=-1, high=1).float()),
     }
 
 

@@ -58,6 +58,17 @@ def test_pairs_that_were_not_run_again_stay_and_the_table_names_what_is_provisio
     assert "the interval over runs. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
 
 
+def test_a_readme_shows_the_gpu_with_the_most_pairs(tmp_path: Path) -> None:
+    folder = chapter(tmp_path)
+    expectations.record(tmp_path, [expected("copy"), expected("transpose")])
+    shown = (folder / "README.md").read_text()
+    other = expected("copy", optimized=20.0)
+    other.result.device = "NVIDIA H100 80GB HBM3"
+    expectations.record(tmp_path, [other])
+    assert (folder / "expectations_h100_sxm.json").exists()
+    assert (folder / "README.md").read_text() == shown
+
+
 def test_a_file_of_the_first_schema_is_read_as_of_one_run_and_becomes_one_of_the_second(tmp_path: Path) -> None:
     folder = chapter(tmp_path)
     result = json.loads(expected(runs=1).result.model_dump_json(exclude_defaults=True))
