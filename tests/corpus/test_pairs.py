@@ -33,6 +33,7 @@ AGAIN = {
     "ch12:train_step_capture": "the optimizer reads what the backward pass has written",
     "ch15:beam_kv_reorder": "each step reads the cache",
     "ch15:continuous_batching": "each generated token reads the weights",
+    "ch15:disagg_prefill_decode": "each generated token reads the weights",
     "ch15:kv_cache": "each generated token reads the weights",
     "ch15:paged_kv": "each generated token reads the cache",
     "ch16:async_scheduling": "each generated token reads the weights",

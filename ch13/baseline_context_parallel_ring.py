@@ -1,0 +1,66 @@
+"""Every rank gathers all keys and values before its queries attend: each GPU holds what all of them hold together."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from common.python.workload import Cost, Draw, Inputs, Step, Workload
+
+
+def inputs(draw: Draw, tokens: int, heads: int, width: int) -> Inputs:
+    """The queries, keys and values of a rank's tokens."""
+    return {
+        # Flat scores, of standard deviation 1: sharper ones make a few outputs large beside the others' roundings.
+        "q": draw.normal(tokens, heads, width, dtype=torch.bfloat16),
+        "kv": draw.normal(tokens, 2, heads, width, dtype=torch.bfloat16),
+    }
+
+
+def reference(rank: int, q: list[Tensor], kv: list[Tensor]) -> Tensor:
+    (keys, values), attended = torch.cat(kv).unbind(1), []
+    for rows in q[rank].split(512):  # 2 GiB of scores at a time
+        shares = (torch.einsum("qhd,khd->hqk", rows, keys) * rows.shape[-1] ** -0.5).softmax(-1)
+        attended.append(torch.einsum("hqk,khd->qhd", shares, values))
+    return torch.cat(attended)
+
+
+def cost(tokens: int, heads: int, width: int) -> Cost:
+    """A rank's queries by two ranks' keys and values; what crosses the link takes a thirtieth of the products' time."""
+    numbers = tokens * heads * width
+    flops = 4 * heads * width * tokens * 2 * tokens
+    return Cost(flops=flops, dtype="bf16", read=6 * numbers, write=2 * numbers, nvlink_bytes=4 * numbers, items=tokens)
+
+
+workload = Workload(
+    inputs=inputs,
+    reference=reference,
+    cost=cost,
+    sizes={
+        "bench": {"tokens": 32768, "heads": 8, "width": 128},
+        "test": {"tokens": 75, "heads": 3, "width": 64},
+    },
+    tolerance=0.02,  # bfloat16 rounds the shares, each part's output and their running mean
+    gpus=2,
+    clock="end_to_end",
+    goal="memory",
+)
+
+
+def attend(q: Tensor, kv: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (tokens, heads, width), and the logarithm of each row's sum of exponentials (tokens, heads, 1)."""
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, *kv.unbind(1)))
+    if q.is_cuda:
+        out, total, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, False)
+    else:
+        out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False)
+    return out[0].transpose(0, 1), total.reshape(*out.shape[1:3], 1).transpose(0, 1)
+
+
+def prepare(q: Tensor, kv: Tensor) -> Step:
+    gathered = kv.new_empty(dist.get_world_size() * len(kv), *kv.shape[1:])
+
+    def step() -> Tensor:
+        dist.all_gather_into_tensor(gathered, kv)
+        return attend(q, gathered)[0]
+
+    return step
