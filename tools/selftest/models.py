@@ -32,13 +32,10 @@ class Outcome(Model):
     `truth` is what the ratio is known to be: 1 for a variant against itself, less where a slowdown was planted below.
     """
 
-    pair: str
-    session: int
     above: str
     below: str
     planted: float = Field(default=0.0, description="nominal share of its own time by which `below` was slowed")
     truth: float = 1.0
-    rounds: list[float] = Field(description="log ratio of each round")
     interval: Interval | None
     verdict: Verdict
 
@@ -49,14 +46,11 @@ class Outcome(Model):
 
 
 class Session(Model):
-    """One session; its samples are in `sessions.jsonl.gz`, a line a session, in this order."""
+    """One session; all else of it is in `sessions.jsonl.gz`, a line a session, in this order."""
 
     pair: str
     number: int
-    seconds: float
-    phases: dict[str, float]
     failed: str | None = None
-    notes: list[str] = Field(default=[])
     outcomes: list[Outcome] = Field(default=[])
 
 
