@@ -88,9 +88,7 @@ def environment(tools: Path) -> dict[str, str]:
     if nvcc is None:
         raise Unbuildable(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
     if (release := nvcc_version() or "").split(".")[0] != torch.version.cuda.split(".")[0]:
-        raise Unbuildable(
-            f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: NVCC=... names one that fits"
-        )
+        raise Unbuildable(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: NVCC=... names one that fits")
     cuda_home, spec = nvcc.resolve().parents[1], importlib.util.find_spec("nvidia")  # the wheels that torch brought
     places = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
     libraries = [folder for place in places for folder in sorted(place.iterdir()) if (folder / "include").is_dir()]

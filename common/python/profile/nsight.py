@@ -13,14 +13,12 @@ import math
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from common.python.base.results import PairResult, SpeedOfLight, VariantResult
 from common.python.base.text import clean
@@ -49,31 +47,21 @@ TOP_LETTERS = 120  # of a name in Why.top
 COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
-class Settings(Protocol):
-    """What is used here of how a session is run; `suite_deadline` is a monotonic time."""
+@dataclass(frozen=True)
+class StepSettings:
+    """How the steps of a pair are run, by its session as by a profiler. Times in seconds."""
 
-    @property
-    def root(self) -> Path: ...
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def scratch(self) -> Path: ...
-    @property
-    def size(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def time_limit_s(self) -> float: ...
-    @property
-    def suite_deadline(self) -> float: ...
-    @property
-    def reproducible(self) -> bool: ...
-    @property
-    def profile(self) -> bool: ...
-    @property
-    def progress(self) -> Callable[[str, PairResult], None]: ...
+    root: Path
+    folder: Path  # of this pair's artifacts
+    scratch: Path
+    size: str
+    seed: int
+    device: str
+    time_limit_s: float = 120.0
+    suite_deadline: float = math.inf  # a monotonic time, at which the suite ends whatever its pairs do
+    reproducible: bool = False
+    profile: bool = False
+    progress: Callable[[str, PairResult], None] = lambda phase, result: None
 
 
 class Uncaptured(Exception):
@@ -96,7 +84,7 @@ class Capture:
     pair: Pair
     variant: Variant
     row: VariantResult
-    settings: Settings
+    settings: StepSettings
     deadline: float
 
     def report(self, suffix: str) -> Path:
@@ -125,26 +113,10 @@ class Capture:
             raise Uncaptured(NO_TIME)
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
-        with log.open("w+", errors="replace") as output:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=ROOT,  # where the step's module is found
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(left_s)
-            except subprocess.TimeoutExpired:
-                raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
-            finally:
-                with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            output.seek(0)
-            printed = output.read()
+        try:
+            code, printed = run_to_end(words, log, left_s, environment)
+        except subprocess.TimeoutExpired:
+            raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
         if failure := complaint(printed, code):
             raise Uncaptured(failure)
         return printed
@@ -165,7 +137,31 @@ class Capture:
         return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
 
 
-def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
+def run_to_end(words: list[str], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
+    """Run a program where this project's modules are found; its exit code and what it printed, which `output` keeps.
+
+    What it started ends with it. Raises TimeoutExpired.
+    """
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code, output.read_text(errors="replace")
+
+
+def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResult:
     """The result with ncu's figures and with notes on what could not be captured; reports go to profiles/."""
     rows = [row for row in result.variants if row.status == "measured" and row.why is not None]
     if not settings.profile or not rows:
@@ -217,8 +213,8 @@ def by_ncu(step: Capture) -> str | None:
     report = step.report(".ncu-rep")
     step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
     seen = launches(step.read(ncu_table_command(step.program, report), report))
-    if lacks := _lacks(step, [launch.kernel for launch in seen]):
-        return f"{lacks}; it gives no figures"
+    if missing := lacking(step.row.why.top, [launch.kernel for launch in seen]):
+        return f"its report lacks {', '.join(missing)}, among the step's longest kernels; it gives no figures"
     step.row.speed_of_light = speed_of_light(seen)
     if len(seen) < step.row.why.kernels:
         how = "the first " if len(seen) == LAUNCHES else ""
@@ -226,21 +222,13 @@ def by_ncu(step: Capture) -> str | None:
     return None
 
 
-def by_nsys(step: Capture) -> str | None:
-    """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
-    report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
+def by_nsys(step: Capture) -> None:
+    """Record the step's timeline. Raises Uncaptured when there is none."""
+    report = step.report(".nsys-rep")
     step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
-    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report))
-    step.read([str(step.program), *words], report)
-    return _lacks(step, timeline_kernels(table))
 
 
-def _lacks(step: Capture, seen: list[str]) -> str | None:
-    missing = lacking(step.row.why.top if step.row.why else [], seen)
-    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
-
-
-TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
+TOOLS: dict[str, Callable[[Capture], str | None]] = {"ncu": by_ncu, "nsys": by_nsys}
 
 
 # Command lines.
@@ -346,17 +334,6 @@ def speed_of_light(seen: Sequence[Launch]) -> SpeedOfLight:
         written_bytes=sum(launch.values[WRITTEN] for launch in seen),
         kernels=len(seen),
     )
-
-
-def timeline_kernels(table: Path) -> list[str]:
-    """The kernels in a timeline that was turned into SQLite, a name for each launch."""
-    query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
-            present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
-            return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
-    except sqlite3.Error as error:
-        raise Uncaptured(f"its SQLite export cannot be read: {error}") from error
 
 
 def base_name(kernel: str) -> str:
