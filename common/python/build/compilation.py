@@ -88,22 +88,14 @@ def compile_pairs(
     here = machine()
     jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs, root)]
-    results: dict[int, Compiled] = {}
-
-    def end(index: int, compiled: Compiled) -> None:
-        results[index] = compiled
-        show(compiled)
-
-    todo: dict[Language, dict[int, Task]] = {"CUDA": {}, "Triton": {}}
-    for index, task in enumerate(tasks):
-        if (ended := _not_compiled(task, root, here)) is not None:
-            end(index, ended)
-        else:
-            todo[task.language][index] = task
-    for index, compiled in _cuda(todo["CUDA"], root, jobs):
-        end(index, compiled)
-    for index, compiled in _triton(todo["Triton"], root, jobs):
-        end(index, compiled)
+    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, root, here))}
+    for ended in results.values():
+        show(ended)
+    for language, compile_all in (("CUDA", _cuda), ("Triton", _triton)):
+        todo = {i: task for i, task in enumerate(tasks) if task.language == language and i not in results}
+        for index, compiled in compile_all(todo, root, jobs):
+            results[index] = compiled
+            show(compiled)
     return [results[index] for index in range(len(tasks))]
 
 
