@@ -2,7 +2,9 @@
 
 import json
 import os
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,7 @@ def prepare(a):
     raise RuntimeError("no such luck")
 '''
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'
-NSYS = 'printf report > "$3.nsys-rep"'
+NSYS = 'case "$1" in export) cp "$HERE/kernels.sqlite" "${3#--output=}";; *) printf report > "$3.nsys-rep";; esac'
 # Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`
 # prints a line of metrics, a line of their units and a line for each launch, every cell in quotation marks.
 COLUMNS = ("ID", "Process ID", "Kernel Name", *nsight.UNITS)
@@ -63,6 +65,18 @@ SECOND = ("1", "71", "copy", "1,000", "0", "1,500", "50.5", "60", "40")
 def table(*lines: tuple[str, ...], units: tuple[str, ...] = UNITS) -> str:
     quoted = (",".join(f'"{cell}"' for cell in line) for line in (COLUMNS, units, *lines))
     return "==PROF== Connected to process 71\n" + "\n".join(quoted) + "\n"
+
+
+def timeline(path: Path, *kernels: str) -> Path:
+    """As `nsys export --type sqlite` is said to make it, not recorded: names are numbers in the table of strings."""
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        for number, kernel in enumerate(kernels):
+            if number == 0:
+                base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (demangledName INTEGER, shortName INTEGER)")
+            base.execute("INSERT INTO StringIds VALUES (?, ?)", (number, kernel))
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, 0)", (number,))
+    return path
 
 
 @dataclass
@@ -114,6 +128,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     found = Place(tmp_path, pair, settings, result)
     (tmp_path / "table.csv").write_text(table(FIRST, SECOND))
+    timeline(tmp_path / "kernels.sqlite", "void tile<1>(float const*, float*)", "copy")
     found.tool("ncu", NCU)
     found.tool("nsys", NSYS)
     return found

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -43,6 +44,8 @@ UNITS = {  # with --print-units base; older releases write units out
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
+TOP_LETTERS = 120  # of a name in Why.top
+COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,14 @@ class StepSettings:
 
 class Uncaptured(Exception):
     """Why there is no report of a step, or why it is not of that step."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's launch as ncu saw it: its values in ns, bytes and percent, by metric."""
+
+    kernel: str
+    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -194,15 +205,17 @@ def _uncaptured(tool: str, capture: Callable[[Capture], str | None], steps: list
 
 
 def by_ncu(step: Capture) -> str | None:
-    """Profile the kernels of the step; their figures enter the row. What the report lacks, if anything.
+    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter.
 
-    Raises Uncaptured when there is no report.
+    Gives what the report lacks, if anything. Raises Uncaptured when there is no report.
     """
     if not step.row.why or not step.row.why.kernels:
         return "the Chrome trace holds no kernel of its step"
     report = step.report(".ncu-rep")
     step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
     seen = launches(step.read(ncu_table_command(step.program, report), report))
+    if lacks := _lacks(step, [launch.kernel for launch in seen]):
+        return f"{lacks}; it gives no figures"
     step.row.speed_of_light = speed_of_light(seen)
     if len(seen) < step.row.why.kernels:
         how = "the first " if len(seen) == LAUNCHES else ""
@@ -210,13 +223,21 @@ def by_ncu(step: Capture) -> str | None:
     return None
 
 
-def by_nsys(step: Capture) -> None:
-    """Record the step's timeline. Raises Uncaptured when there is none."""
-    report = step.report(".nsys-rep")
+def by_nsys(step: Capture) -> str | None:
+    """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
+    report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
     step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
+    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report))
+    step.read([str(step.program), *words], report)
+    return _lacks(step, timeline_kernels(table))
 
 
-TOOLS: dict[str, Callable[[Capture], str | None]] = {"ncu": by_ncu, "nsys": by_nsys}
+def _lacks(step: Capture, seen: list[str]) -> str | None:
+    missing = lacking(step.row.why.top if step.row.why else [], seen)
+    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
+
+
+TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
 
 
 # Command lines.
@@ -283,11 +304,8 @@ def complaint(printed: str, code: int) -> str | None:
     return clean(": ".join(filter(None, parts)))
 
 
-def launches(table: str) -> list[dict[str, float]]:
-    """The launches in ncu's raw page as CSV: of each its values in ns, bytes and percent, by metric.
-
-    Raises Uncaptured where a metric is missing or in another unit.
-    """
+def launches(table: str) -> list[Launch]:
+    """The launches in ncu's raw page as CSV. Raises Uncaptured where a metric is missing or in another unit."""
     start = table.find('"ID",')  # below what ncu says of itself
     units, *lines = [*csv.DictReader(table[start:].splitlines()), {}] if start >= 0 else [{}]
     lines = [line for line in lines if line]
@@ -297,7 +315,7 @@ def launches(table: str) -> list[dict[str, float]]:
         if units.get(metric) not in known:
             found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
             raise Uncaptured(f"{metric} is {found}, and should be in {known[0]}")
-    return [{metric: _number(line, metric) for metric in UNITS} for line in lines]
+    return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
 
 
 def _number(line: dict[str, str], metric: str) -> float:
@@ -307,24 +325,35 @@ def _number(line: dict[str, str], metric: str) -> float:
         raise Uncaptured(f"{metric} of {base_name(line['Kernel Name'])} is {line[metric]!r}, no number") from None
 
 
-def speed_of_light(seen: Sequence[dict[str, float]]) -> SpeedOfLight:
+def speed_of_light(seen: Sequence[Launch]) -> SpeedOfLight:
     """The figures of a step: bytes and times are added up, percentages weighted by the kernels' times."""
-    total = sum(launch[TIME] for launch in seen)
+    total = sum(launch.values[TIME] for launch in seen)
     if total <= 0:
         raise Uncaptured("its kernels took no time")
 
     def weighted(metric: str) -> float:
-        return sum(launch[metric] * launch[TIME] for launch in seen) / total
+        return sum(launch.values[metric] * launch.values[TIME] for launch in seen) / total
 
     return SpeedOfLight(
         dram_percent=weighted(DRAM),
         sm_percent=weighted(SM),
         occupancy_percent=weighted(OCCUPANCY),
         kernel_us=total / 1e3,
-        read_bytes=sum(launch[READ] for launch in seen),
-        written_bytes=sum(launch[WRITTEN] for launch in seen),
+        read_bytes=sum(launch.values[READ] for launch in seen),
+        written_bytes=sum(launch.values[WRITTEN] for launch in seen),
         kernels=len(seen),
     )
+
+
+def timeline_kernels(table: Path) -> list[str]:
+    """The kernels in a timeline that was turned into SQLite, a name for each launch."""
+    query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
+            present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
+            return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
+    except sqlite3.Error as error:
+        raise Uncaptured(f"its SQLite export cannot be read: {error}") from error
 
 
 def base_name(kernel: str) -> str:
@@ -334,3 +363,15 @@ def base_name(kernel: str) -> str:
         longer, short = short, re.sub(r"<[^<>]*>", "", short)
     words = re.split(r"[<(]", short, maxsplit=1)[0].split()
     return words[-1].rpartition("::")[2] if words else kernel
+
+
+def lacking(top: Sequence[str], seen: Sequence[str]) -> list[str]:
+    """Those of a step's longest kernels (`Why.top`, cut at 120 letters) that are not among the seen."""
+    names = tuple(base_name(kernel) for kernel in seen)
+    wanted = dict.fromkeys(base_name(kernel) for kernel in top if not kernel.startswith(COPIES))
+    cut = {base_name(kernel) for kernel in top if len(kernel) == TOP_LETTERS}
+    return [
+        kernel
+        for kernel in wanted
+        if kernel not in names and not (kernel in cut and any(name.startswith(kernel) for name in names))
+    ]
