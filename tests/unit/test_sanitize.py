@@ -1,5 +1,6 @@
 """scripts/sanitize.sh with a stand-in for compute-sanitizer that records its arguments and replays a report."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tools.testing.sanitize as sanitize
 from common.python.base.builds import KernelUse
 from common.python.base.machine import Gpu, Machine
 from common.python.cuda import Library
+from common.python.profile.nsight import step_command
 from tools.testing.sanitize import main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,7 +232,7 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
     recorded = (stand_in / "recorded").read_text().splitlines()
     names = {word for word in recorded if word.startswith("kns=")}
     assert names == {"kns=twice_mixed", "kns=twice_in_triton", "kns=helper"}
-    assert recorded[-3:-1] == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
+    assert list(json.loads(recorded[-2])["modules"]) == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
 
 
 @pytest.mark.parametrize(
@@ -287,10 +289,11 @@ def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tm
     (folder / "optimized_x__bad.py").write_text(shared + step.format("raise ValueError('no such place')"))
     (folder / "optimized_x__broken.py").write_text("import nothing_of_this_name\n")
 
-    words = [[str(tmp_path), "ch06.baseline_x", f"ch06.optimized_x{label}"] for label in ("", "__bad", "__broken")]
-    calls = [words[0], [*words[0], words[1][2], words[2][2]]]
-    program = f"import sys\nfrom tools.testing.one_step import main\nfor words in {calls!r}:\n"
-    program += "    sys.argv[1:] = words\n    print('exit', main())\n"
+    modules = {f"ch06.optimized_x{label}": f"ch06.optimized_x{label}" for label in ("", "__bad", "__broken")}
+    about = {"root": tmp_path, "baseline": "ch06.baseline_x", **sanitize.AS_PROVEN}
+    calls = [step_command(60, modules=dict([*modules.items()][:n]), **about)[-1] for n in (1, 3)]
+    program = f"import sys\nfrom common.python.workers.one_step import main\nfor words in {calls!r}:\n"
+    program += "    sys.argv[1:] = [words]\n    print('exit', main())\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

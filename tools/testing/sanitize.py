@@ -27,7 +27,7 @@ from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, find_pairs, select
 from common.python.corpus.targets import TargetError, parse
 from common.python.cuda import CudaError, compile_source
-from common.python.profile.nsight import base_name, run_to_end
+from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
 }
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
 WATCHED = {"CUDA", "Triton"}
+AS_PROVEN = {"size": "test", "seed": 0, "reproducible": False, "marked": False}
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
 CAPTURING = "during capture"  # CUDA's words for what failed because a graph was being captured
@@ -113,13 +114,13 @@ def own_kernels(run: Run, root: Path, arch: str) -> list[str]:
 def command(program: Path, tool: str, run: Run, own: list[str], root: Path, log: Path) -> list[str]:
     """The command line that watches a run; `own` are its kernels."""
     watched = own if tool in OWN_KERNELS_ONLY else []
+    modules = {variant.module: variant.module for variant in run.variants}
     return [
         *(str(program), "--tool", tool, "--target-processes", "application-only", "--log-file", str(log)),
         *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
         *TOOLS[tool],
         *(part for name in watched for part in ("--kernel-name", f"kns={name}")),
-        *(sys.executable, "-m", "tools.testing.one_step", str(root), run.baseline),
-        *(variant.module for variant in run.variants),
+        *step_command(2 * LIMIT_S, root=root, baseline=run.baseline, modules=modules, **AS_PROVEN),
     ]
 
 

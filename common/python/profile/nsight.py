@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common.python.base.results import PairResult, SpeedOfLight, VariantResult
 from common.python.base.text import clean
@@ -94,18 +95,16 @@ class Capture:
     def command(self) -> list[str]:
         """The command line of the process that steps the variant once, marked."""
         settings = self.settings
-        asked = {
-            "root": str(settings.root.resolve()),
-            "scratch": str(settings.scratch.resolve() / "profiled"),
-            "baseline": f"{self.pair.chapter}.baseline_{self.pair.name}",
-            "module": self.variant.module,
-            "name": self.row.name,
-            "size": settings.size,
-            "seed": settings.seed,
-            "reproducible": settings.reproducible,
-            "limit_s": math.ceil(settings.time_limit_s),
-        }
-        return [sys.executable, "-m", "common.python.workers.profiled_step", json.dumps(asked)]
+        return step_command(
+            settings.time_limit_s,
+            root=settings.root.resolve(),
+            baseline=f"{self.pair.chapter}.baseline_{self.pair.name}",
+            modules={self.row.name: self.variant.module},
+            size=settings.size,
+            seed=settings.seed,
+            reproducible=settings.reproducible,
+            marked=True,
+        )
 
     def _run(self, words: list[str], log: Path) -> str:
         """Run a command line to its end; what it printed, which `log` keeps. Raises Uncaptured when it failed."""
@@ -136,6 +135,12 @@ class Capture:
 
     def _log(self, report: Path) -> Path:
         return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
+
+
+def step_command(limit_s: float, **asked: Any) -> list[str]:
+    """The command line of a process that does what `one_step` is asked, for at most `limit_s`."""
+    words = json.dumps(asked | {"limit_s": math.ceil(limit_s)}, default=str)
+    return [sys.executable, "-m", "common.python.workers.one_step", words]
 
 
 def run_to_end(words: list[str], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
