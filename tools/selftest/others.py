@@ -12,7 +12,7 @@ from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError
 from tools.selftest.aa import subjects
 from tools.selftest.binomial import clopper_pearson
-from tools.selftest.models import Others, Promise, Standing, Timing
+from tools.selftest.models import Others, Promise, Timing
 from tools.selftest.sessions import Bench, lay_runnable, record
 from tools.selftest.tree import Laid
 
@@ -80,21 +80,19 @@ def _spread(pair: str, logs: dict[str, list[float]]) -> Promise:
     The log ratio of two standard deviations, of n and m values, has an error of sqrt(1/(2(n-1)) + 1/(2(m-1))).
     """
     spreads = {method: stdev(taken) for method, taken in logs.items() if len(taken) > 1}
-    best = min((method for method in spreads if method != OURS), key=lambda method: spreads[method], default=None)
-    standing: Standing = "not run"
-    if OURS in spreads and best is not None:
-        n, m = len(logs[OURS]), len(logs[best])
-        standing = "kept" if min(n, m) >= FEWEST_REPEATS else "undecided"
-        if spreads[best] < spreads[OURS]:
-            least = spreads[OURS] * math.exp(-CLEARLY * math.sqrt(0.5 / (n - 1) + 0.5 / (m - 1)))
-            standing = "refuted" if spreads[best] < least else "undecided"
-    return Promise(
-        experiment="others",
-        promise=f"{pair}: the smallest spread of the ratio at equal time",
-        measured="; ".join(f"{name} {spread:.2%} (bias {fmean(logs[name]):+.2%})" for name, spread in spreads.items())
-        or "-",
-        bound="no method spreads less",
-        standing=standing,
+    best = min((method for method in spreads if method != OURS), key=lambda method: spreads[method], default=OURS)
+    ours, least = spreads.get(OURS, 0.0), spreads.get(best, 0.0)
+    n, m = len(logs.get(OURS, ())), len(logs.get(best, ()))
+    error = math.sqrt(0.5 / max(1, n - 1) + 0.5 / max(1, m - 1))
+    told = "; ".join(f"{name} {spread:.2%} (bias {fmean(logs[name]):+.2%})" for name, spread in spreads.items())
+    return Promise.of(
+        "others",
+        f"{pair}: the smallest spread of the ratio at equal time",
+        "no method spreads less",
+        told,
+        tried=OURS in spreads and best != OURS,
+        kept=ours <= least and min(n, m) >= FEWEST_REPEATS,
+        refuted=least < ours * math.exp(-CLEARLY * error),
     )
 
 
@@ -102,17 +100,15 @@ def _differences(timings: list[Timing]) -> Promise:
     """Kept where no method has a smaller share of false differences; refuted where ours is clearly larger."""
     trials = Counter(timing.method for timing in timings)
     wrong = Counter(timing.method for timing in timings if abs(timing.ratio - 1) > DIFFERENT)
-    best = min((wrong[method] / trials[method] for method in trials if method != OURS), default=None)
-    standing: Standing = "not run"
-    if OURS in trials and best is not None:
-        few = min(Counter((timing.pair, timing.method) for timing in timings).values()) < FEWEST_REPEATS
-        standing = "undecided" if few else "kept"
-        if wrong[OURS] / trials[OURS] > best:
-            standing = "refuted" if clopper_pearson(wrong[OURS], trials[OURS])[0] > best else "undecided"
-    return Promise(
-        experiment="others",
-        promise="fewest ratios of equal sides that are over 1% from 1",
-        measured=", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()) or "-",
-        bound="no method has fewer",
-        standing=standing,
+    ours, n = wrong[OURS], trials[OURS]
+    best = min((wrong[method] / trials[method] for method in trials if method != OURS), default=0.0)
+    few = min(Counter((timing.pair, timing.method) for timing in timings).values(), default=0) < FEWEST_REPEATS
+    return Promise.of(
+        "others",
+        "fewest ratios of equal sides that are over 1% from 1",
+        "no method has fewer",
+        ", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()),
+        tried=n > 0 and len(trials) > 1,
+        kept=ours / max(1, n) <= best and not few,
+        refuted=n > 0 and clopper_pearson(ours, n)[0] > best,
     )
