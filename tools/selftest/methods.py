@@ -47,21 +47,6 @@ def event_loop(step: Step, seconds: float) -> float:
         torch.cuda.synchronize()
         return 1e3 * float(start.elapsed_time(stop))
 
-    return _median_of(once, seconds)
-
-
-def host_loop(step: Step, seconds: float) -> float:
-    """The host's clock, where there is no device to wait for."""
-
-    def once() -> float:
-        began = time.perf_counter()
-        step()
-        return 1e6 * (time.perf_counter() - began)
-
-    return _median_of(once, seconds)
-
-
-def _median_of(once: Callable[[], float], seconds: float) -> float:
     for _ in range(LOOP_WARM_UP):
         once()
     until, taken = time.perf_counter() + seconds, [once()]
@@ -71,17 +56,13 @@ def _median_of(once: Callable[[], float], seconds: float) -> float:
 
 
 Method = Callable[[Step, float], float]
-ON_GPU: dict[str, Method] = {
-    "triton do_bench": do_bench,
-    "torch blocked_autorange": autorange,
-    "event loop": event_loop,
-}
-ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": host_loop}
 
 
 @cache  # each method imports what it needs at its first call, which is not to be timed
 def methods() -> dict[str, Method]:
-    found = ON_GPU if torch.cuda.is_available() else ON_CPU
+    found: dict[str, Method] = {"torch blocked_autorange": autorange}
+    if torch.cuda.is_available():
+        found |= {"triton do_bench": do_bench, "event loop": event_loop}
     for method in found.values():
         method(lambda: (), LEAST_S)
     return found

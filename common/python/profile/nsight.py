@@ -34,14 +34,7 @@ TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__b
 DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SM = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
-UNITS = {  # with --print-units base; older releases write units out
-    TIME: ("ns", "nsecond"),
-    READ: ("byte",),
-    WRITTEN: ("byte",),
-    DRAM: ("%",),
-    SM: ("%",),
-    OCCUPANCY: ("%",),
-}
+UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANCY: "%"}  # with --print-units base
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
@@ -218,7 +211,8 @@ def by_ncu(step: Capture) -> str | None:
         return "the Chrome trace holds no kernel of its step"
     report = step.report(".ncu-rep")
     step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
-    seen = launches(step.read(ncu_table_command(step.program, report), report))
+    table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
+    seen = launches(step.read([str(step.program), "--import", str(report), *table], report))
     if lacks := _lacks(step, [launch.kernel for launch in seen]):
         return f"{lacks}; it gives no figures"
     step.row.speed_of_light = speed_of_light(seen)
@@ -270,12 +264,6 @@ def ncu_command(program: Path, name: str, report: Path, step: Sequence[str]) -> 
     ]
 
 
-def ncu_table_command(program: Path, report: Path) -> list[str]:
-    """The command line that prints a report as CSV: a line a launch, under the metrics' names and their units."""
-    words = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
-    return [str(program), "--import", str(report), *words]
-
-
 def nsys_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
     """The command line that records the marked step's timeline into `report`, which ends in .nsys-rep.
 
@@ -317,9 +305,9 @@ def launches(table: str) -> list[Launch]:
     if not lines:
         raise Uncaptured("the report holds no kernel")
     for metric, known in UNITS.items():
-        if units.get(metric) not in known:
+        if units.get(metric) != known:
             found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
-            raise Uncaptured(f"{metric} is {found}, and should be in {known[0]}")
+            raise Uncaptured(f"{metric} is {found}, and should be in {known}")
     return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
 
 
