@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -69,8 +70,9 @@ echo "it printed this"
 
 
 def built(source: Path, arch: str) -> Library:
-    """As the compiler names the kernel of a file of `pair`."""
-    return Library(source, [KernelUse(name=f"void twice_{source.stem.split('_')[-1]}<1>")], False)
+    """As the compiler names the kernels of a file, and one that came with a library."""
+    own = re.findall(r"__global__ void (\w+)", source.read_text())
+    return Library(source, [KernelUse(name=f"void {name}<1>") for name in (*own, "cub::DeviceScan")], False)
 
 
 @pytest.fixture
@@ -231,8 +233,18 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
     assert (code, lines[0]) == (0, "racecheck  ch06:mixed: clean")
     recorded = (stand_in / "recorded").read_text().splitlines()
     names = {word for word in recorded if word.startswith("kns=")}
-    assert names == {"kns=twice_mixed", "kns=twice_in_triton", "kns=helper"}
+    assert names == {"kns=twice_optimized", "kns=twice_in_triton", "kns=helper"}
     assert list(json.loads(recorded[-2])["modules"]) == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
+
+
+def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    pair(tmp_path, "scan", ("optimized",))
+    (tmp_path / "ch06" / "optimized_scan.cu").write_text("// It scans by CUB.\n")
+    code, lines = run("--tool", "racecheck", "--tool", "memcheck", root=tmp_path)
+    skipped = "skipped    ch06:scan optimized: racecheck watches our kernels, and it has none"
+    assert (code, lines[:2]) == (0, [skipped, "memcheck   ch06:scan optimized: clean"])
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,16 @@ def jit_kernels(path: Path, root: Path) -> list[str]:
 
 
 def own_kernels(run: Run, root: Path, arch: str) -> list[str]:
-    """The names of the kernels of a run. It builds them, for nvcc is not to run under the tools; raises CudaError."""
+    """The names of the kernels whose source stands in a run's files, not those that come with CUB or CUTLASS.
+
+    It builds them, for nvcc is not to run under the tools. Raises CudaError.
+    """
     names = []
     for variant in run.variants:
         if "CUDA" in variant.kinds:
-            names += [base_name(one.name) for one in compile_source(variant.path.with_suffix(".cu"), arch).kernels]
+            source = variant.path.with_suffix(".cu")
+            compiled = [base_name(kernel.name) for kernel in compile_source(source, arch).kernels]
+            names += [name for name in compiled if f"{name}(" in source.read_text()]
         if "Triton" in variant.kinds:
             names += jit_kernels(variant.path, root)
     return list(dict.fromkeys(names))
@@ -200,8 +205,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         return ended(USAGE, f"cannot use {error.filename}: {error.strerror}")
 
-    def examine(tool: str, run: Run, own: list[str]) -> tuple[bool, str]:
-        """Whether a tool found nothing in a run, and the line that says what it found."""
+    def examine(tool: str, run: Run, own: list[str]) -> tuple[bool | None, str]:
+        """Whether a tool found nothing in a run, None where it watched nothing, and the line that says so."""
+        if tool in OWN_KERNELS_ONLY and not own:
+            return None, f"skipped    {run.name}: {tool} watches our kernels, and it has none"
         log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
         line, how = command(program, tool, run, own, root, log), ""
         found = watch(line, log, here.gpus[0].uuid)
@@ -209,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> int:
             found, how = watch(line, log, here.gpus[0].uuid, cached=True), f" {CACHED}"
         return found is None, f"{tool:10} {run.name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
-    counts = Counter[bool]()
+    counts = Counter[bool | None]()
     for pair in pairs:
         runs, skipped = runs_of(pair, here)
         for reason in skipped:
@@ -223,8 +230,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def examined(
-    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool, str]], root: Path, arch: str
-) -> list[tuple[bool, str]]:
+    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool | None, str]], root: Path, arch: str
+) -> list[tuple[bool | None, str]]:
     """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
     try:
         own = own_kernels(run, root, arch)
