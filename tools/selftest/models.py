@@ -89,6 +89,7 @@ class Reading(Model):
 class Truth(Model):
     """The spin kernel and the empty step, and sessions with planted slowdowns."""
 
+    gpu: bool = Field(default=True, description="whether there is one, for the spin kernel")
     readings: list[Reading] = Field(default=[])
     floor_us: float | None = Field(default=None, description="what the harness prints as the time of an empty step")
     empty_us: list[float] = Field(default=[], description="what an empty step reads in blocks")
