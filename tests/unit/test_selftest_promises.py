@@ -8,17 +8,7 @@ import pytest
 
 from common.python.base.results import Block, PairResult, Sample, Status, VariantResult, Verdict
 from tools.selftest import aa, cheats, others, truth
-from tools.selftest.models import (
-    Caught,
-    Cheats,
-    Others,
-    Promise,
-    Reading,
-    Session,
-    Sessions,
-    Timing,
-    Truth,
-)
+from tools.selftest.models import Caught, Cheats, Others, Promise, Reading, Session, Sessions, Timing, Truth
 from tools.selftest.sessions import outcomes
 from tools.selftest.tree import Lane
 
