@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from common.python.base.results import PairResult
 from tools.cli.benchmark_cli import app
+from tools.selftest import aa, cheats, truth
 from tools.selftest import tree as trees
-from tools.selftest.experiments import EXPERIMENTS, REPORT
+from tools.selftest.command import REPORT
 from tools.selftest.models import NAMES, Cheats, Others, Report, Sessions, Truth
 from tools.selftest.sessions import FORMS, Bench
 
@@ -64,26 +65,26 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
         kept = [PairResult.model_validate_json(line) for line in lines]
     assert kept[0].blocks
     assert {proof.when for row in kept[0].variants for proof in row.proofs} >= {"before timing", "after timing"}
-    assert [len(outcome.rounds) for outcome in about.outcomes] == [about.outcomes[0].interval.rounds] * 2
+    assert [outcome.interval.rounds for outcome in about.outcomes] == [len({b.round for b in kept[0].blocks})] * 2
 
-    truth = read(folder, "truth", Truth)
-    assert truth.failed == []
-    assert truth.floor_us > 0
-    assert len(truth.empty_us) == 64
-    assert [outcome.planted for outcome in truth.planted[0].outcomes] == [0.005, 0.01, 0.02, 0.05]
+    known = read(folder, "truth", Truth)
+    assert known.failed == []
+    assert known.floor_us > 0
+    assert len(known.empty_us) == 64
+    assert [outcome.planted for outcome in known.planted[0].outcomes] == [0.005, 0.01, 0.02, 0.05]
     with gzip.open(folder / "truth" / "sessions.jsonl.gz", "rt") as lines:
         blocks = PairResult.model_validate_json(lines.readline()).blocks
     assert [block.round for block in blocks] == [index // 4 for index in range(32)]
 
     others = read(folder, "others", Others)
-    assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange", "host loop"}
+    assert {timing.method for timing in others.timings} == {"this harness", "torch blocked_autorange"}
     assert all(timing.a_us > 0 and timing.b_us > 0 and timing.seconds > 0 for timing in others.timings)
     assert others.skipped == {"triton do_bench": "it times GPUs only"}
 
-    cheats = read(folder, "cheats", Cheats)
-    assert [row.pair for row in cheats.rows[-2:]] == ["ch01:doubles"] * 2
-    assert (cheats.honest_pairs, cheats.not_run, cheats.honest_not_run) == (1, [], [])
-    assert {(row.variant, row.honest, row.refused) for row in cheats.rows if row.pair == "ch01:constant_output"} == {
+    found = read(folder, "cheats", Cheats)
+    assert [row.pair for row in found.rows[-2:]] == ["ch01:doubles"] * 2
+    assert (found.honest_pairs, found.not_run, found.honest_not_run) == (1, [], [])
+    assert {(row.variant, row.honest, row.refused) for row in found.rows if row.pair == "ch01:constant_output"} == {
         ("baseline_constant_output", True, False),
         ("optimized_constant_output", False, True),
         ("optimized_constant_output__honest", True, False),
@@ -96,7 +97,7 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
     def broken(bench: Bench, scratch: Path) -> Sessions:
         raise RuntimeError("the heater's process has died\nand more")
 
-    monkeypatch.setitem(EXPERIMENTS, "aa", replace(EXPERIMENTS["aa"], run=broken))
+    monkeypatch.setattr(aa, "experiment", broken)
     code, output, folder = selftest(small, "aa,truth")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {"aa": "the heater's process has died"}
@@ -105,7 +106,8 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
 
 
 def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.selftest.experiments.Selftest.run", lambda self: self.report)
+    for module, nothing in ((aa, Sessions(sessions=[])), (truth, Truth()), (cheats, Cheats())):
+        monkeypatch.setattr(module, "experiment", lambda bench, scratch, nothing=nothing: nothing)
     done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])
     assert done.exit_code == 4  # for nothing ran
     assert "others not run: it is about a GPU" in done.output

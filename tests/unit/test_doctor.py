@@ -15,13 +15,7 @@ import pytest
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
 from common.python.doctor.check_result import Answer, Finding, State
-from common.python.doctor.diagnosis import (
-    compiler,
-    diagnose,
-    print_report,
-    program,
-    torch_build,
-)
+from common.python.doctor.diagnosis import compiler, diagnose, print_report, program, torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-X", "importtime", str(ROOT / "tools/cli/benchmark_cli.py"), "doctor"]

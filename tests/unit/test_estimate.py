@@ -4,16 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from common.python.estimate.estimate import Board, floor, gpus_needed, measured, ridge_batch
-from common.python.estimate.model_costs import (
+from common.python.estimate.estimate import (
     ARITHMETIC,
+    Board,
     Case,
     cache_share,
     decode_work,
+    floor,
+    gpus_needed,
     held_bytes,
+    measured,
     parameters,
     prefill_work,
     read_bytes,
+    ridge_batch,
     step_seconds,
     weight_bytes,
 )
@@ -83,7 +87,7 @@ def test_parameters_are_counted_matrix_by_matrix(
 def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
     found = model_of_count(text)
     assert found is not None
-    assert (parameters(found), found.attention) == (round(count), None)
+    assert (parameters(found), found.shape) == (round(count), None)
 
 
 # Bytes.

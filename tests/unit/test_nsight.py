@@ -14,14 +14,7 @@ import pytest
 from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
-from common.python.profile.nsight import (
-    NO_TIME,
-    Uncaptured,
-    base_name,
-    launches,
-    profile,
-    speed_of_light,
-)
+from common.python.profile.nsight import NO_TIME, Uncaptured, base_name, launches, profile, speed_of_light
 from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
@@ -151,14 +144,12 @@ def test_each_tool_starts_the_step_of_each_variant_at_the_size_that_was_timed(pl
     place.profile()
     assert Path((place.folder / "pwd").read_text().strip()) == ROOT  # where `-m common.python...` is found
     for tool in ("ncu", "nsys"):
-        starts = [call for call in place.calls(tool) if "profiled_step" in call]
-        asked = [json.loads(call.partition("profiled_step ")[2]) for call in starts]
-        assert [(one["name"], one["module"]) for one in asked] == [
-            ("baseline_x", "ch01.baseline_x"),
-            ("optimized_x", "ch01.optimized_x"),
-        ]
-        for call, one in zip(starts, asked):
-            assert f"step of {one['name']}" in call
+        starts = [call for call in place.calls(tool) if "one_step" in call]
+        asked = [json.loads(call.partition("one_step ")[2]) for call in starts]
+        variants = ("baseline_x", "optimized_x")
+        assert [one["modules"] for one in asked] == [{name: f"ch01.{name}"} for name in variants]
+        for name, call, one in zip(variants, starts, asked):
+            assert f"step of {name}" in call
             assert (one["size"], one["seed"], one["baseline"]) == ("bench", 7, "ch01.baseline_x")
             assert Path(one["root"]).is_absolute()
 

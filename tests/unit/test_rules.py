@@ -29,10 +29,7 @@ WORKERS = {
     "timing.cpu_pinning",
     "timing.memoization_trials",
     "build.triton_targets",
-} | {
-    f"workers.{module}"
-    for module in ("commands", "compile_caches", "distributed", "loading", "preload", "profiled_step")
-}
+} | {f"workers.{module}" for module in ("commands", "compile_caches", "distributed", "loading", "preload", "one_step")}
 WORKER_PACKAGES = {"proof", "peaks", "profile"}
 PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")

@@ -1,6 +1,8 @@
 """scripts/sanitize.sh with a stand-in for compute-sanitizer that records its arguments and replays a report."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,8 +13,11 @@ from pathlib import Path
 import pytest
 
 import tools.testing.sanitize as sanitize
+from common.python.base.builds import KernelUse
 from common.python.base.machine import Gpu, Machine
-from tools.testing.sanitize import kernels, main, verdict, watch
+from common.python.cuda import Library
+from common.python.profile.nsight import step_command
+from tools.testing.sanitize import main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
@@ -64,6 +69,12 @@ echo "it printed this"
 """
 
 
+def built(source: Path, arch: str) -> Library:
+    """As the compiler names the kernels of a file, and one that came with a library."""
+    own = re.findall(r"__global__ void (\w+)", source.read_text())
+    return Library(source, [KernelUse(name=f"void {name}<1>") for name in (*own, "cub::DeviceScan")], False)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a compute-sanitizer on the PATH whose reports are clean, on a machine with an H200."""
@@ -75,7 +86,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{tool}.report").write_text(NO_RACE if tool == "racecheck" else CLEAN)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(sanitize, "machine", lambda: HERE)
-    monkeypatch.setattr(sanitize, "build", lambda source, arch: source)
+    monkeypatch.setattr(sanitize, "compile_source", built)
     return folder
 
 
@@ -101,23 +112,6 @@ def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requ
         text = f'"""It doubles in CUDA."""\nfrom common.python.cuda import load_cuda\nrequires = {requires}\n'
         (folder / f"{stem}.py").write_text(text)
         (folder / f"{stem}.cu").write_text(f"// It doubles.\n__global__ void twice_{kind}() {{}}\n")
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("__global__ void f(int* a) { g(a); }", ["f"]),
-        ("template <bool even>\n__global__ void __launch_bounds__(SIDE* SIDE)\n    f(int a) {}", ["f"]),
-        ("__global__ void __launch_bounds__(max(1, 2), 3) f(int a) {}", ["f"]),
-        ("__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256) f() {}", ["f"]),
-        ("static __global__ __launch_bounds__(32) void f() {}", ["f"]),
-        ('extern "C" __global__ void f();\n__global__ void g() {}\nextern "C" __global__ void f() {}', ["f", "g"]),
-        ("// __global__ void old() {}\n/* __global__ void older() {} */ __global__ void f() {}", ["f"]),
-        ("int main() { return cublasSgemm(); }", []),
-    ],
-)
-def test_the_kernels_of_a_source(source: str, names: list[str]) -> None:
-    assert kernels(source) == names
 
 
 @pytest.mark.parametrize(
@@ -240,7 +234,17 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
     recorded = (stand_in / "recorded").read_text().splitlines()
     names = {word for word in recorded if word.startswith("kns=")}
     assert names == {"kns=twice_optimized", "kns=twice_in_triton", "kns=helper"}
-    assert recorded[-3:-1] == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
+    assert list(json.loads(recorded[-2])["modules"]) == ["ch06.optimized_mixed", "ch06.optimized_mixed__triton"]
+
+
+def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    pair(tmp_path, "scan", ("optimized",))
+    (tmp_path / "ch06" / "optimized_scan.cu").write_text("// It scans by CUB.\n")
+    code, lines = run("--tool", "racecheck", "--tool", "memcheck", root=tmp_path)
+    skipped = "skipped    ch06:scan optimized: racecheck watches our kernels, and it has none"
+    assert (code, lines[:2]) == (0, [skipped, "memcheck   ch06:scan optimized: clean"])
 
 
 @pytest.mark.parametrize(
@@ -297,10 +301,11 @@ def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tm
     (folder / "optimized_x__bad.py").write_text(shared + step.format("raise ValueError('no such place')"))
     (folder / "optimized_x__broken.py").write_text("import nothing_of_this_name\n")
 
-    words = [[str(tmp_path), "ch06.baseline_x", f"ch06.optimized_x{label}"] for label in ("", "__bad", "__broken")]
-    calls = [words[0], [*words[0], words[1][2], words[2][2]]]
-    program = f"import sys\nfrom tools.testing.one_step import main\nfor words in {calls!r}:\n"
-    program += "    sys.argv[1:] = words\n    print('exit', main())\n"
+    modules = {f"ch06.optimized_x{label}": f"ch06.optimized_x{label}" for label in ("", "__bad", "__broken")}
+    about = {"root": tmp_path, "baseline": "ch06.baseline_x", **sanitize.AS_PROVEN}
+    calls = [step_command(60, modules=dict([*modules.items()][:n]), **about)[-1] for n in (1, 3)]
+    program = f"import sys\nfrom common.python.workers.one_step import main\nfor words in {calls!r}:\n"
+    program += "    sys.argv[1:] = [words]\n    print('exit', main())\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -8,17 +8,7 @@ import pytest
 
 from common.python.base.results import Block, PairResult, Sample, Status, VariantResult, Verdict
 from tools.selftest import aa, cheats, others, truth
-from tools.selftest.models import (
-    Caught,
-    Cheats,
-    Others,
-    Promise,
-    Reading,
-    Session,
-    Sessions,
-    Timing,
-    Truth,
-)
+from tools.selftest.models import Caught, Cheats, Others, Promise, Reading, Session, Sessions, Timing, Truth
 from tools.selftest.sessions import outcomes
 from tools.selftest.tree import Lane
 
@@ -49,8 +39,8 @@ def session(
             samples = [Sample(variant=name, device_us=us, wall_us=None, host_us=1.0) for name, us in zip(order, read)]
             blocks.append(Block(round=index, steps=1, samples=samples))
     result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)
-    told = outcomes(result, list(lanes), number, lever)
-    return Session(pair="ch01:x", number=number, seconds=1.0, phases={}, outcomes=told), result
+    told = outcomes(result, list(lanes), lever)
+    return Session(pair="ch01:x", number=number, outcomes=told), result
 
 
 def many(count: int, lanes: Sequence[Lane], **how: object) -> list[Session]:
@@ -76,7 +66,7 @@ def test_a_biased_sampler_breaks_promise_1() -> None:
 
 def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     good = many(170, TWINS)
-    lost = [Session(pair="ch01:x", number=n, seconds=1.0, phases={}, failed="it died") for n in range(40)]
+    lost = [Session(pair="ch01:x", number=n, failed="it died") for n in range(40)]
     false, covered = aa.promises(Sessions(sessions=[*good, *lost]))
     assert (false.standing, covered.standing) == ("refuted", "refuted")
     assert "40 failed, such as ch01:x: it died" in (false.note or "")
@@ -109,17 +99,17 @@ def known(*off: float, floor: float = 2.0, empty: float = 2.1, planted: Sequence
     ],
 )
 def test_a_wrong_clock_breaks_promise_2(off: tuple[float, ...], standing: str) -> None:
-    assert truth.promises(known(*off), gpu=True)[0].standing == standing
+    assert truth.promises(known(*off))[0].standing == standing
 
 
 @pytest.mark.parametrize(("empty", "standing"), [(2.3, "kept"), (2.7, "refuted"), (1.3, "refuted")])
 def test_an_empty_step_must_read_the_floor(empty: float, standing: str) -> None:
-    assert truth.promises(known(empty=empty), gpu=False)[0].standing == standing
+    assert truth.promises(known(empty=empty))[1].standing == standing
 
 
 def planted(count: int, **how: object) -> list[Promise]:
     found = known(planted=many(count, [*PLANTED, *[PLANTED[-1]] * 2], **({"times": SLOWED, "lever": LEVER} | how)))
-    return truth.promises(found, gpu=False)[1:]
+    return truth.promises(found)[2:]
 
 
 def test_planted_slowdowns_are_found_by_a_sharp_clock_with_their_size() -> None:

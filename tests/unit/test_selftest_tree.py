@@ -9,15 +9,7 @@ import pytest
 
 from common.python.base.results import CONTROL
 from common.python.corpus.discovery import find_pairs
-from tools.selftest.tree import (
-    CHAPTERS,
-    OWN,
-    PAUSED,
-    PLANTED,
-    SUBJECTS,
-    Subject,
-    lay_lanes,
-)
+from tools.selftest.tree import CHAPTERS, OWN, PAUSED, PLANTED, SUBJECTS, Subject, lay_lanes
 from tools.selftest.truth import SPIN_US
 
 ALL = [*SUBJECTS, PLANTED, PAUSED]

@@ -14,8 +14,7 @@ import typer
 from tools.cli.measuring import exits, usage
 
 if TYPE_CHECKING:
-    from common.python.estimate.estimate import Board
-    from common.python.estimate.model_costs import Case
+    from common.python.estimate.estimate import Board, Case
     from common.python.estimate.model_shapes import Model
     from common.python.performance_targets import Peaks
 
@@ -70,8 +69,8 @@ def estimate(
     Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
     which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
     """
+    from common.python.estimate.estimate import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
     from common.python.estimate.estimate import estimate as estimated
-    from common.python.estimate.model_costs import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
     from tools.cli.estimate_table import show
 
     case = Case(
@@ -160,7 +159,7 @@ def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
 
 def check(case: "Case", board: "Board", gpus: int | None) -> None:
     """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
-    from common.python.estimate.model_costs import can_split, splits
+    from common.python.estimate.estimate import can_split, splits
 
     if case.arithmetic not in board.rates:
         known = _hint(case.arithmetic, sorted(board.rates))
@@ -172,7 +171,7 @@ def check(case: "Case", board: "Board", gpus: int | None) -> None:
 
 def _step(phase: str | None, case: "Case", tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    from common.python.estimate.model_costs import WORK, step_seconds
+    from common.python.estimate.estimate import WORK, step_seconds
 
     measured = _one_of("--phase", phase or "decode", WORK)
     if tokens_per_s is not None and ms is not None:

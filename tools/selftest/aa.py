@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tools.selftest.binomial import at_least, no_more_than
-from tools.selftest.models import Outcome, Promise, Session, Sessions
-from tools.selftest.sessions import Bench, not_runnable, record
-from tools.selftest.tree import PAUSED, SUBJECTS, Subject, lay_lanes
+from tools.selftest.models import Promise, Session, Sessions
+from tools.selftest.sessions import Bench, lay_runnable, record
+from tools.selftest.tree import PAUSED, SUBJECTS, Subject
 
 MOST_FALSE, LEAST_COVERED = 0.05, 0.93
 SESSIONS = 200  # that the promise is about
@@ -18,13 +18,8 @@ def subjects(gpu: bool) -> list[Subject]:
 
 def experiment(bench: Bench, scratch: Path) -> Sessions:
     """Sessions of every pair in turn, each with two comparisons; at least one session, however short the time."""
-    found, ready = Sessions(sessions=[]), []
-    for subject in subjects(bench.gpu):
-        laid = lay_lanes(scratch, subject, [0.0, 0.0])
-        if reason := not_runnable(bench, laid):
-            found.skipped[subject.key] = reason
-        else:
-            ready.append(laid)
+    ready, skipped = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0])
+    found = Sessions(sessions=[], skipped=skipped)
     for turn in range(1, bench.form.aa_sessions + 1):
         for laid in ready:
             if found.sessions and bench.out_of_time():
@@ -39,7 +34,7 @@ def promises(found: Sessions) -> list[Promise]:
     told = [outcome for session in found.sessions for outcome in session.outcomes]
     failed = [session for session in found.sessions if session.failed is not None]
     n = len(told) + len(failed)
-    false = sum(map(_said_different, told)) + len(failed)
+    false = sum(outcome.verdict not in ("same", "inconclusive") for outcome in told) + len(failed)
     covered = sum(outcome.covered for outcome in told)
     said = [
         no_more_than("aa", "A/A sessions: a verdict other than same or inconclusive", false, n, MOST_FALSE),
@@ -50,11 +45,6 @@ def promises(found: Sessions) -> list[Promise]:
         if promise.standing == "kept" and len(found.sessions) < SESSIONS:
             promise.standing = "undecided"
     return said
-
-
-def _said_different(outcome: Outcome) -> bool:
-    """Whether the verdict was anything but `same` or `inconclusive`, the two that are right of equal sides."""
-    return outcome.verdict not in ("same", "inconclusive")
 
 
 def _note(sessions: list[Session], failed: list[Session]) -> str:

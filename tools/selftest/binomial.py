@@ -7,15 +7,13 @@ need to exclude every share that breaks it. It is refuted if the whole interval 
 import math
 from collections.abc import Callable
 
-from tools.selftest.models import Name, Promise, Standing
+from tools.selftest.models import Name, Promise
 
 CONFIDENCE = 0.95
 
 
 def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
     """The two-sided interval of a share of which `hits` of `n` independent trials are the evidence."""
-    if not 0 <= hits <= n or n < 1:
-        raise ValueError(f"{hits} hits of {n} trials: hits must be from 0 to n, and n at least 1")
     tail = (1 - CONFIDENCE) / 2
     low = 0.0 if hits == 0 else _root(lambda p: 1 - at_most(hits - 1, n, p) < tail)
     high = 1.0 if hits == n else _root(lambda p: at_most(hits, n, p) > tail)
@@ -23,16 +21,8 @@ def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
 
 
 def at_most(hits: int, n: int, p: float) -> float:
-    """P(X <= hits) for a binomial X of n trials with probability p."""
-    if p <= 0.0:
-        return 1.0
-    if p >= 1.0:
-        return 1.0 if hits >= n else 0.0
-    terms = (
-        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(p) + (n - k) * math.log1p(-p)
-        for k in range(hits + 1)
-    )
-    return min(1.0, math.fsum(map(math.exp, terms)))
+    """P(X <= hits) for a binomial X of up to 1,000 trials with probability p."""
+    return math.fsum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(hits + 1))
 
 
 def _root(below: Callable[[float], bool]) -> float:
@@ -60,21 +50,9 @@ def no_more_than(experiment: Name, promise: str, hits: int, n: int, bound: float
 
 def _judged(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int, most: bool) -> Promise:
     words = f"{'at most' if most else 'at least'} {bound:.0%} of {count} or more"
-    if n == 0:
-        return Promise(experiment=experiment, promise=promise, measured="-", bound=words, standing="not run")
-    low, high = clopper_pearson(hits, n)
-    met = hits <= bound * n if most else hits >= bound * n
-    standing: Standing = "kept" if met and n >= count else "undecided"
-    if (low > bound) if most else (high < bound):
-        standing = "refuted"
-    return Promise(
-        experiment=experiment,
-        promise=promise,
-        measured=f"{hits / n:.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]",
-        bound=words,
-        standing=standing,
-        hits=hits,
-        n=n,
-        low=low,
-        high=high,
-    )
+    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
+    kept = n >= count and (hits <= bound * n if most else hits >= bound * n)
+    refuted = low > bound if most else high < bound
+    measured = f"{hits / max(1, n):.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]"
+    found = Promise.of(experiment, promise, words, measured, tried=n > 0, kept=kept, refuted=refuted)
+    return found.model_copy(update={"hits": hits, "n": n, "low": low, "high": high}) if n else found

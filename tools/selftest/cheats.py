@@ -11,7 +11,7 @@ from common.python.run.eligibility import missing
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
-from tools.selftest.models import Caught, Cheats, Promise, Standing
+from tools.selftest.models import Caught, Cheats, Promise
 from tools.selftest.sessions import Bench
 
 CHEATS = Path("tests") / "cheats"
@@ -103,27 +103,28 @@ def promises(found: Cheats) -> list[Promise]:
     honest = [row for row in found.rows if row.honest]
     accepted = [f"{row.pair}: accepted" for row in cheats if not row.refused]
     alarms = [f"{row.pair} {row.variant}: {row.reason}" for row in honest if row.refused]
-    caught_share = f"{len(cheats) - len(accepted)} of {len(cheats)}"
-    false_share = f"{len(alarms)} of {len(honest)}"
     missed = [f"no time for {len(found.not_run)} pairs of cheats"] if found.not_run else []
     late = [f"{found.honest_pairs} pairs of the chapters run"]
     late += [f"no time for {len(found.honest_not_run)} more"] if found.honest_not_run else []
-    few = bool(missed or found.honest_not_run) or found.honest_pairs < FEWEST_HONEST
     return [
-        _promise("every cheat is refused", bool(cheats), caught_share, "all", accepted, missed, bool(missed)),
-        _promise("no honest one is refused", bool(honest), false_share, "none", alarms, late, few),
+        Promise.of(
+            "cheats",
+            "every cheat is refused",
+            "all",
+            f"{len(cheats) - len(accepted)} of {len(cheats)}",
+            tried=bool(cheats),
+            kept=not found.not_run,
+            refuted=bool(accepted),
+            note="; ".join([*accepted[:5], *missed]) or None,
+        ),
+        Promise.of(
+            "cheats",
+            "no honest one is refused",
+            "none",
+            f"{len(alarms)} of {len(honest)}",
+            tried=bool(honest),
+            kept=not (found.not_run or found.honest_not_run) and found.honest_pairs >= FEWEST_HONEST,
+            refuted=bool(alarms),
+            note="; ".join([*alarms[:5], *late]),
+        ),
     ]
-
-
-def _promise(
-    promise: str, tried: bool, measured: str, bound: str, wrong: list[str], beside: list[str], few: bool
-) -> Promise:
-    standing: Standing = "refuted" if wrong else "undecided" if few else "kept"
-    return Promise(
-        experiment="cheats",
-        promise=promise,
-        measured=measured,
-        bound=bound,
-        standing=standing if tried else "not run",
-        note="; ".join([*wrong[:5], *beside]) or None,
-    )

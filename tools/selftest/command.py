@@ -1,45 +1,111 @@
-"""What `benchmark_cli selftest` does: experiments before the user's eyes, their table, and the exit code."""
+"""`benchmark_cli selftest`: four experiments, each written as it ends, and what they say of the harness's promises."""
 
+import random
+import tempfile
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
+from common.python.base import lock, manifest
+from common.python.base.journal import write
+from common.python.base.results import Manifest
 from common.python.base.text import clean, text_table, wide_console
+from common.python.base.toolkit import ROOT
+from common.python.corpus.discovery import find_pairs
+from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
+from common.python.run.settings import SuiteTimeUp
+from common.python.workers.probe import open_machine
 from tools.cli.measuring import DONE, FAILED, NOTHING, claims, exits, told, usage
-from tools.selftest.experiments import broken, open_selftest
+from tools.selftest import aa, cheats, others, truth
 from tools.selftest.models import NAMES, Name, Report
-from tools.selftest.sessions import FORMS
+from tools.selftest.sessions import FORMS, Bench, Form
 
+EXPERIMENTS = {"aa": aa, "truth": truth, "others": others, "cheats": cheats}
+REPORT = "selftest.json"
+NEEDS_GPU = {"others": "it is about a GPU: name it with --only to run it on a CPU all the same"}
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
 
 
-def chosen(only: str | None) -> list[Name]:
-    """The experiments that `--only aa,truth` names; none, which means all, without it. Raises the exit for others."""
-    words = [word.strip() for word in only.split(",")] if only is not None else []
+def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed: int | None, wait: bool) -> int:
+    """Run the experiments that `--only aa,truth` names, or all, and print their table; the exit code."""
+    words = NAMES if only is None else [word.strip() for word in only.split(",")]
     if unknown := [word for word in words if word not in NAMES]:
         raise usage(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
-    return [name for name in NAMES if name in words]
-
-
-def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed: int | None, wait: bool) -> int:
-    """Run the experiments, print their table; the exit code."""
-    form = FORMS["full" if full else "quick"]
+    names = [name for name in NAMES if name in words]
     with exits(artifacts_dir), ExitStack() as stack:
-        test = open_selftest(root, artifacts_dir, chosen(only), form, seed, told, claims(stack, wait))
-        if test.bench.device == "cpu":
+        bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claims(stack, wait))
+        if not bench.gpu:
             told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
+        left_out = NEEDS_GPU if only is None and not bench.gpu else {}
         try:
-            report = test.run()
+            report = run(bench, [name for name in names if name not in left_out], left_out)
         except KeyboardInterrupt:
-            told(f"stopped; the experiments that were done are in {test.bench.folder}")
+            told(f"stopped; the experiments that were done are in {bench.folder}")
             raise
-    show(report, test.bench.folder)
+    show(report, bench.folder)
     if all(promise.standing == "not run" for promise in report.promises) and not report.failed:
         return NOTHING
-    return FAILED if broken(report) or report.failed else DONE
+    bad = ("refuted",) if report.form == "quick" else ("refuted", "undecided", "not run")
+    return FAILED if report.failed or any(promise.standing in bad for promise in report.promises) else DONE
+
+
+def open_bench(
+    root: Path, artifacts_dir: Path, names: Sequence[Name], form: Form, seed: int | None, claim: lock.Claim
+) -> Bench:
+    """Look at the machine, take the device's lock, make the folder, and in the full form measure missing peaks.
+
+    No promise needs them, so the quick form takes those of a datasheet, if there is one. Raises RuntimeError if no
+    worker can be started, OSError for a folder that cannot be written, ValueError for stored peaks that cannot be read.
+    """
+    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
+    folder.mkdir(parents=True)
+    suites, full = "cheats" in names, form.name == "full"
+    machine, found = open_machine(root, folder, find_pairs(root) if suites and full else ())
+    claim(found.get("uuid"))
+    if found["device"] != "cpu" and suites:
+        peaks_for_run(root, artifacts_dir, folder, machine, found, told, measure=full)
+    seed = random.randrange(2**31) if seed is None else seed
+    device = found["device"], found.get("uuid")
+    return Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found.get("quiet_pace_us"))
+
+
+def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report:
+    """Run these experiments in the form's whole time: what one leaves of its own, the next ones have.
+
+    What a machine does once is not in that time: measuring peaks, and compiling the chapters' pairs.
+    """
+    about = _manifest(bench, names)
+    write(bench.folder / "manifest.json", about.model_dump_json(indent=1))
+    form = bench.form
+    report = Report(
+        manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=dict(left_out)
+    )
+    until, longer = time.monotonic(), sum(form.seconds.values()) / sum(form.seconds[name] for name in names)
+    for name in names:
+        began = time.monotonic()
+        until = bench.deadline = max(until, began) + longer * form.seconds[name]
+        try:
+            with tempfile.TemporaryDirectory(prefix="selftest-", ignore_cleanup_errors=True) as scratch:
+                found = EXPERIMENTS[name].experiment(bench, Path(scratch))
+            write(bench.folder / name / f"{name}.json", found.model_dump_json(indent=1))
+            report.promises += EXPERIMENTS[name].promises(found)
+        except (RuntimeError, ValueError, SuiteTimeUp) as error:
+            report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        report.seconds[name] = time.monotonic() - began
+        write(bench.folder / REPORT, report.model_dump_json(indent=1))
+    return report
+
+
+def _manifest(bench: Bench, names: Sequence[Name]) -> Manifest:
+    folders = (ROOT / "common", ROOT / "tools" / "selftest")
+    sources = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return manifest.collect(names, {"form": bench.form.name}, sources, bench.seed, bench.machine)
 
 
 def show(report: Report, folder: Path) -> None:
@@ -55,8 +121,7 @@ def show(report: Report, folder: Path) -> None:
     for promise in report.promises:
         if promise.note:
             typer.echo(f"{promise.experiment}: {clean(promise.promise)}: {clean(promise.note)}")
-    for name, reason in report.failed.items():
-        typer.echo(f"{name} failed: {clean(reason)}")
-    for name, reason in report.not_run.items():
-        typer.echo(f"{name} not run: {clean(reason)}")
+    for what, reasons in (("failed", report.failed), ("not run", report.not_run)):
+        for name, reason in reasons.items():
+            typer.echo(f"{name} {what}: {clean(reason)}")
     typer.echo(f"results: {folder}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from common.python.proof.preparation import Preparation
 from common.python.workers.commands import Commands
 from common.python.workload import Output, Step
 
@@ -46,21 +47,6 @@ def event_loop(step: Step, seconds: float) -> float:
         torch.cuda.synchronize()
         return 1e3 * float(start.elapsed_time(stop))
 
-    return _median_of(once, seconds)
-
-
-def host_loop(step: Step, seconds: float) -> float:
-    """The host's clock, where there is no device to wait for."""
-
-    def once() -> float:
-        began = time.perf_counter()
-        step()
-        return 1e6 * (time.perf_counter() - began)
-
-    return _median_of(once, seconds)
-
-
-def _median_of(once: Callable[[], float], seconds: float) -> float:
     for _ in range(LOOP_WARM_UP):
         once()
     until, taken = time.perf_counter() + seconds, [once()]
@@ -70,17 +56,13 @@ def _median_of(once: Callable[[], float], seconds: float) -> float:
 
 
 Method = Callable[[Step, float], float]
-ON_GPU: dict[str, Method] = {
-    "triton do_bench": do_bench,
-    "torch blocked_autorange": autorange,
-    "event loop": event_loop,
-}
-ON_CPU: dict[str, Method] = {"torch blocked_autorange": autorange, "host loop": host_loop}
 
 
 @cache  # each method imports what it needs at its first call, which is not to be timed
 def methods() -> dict[str, Method]:
-    found = ON_GPU if torch.cuda.is_available() else ON_CPU
+    found: dict[str, Method] = {"torch blocked_autorange": autorange}
+    if torch.cuda.is_available():
+        found |= {"triton do_bench": do_bench, "event loop": event_loop}
     for method in found.values():
         method(lambda: (), LEAST_S)
     return found
@@ -96,9 +78,8 @@ def compare(worker: Commands, modules: list[str], size: str, seconds: float, see
     found = []
     for name in random.Random(seed).sample(list(known), len(known)):
         began = time.perf_counter()
-        _prepare(worker, modules, size)
-        assert worker.prep is not None
-        steps = [worker.prep.variants[module].step for module in modules]
+        prep = _prepare(worker, modules, size)
+        steps = [prep.variants[module].step for module in modules]
         left_s = max(LEAST_S, (seconds - (time.perf_counter() - began)) / len(steps))
         a_us, b_us = (known[name](step, left_s) for step in steps)
         spent = time.perf_counter() - began
@@ -109,15 +90,14 @@ def compare(worker: Commands, modules: list[str], size: str, seconds: float, see
 def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
     """The floor that a session prints, and what an empty step reads when it is sampled in blocks as any other."""
     _load(worker, [baseline], size)
-    _prepare(worker, [baseline], size)
+    prep = _prepare(worker, [baseline], size)
     floor_us = worker.start_clock()
-    assert worker.prep is not None
 
     def empty() -> Output:
         return ()
 
-    variant = replace(worker.prep.variants[baseline], name="empty", step=empty)
-    prep, sampler = replace(worker.prep, variants={"empty": variant}), worker.sampler
+    variant = replace(prep.variants[baseline], name="empty", step=empty)
+    prep, sampler = replace(prep, variants={"empty": variant}), worker.sampler
     sampler.warm(prep, ["empty"], 1.0, worker.at, passes=5)
     read = []
     for _ in range(EMPTY_BLOCKS):
@@ -127,12 +107,15 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
 
 
 def _load(worker: Commands, modules: list[str], size: str) -> None:
-    failures = worker.load(modules[0], {module: module for module in modules}, size)["failures"]
-    if failures:
-        raise RuntimeError(next(iter(failures.values())))
+    _refuse(worker.load(modules[0], {module: module for module in modules}, size)["failures"])
 
 
-def _prepare(worker: Commands, modules: list[str], size: str) -> None:
-    failures = worker.prepare(modules, size, [])["failures"]
-    if failures:
-        raise RuntimeError(next(iter(failures.values())))
+def _prepare(worker: Commands, modules: list[str], size: str) -> Preparation:
+    _refuse(worker.prepare(modules, size, [])["failures"])
+    assert worker.prep is not None
+    return worker.prep
+
+
+def _refuse(failures: dict[str, str]) -> None:
+    for reason in failures.values():
+        raise RuntimeError(reason)

@@ -25,6 +25,23 @@ class Promise(Model):
     high: float | None = None
     note: str | None = None
 
+    @classmethod
+    def of(
+        cls,
+        experiment: Name,
+        promise: str,
+        bound: str,
+        measured: str,
+        tried: bool,
+        kept: bool,
+        refuted: bool,
+        note: str | None = None,
+    ) -> "Promise":
+        """One that was `tried`: refuted where that is clear, else kept where that is, else undecided."""
+        standing: Standing = "not run" if not tried else "refuted" if refuted else "kept" if kept else "undecided"
+        measured = measured if tried else "-"
+        return cls(experiment=experiment, promise=promise, measured=measured, bound=bound, standing=standing, note=note)
+
 
 class Outcome(Model):
     """One comparison of a session: the time of `above` over that of `below`, which no other comparison shares.
@@ -32,13 +49,10 @@ class Outcome(Model):
     `truth` is what the ratio is known to be: 1 for a variant against itself, less where a slowdown was planted below.
     """
 
-    pair: str
-    session: int
     above: str
     below: str
     planted: float = Field(default=0.0, description="nominal share of its own time by which `below` was slowed")
     truth: float = 1.0
-    rounds: list[float] = Field(description="log ratio of each round")
     interval: Interval | None
     verdict: Verdict
 
@@ -49,14 +63,11 @@ class Outcome(Model):
 
 
 class Session(Model):
-    """One session; its samples are in `sessions.jsonl.gz`, a line a session, in this order."""
+    """One session; all else of it is in `sessions.jsonl.gz`, a line a session, in this order."""
 
     pair: str
     number: int
-    seconds: float
-    phases: dict[str, float]
     failed: str | None = None
-    notes: list[str] = Field(default=[])
     outcomes: list[Outcome] = Field(default=[])
 
 
@@ -78,6 +89,7 @@ class Reading(Model):
 class Truth(Model):
     """The spin kernel and the empty step, and sessions with planted slowdowns."""
 
+    gpu: bool = Field(default=True, description="whether there is one, for the spin kernel")
     readings: list[Reading] = Field(default=[])
     floor_us: float | None = Field(default=None, description="what the harness prints as the time of an empty step")
     empty_us: list[float] = Field(default=[], description="what an empty step reads in blocks")

@@ -4,7 +4,7 @@ Both sides of every pair are the same code, so that a ratio that is not 1 is an 
 """
 
 import math
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -12,9 +12,9 @@ from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError
 from tools.selftest.aa import subjects
 from tools.selftest.binomial import clopper_pearson
-from tools.selftest.models import Others, Promise, Standing, Timing
-from tools.selftest.sessions import Bench, not_runnable, record
-from tools.selftest.tree import Laid, lay_lanes
+from tools.selftest.models import Others, Promise, Timing
+from tools.selftest.sessions import Bench, lay_runnable, record
+from tools.selftest.tree import Laid
 
 OURS = "this harness"
 FIRST = ("ch07:transpose", "ch01:cuda_graph", "ch01:gemm", "ch18:flash_forward")  # where there is no time for all
@@ -27,13 +27,9 @@ TIMED = ("prepare", "warm-up", "samples")  # phases of a session; the other meth
 
 def experiment(bench: Bench, scratch: Path) -> Others:
     """Every method on every pair, as often as the form says or the time allows."""
-    found, ready = Others(timings=[]), []
-    for subject in sorted(subjects(bench.gpu), key=lambda s: s.key not in FIRST)[: bench.form.others_pairs]:
-        laid = lay_lanes(scratch, subject, [0.0])
-        if reason := not_runnable(bench, laid):
-            found.skipped[subject.key] = reason
-        else:
-            ready.append(laid)
+    chosen = sorted(subjects(bench.gpu), key=lambda subject: subject.key not in FIRST)[: bench.form.others_pairs]
+    ready, skipped = lay_runnable(bench, scratch, chosen, [0.0])
+    found = Others(timings=[], skipped=skipped)
     if not bench.gpu:
         found.skipped["triton do_bench"] = "it times GPUs only"
     for repeat in range(bench.form.repeats):
@@ -67,104 +63,52 @@ def _compare(bench: Bench, laid: Laid, repeat: int, found: Others) -> None:
     found.timings += [Timing(pair=key, repeat=repeat, **line) for line in (ours, *theirs)]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method on one pair. Bias and spread are of the log ratio, so 0.01 is 1%."""
-
-    pair: str
-    method: str
-    n: int
-    bias: float
-    spread: float | None  # none for a single comparison
-    different: int  # ratios more than 1% from 1
-    seconds: float  # mean of one comparison
-
-
-def table(timings: list[Timing]) -> list[Row]:
-    """A row for each method on each pair, in the order in which they were first met."""
-    groups: dict[tuple[str, str], list[Timing]] = {}
-    for timing in timings:
-        groups.setdefault((timing.pair, timing.method), []).append(timing)
-    return [_row(pair, method, taken) for (pair, method), taken in groups.items()]
-
-
-def _row(pair: str, method: str, taken: list[Timing]) -> Row:
-    logs = [math.log(timing.ratio) for timing in taken]
-    return Row(
-        pair=pair,
-        method=method,
-        n=len(taken),
-        bias=fmean(logs),
-        spread=stdev(logs) if len(logs) > 1 else None,
-        different=sum(abs(timing.ratio - 1) > DIFFERENT for timing in taken),
-        seconds=fmean(timing.seconds for timing in taken),
-    )
-
-
 def promises(found: Others) -> list[Promise]:
     """Ours has the smallest spread of the ratio on every pair, and the fewest false differences."""
-    rows = table(found.timings)
-    pairs = dict.fromkeys(row.pair for row in rows)
-    said = [_spread(pair, [row for row in rows if row.pair == pair]) for pair in pairs]
-    said.append(_differences(rows))
+    logs: dict[str, dict[str, list[float]]] = {}  # of the ratios, by pair and method, in the order first met
+    for timing in found.timings:
+        logs.setdefault(timing.pair, {}).setdefault(timing.method, []).append(math.log(timing.ratio))
+    said = [_spread(pair, methods) for pair, methods in logs.items()]
+    said.append(_differences(found.timings))
     said[-1].note = "; ".join(f"{what}: {why}" for what, why in found.skipped.items()) or None
     return said
 
 
-def _spread(pair: str, rows: list[Row]) -> Promise:
-    """Kept where no method spreads less; refuted where one clearly does; else undecided."""
-    ours = next((row for row in rows if row.method == OURS and row.spread is not None), None)
-    best = min((r for r in rows if r.method != OURS and r.spread is not None), key=_spread_of, default=None)
-    standing: Standing = "not run"
-    if ours is not None and best is not None:
-        standing = "kept" if min(ours.n, best.n) >= FEWEST_REPEATS else "undecided"
-        if _spread_of(best) < _spread_of(ours):
-            standing = "refuted" if _clearly_less(best, ours) else "undecided"
-    cells = (
-        f"{row.method} {'-' if row.spread is None else f'{row.spread:.2%}'} (bias {row.bias:+.2%}, "
-        f"{row.different} of {row.n} over 1%, {row.seconds:.2f} s)"
-        for row in rows
-    )
-    return Promise(
-        experiment="others",
-        promise=f"{pair}: the smallest spread of the ratio at equal time",
-        measured="; ".join(cells) or "-",
-        bound="no method spreads less",
-        standing=standing,
-    )
-
-
-def _spread_of(row: Row) -> float:
-    return row.spread or 0.0
-
-
-def _clearly_less(one: Row, other: Row) -> bool:
-    """Whether the smaller spread is smaller by more than chance would have it.
+def _spread(pair: str, logs: dict[str, list[float]]) -> Promise:
+    """Kept where no method spreads less; refuted where one clearly does; else undecided.
 
     The log ratio of two standard deviations, of n and m values, has an error of sqrt(1/(2(n-1)) + 1/(2(m-1))).
     """
-    if not one.spread:
-        return True
-    error = math.sqrt(0.5 / (one.n - 1) + 0.5 / (other.n - 1))
-    return math.log(_spread_of(other) / one.spread) > CLEARLY * error
+    spreads = {method: stdev(taken) for method, taken in logs.items() if len(taken) > 1}
+    best = min((method for method in spreads if method != OURS), key=lambda method: spreads[method], default=OURS)
+    ours, least = spreads.get(OURS, 0.0), spreads.get(best, 0.0)
+    n, m = len(logs.get(OURS, ())), len(logs.get(best, ()))
+    error = math.sqrt(0.5 / max(1, n - 1) + 0.5 / max(1, m - 1))
+    told = "; ".join(f"{name} {spread:.2%} (bias {fmean(logs[name]):+.2%})" for name, spread in spreads.items())
+    return Promise.of(
+        "others",
+        f"{pair}: the smallest spread of the ratio at equal time",
+        "no method spreads less",
+        told,
+        tried=OURS in spreads and best != OURS,
+        kept=ours <= least and min(n, m) >= FEWEST_REPEATS,
+        refuted=least < ours * math.exp(-CLEARLY * error),
+    )
 
 
-def _differences(rows: list[Row]) -> Promise:
+def _differences(timings: list[Timing]) -> Promise:
     """Kept where no method has a smaller share of false differences; refuted where ours is clearly larger."""
-    methods = list(dict.fromkeys(row.method for row in rows))
-    counts = {method: sum(row.different for row in rows if row.method == method) for method in methods}
-    trials = {method: sum(row.n for row in rows if row.method == method) for method in methods}
-    best = min((counts[method] / trials[method] for method in methods if method != OURS), default=None)
-    standing: Standing = "not run"
-    if OURS in counts and best is not None:
-        standing = "kept" if min(row.n for row in rows) >= FEWEST_REPEATS else "undecided"
-        if counts[OURS] / trials[OURS] > best:
-            clear = clopper_pearson(counts[OURS], trials[OURS])[0] > best
-            standing = "refuted" if clear else "undecided"
-    return Promise(
-        experiment="others",
-        promise="fewest ratios of equal sides that are over 1% from 1",
-        measured=", ".join(f"{method} {counts[method]} of {trials[method]}" for method in methods) or "-",
-        bound="no method has fewer",
-        standing=standing,
+    trials = Counter(timing.method for timing in timings)
+    wrong = Counter(timing.method for timing in timings if abs(timing.ratio - 1) > DIFFERENT)
+    ours, n = wrong[OURS], trials[OURS]
+    best = min((wrong[method] / trials[method] for method in trials if method != OURS), default=0.0)
+    few = min(Counter((timing.pair, timing.method) for timing in timings).values(), default=0) < FEWEST_REPEATS
+    return Promise.of(
+        "others",
+        "fewest ratios of equal sides that are over 1% from 1",
+        "no method has fewer",
+        ", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()),
+        tried=n > 0 and len(trials) > 1,
+        kept=ours / max(1, n) <= best and not few,
+        refuted=n > 0 and clopper_pearson(ours, n)[0] > best,
     )

@@ -4,7 +4,7 @@ import gzip
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +12,16 @@ from typing import Literal
 
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
-from common.python.corpus.discovery import Pair
-from common.python.cuda import CudaError, build
-from common.python.requirements import arch_of
 from common.python.run.eligibility import assign
 from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
-from common.python.stats.intervals import compare, round_log_ratios, verdict
+from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
 from common.python.workers.process import Worker
 from tools.selftest.models import Name, Outcome, Session
-from tools.selftest.tree import Laid, Lane
+from tools.selftest.tree import Laid, Lane, Subject, lay_lanes
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
@@ -115,23 +112,25 @@ def not_runnable(bench: Bench, laid: Laid) -> str | None:
     timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
     if len(timed) < len(laid.pair.variants):
         return next((row.reason for row in rows if row.reason), "it can only be proven here")
-    return _not_compiled(bench, laid.pair) if bench.gpu else None
-
-
-def _not_compiled(bench: Bench, pair: Pair) -> str | None:
-    """Compile a pair's .cu files ahead of its sessions; why one does not compile."""
-    for source in (variant.path.with_suffix(".cu") for variant in pair.variants):
-        try:
-            if source.exists():
-                build(source, arch_of(bench.machine.gpus[0].sm))
-        except CudaError as error:
-            return str(error)
     return None
+
+
+def lay_runnable(
+    bench: Bench, scratch: Path, subjects: Sequence[Subject], planted: list[float]
+) -> tuple[list[Laid], dict[str, str]]:
+    """The subjects that can be timed here, laid out with a lane for each planted share; and why others cannot."""
+    ready, skipped = [], {}
+    for subject in subjects:
+        laid = lay_lanes(scratch, subject, planted)
+        if reason := not_runnable(bench, laid):
+            skipped[subject.key] = reason
+        else:
+            ready.append(laid)
+    return ready, skipped
 
 
 def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[Session, PairResult]:
     """Run a session, append all of its samples to a file in `folder`, and give what it says of each comparison."""
-    began = time.monotonic()
     result = _run(bench, laid, iterations)
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
@@ -139,16 +138,8 @@ def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None
     failed = result.reason if result.status != "measured" else None
     if failed is None and not result.blocks:
         failed = "; ".join(result.notes) or "it took no samples"
-    about = Session(
-        pair=result.key,
-        number=bench.count,
-        seconds=time.monotonic() - began,
-        phases=result.seconds,
-        failed=failed,
-        notes=result.notes,
-        outcomes=outcomes(result, laid.lanes, bench.count, laid.lever) if failed is None else [],
-    )
-    return about, result
+    told = outcomes(result, laid.lanes, laid.lever) if failed is None else []
+    return Session(pair=result.key, number=bench.count, failed=failed, outcomes=told), result
 
 
 def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
@@ -179,7 +170,7 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     return done
 
 
-def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | None = None) -> list[Outcome]:
+def outcomes(result: PairResult, lanes: list[Lane], lever: Lane | None = None) -> list[Outcome]:
     """What a session says of each lane, by the arithmetic and the verdicts of every session.
 
     A session that the harness calls invalid is invalid in every lane.
@@ -191,17 +182,13 @@ def outcomes(result: PairResult, lanes: list[Lane], number: int, lever: Lane | N
     found = []
     for lane in lanes:
         interval = compare(result.blocks, lane.above, lane.below, clock)
-        enough = interval is not None and interval.rounds >= FEWEST_ROUNDS
-        said = verdict(interval) if enough else "inconclusive"
+        said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
         found.append(
             Outcome(
-                pair=result.key,
-                session=number,
                 above=lane.above,
                 below=lane.below,
                 planted=lane.planted,
                 truth=1 / (1 + lane.planted * growth),
-                rounds=round_log_ratios(result.blocks, lane.above, lane.below, clock),
                 interval=interval,
                 verdict="invalid" if result.verdict == "invalid" else said,
             )

@@ -6,7 +6,7 @@ from statistics import median
 from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError
 from tools.selftest.binomial import at_least
-from tools.selftest.models import Promise, Reading, Standing, Truth
+from tools.selftest.models import Promise, Reading, Truth
 from tools.selftest.sessions import Bench, not_runnable, record
 from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_delays, lay_lanes
 
@@ -24,7 +24,7 @@ EMPTY_LIMIT_S = 60.0
 
 def experiment(bench: Bench, scratch: Path) -> Truth:
     """The spin kernel and the empty step first: planted slowdowns take what time is left."""
-    found = Truth()
+    found = Truth(gpu=bench.gpu)
     if bench.gpu:
         _spin_kernel(bench, scratch, found)
     bench.say("truth: an empty step")
@@ -61,39 +61,36 @@ def _spin_kernel(bench: Bench, scratch: Path, found: Truth) -> None:
             found.readings.append(Reading(label=f"{delay} us before the launch", known_us=SPIN_US, read_us=read))
 
 
-def promises(found: Truth, gpu: bool) -> list[Promise]:
+def promises(found: Truth) -> list[Promise]:
     """A known time reads right, planted slowdowns are found, and intervals contain what was planted."""
-    return [*([_spin(found.readings)] if gpu else []), _empty(found), *_planted(found)]
+    return [*([_spin(found.readings)] if found.gpu else []), _empty(found), *_planted(found)]
 
 
 def _spin(readings: list[Reading]) -> Promise:
     """The worst of the readings decides: none may be off by over 1%."""
     errors = {reading.label: median(reading.read_us) / reading.known_us - 1 for reading in readings}
-    standing: Standing = "kept" if len(errors) == len(DELAYS_US) else "undecided" if errors else "not run"
-    if any(abs(error) > READS_RIGHT for error in errors.values()):
-        standing = "refuted"
-    return Promise(
-        experiment="truth",
-        promise=f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
-        measured=", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()) or "-",
-        bound=f"within {READS_RIGHT:.0%}",
-        standing=standing,
+    return Promise.of(
+        "truth",
+        f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
+        f"within {READS_RIGHT:.0%}",
+        ", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()),
+        tried=bool(errors),
+        kept=len(errors) == len(DELAYS_US),
+        refuted=any(abs(error) > READS_RIGHT for error in errors.values()),
     )
 
 
 def _empty(found: Truth) -> Promise:
-    measured = "-"
-    standing: Standing = "not run"
-    if found.floor_us is not None and found.empty_us:
-        read = median(found.empty_us)
-        measured = f"{read:.2f} us, floor {found.floor_us:.2f} us"
-        standing = "kept" if abs(read - found.floor_us) <= EVENT_US else "refuted"
-    return Promise(
-        experiment="truth",
-        promise="an empty step reads the floor that is printed",
-        measured=measured,
-        bound=f"within {EVENT_US} us",
-        standing=standing,
+    read, floor = median(found.empty_us or [0.0]), found.floor_us or 0.0
+    right = abs(read - floor) <= EVENT_US
+    return Promise.of(
+        "truth",
+        "an empty step reads the floor that is printed",
+        f"within {EVENT_US} us",
+        f"{read:.2f} us, floor {floor:.2f} us",
+        tried=bool(found.empty_us),
+        kept=right,
+        refuted=not right,
     )
 
 

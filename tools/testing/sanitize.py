@@ -9,12 +9,11 @@ output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 error
 
 import argparse
 import ast
-import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, find_pairs, select
 from common.python.corpus.targets import TargetError, parse
-from common.python.cuda import CudaError, build
+from common.python.cuda import CudaError, compile_source
+from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,9 +48,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
 }
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
 WATCHED = {"CUDA", "Triton"}
-ATTRIBUTE = re.compile(r"__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(N), __cluster_dims__(2)
-KERNEL = re.compile(r"__global__\s[^;{}()]*?\b(\w+)\s*\(")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+AS_PROVEN = {"size": "test", "seed": 0, "reproducible": False, "marked": False}
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
 CAPTURING = "during capture"  # CUDA's words for what failed because a graph was being captured
@@ -91,12 +89,6 @@ def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
     return [Run(pair.key, baseline, group) for group in groups], skipped
 
 
-def kernels(source: str) -> list[str]:
-    """The names of the kernels that a .cu file defines."""
-    code = ATTRIBUTE.sub(" ", COMMENT.sub(" ", source))
-    return list(dict.fromkeys(KERNEL.findall(code)))
-
-
 def jit_kernels(path: Path, root: Path) -> list[str]:
     """The names of the Triton functions of a file and of the files that it imports."""
     parsed = [ast.parse(file.read_bytes()) for file in imports_of(path, root)]
@@ -108,27 +100,32 @@ def jit_kernels(path: Path, root: Path) -> list[str]:
     ]
 
 
-def own_kernels(variant: Variant, root: Path) -> list[str]:
-    source = variant.path.with_suffix(".cu")
-    in_cuda = kernels(source.read_text()) if "CUDA" in variant.kinds else []
-    return in_cuda + (jit_kernels(variant.path, root) if "Triton" in variant.kinds else [])
+def own_kernels(run: Run, root: Path, arch: str) -> list[str]:
+    """The names of the kernels whose source stands in a run's files, not those that come with CUB or CUTLASS.
+
+    It builds them, for nvcc is not to run under the tools. Raises CudaError.
+    """
+    names = []
+    for variant in run.variants:
+        if "CUDA" in variant.kinds:
+            source = variant.path.with_suffix(".cu")
+            compiled = [base_name(kernel.name) for kernel in compile_source(source, arch).kernels]
+            names += [name for name in compiled if f"{name}(" in source.read_text()]
+        if "Triton" in variant.kinds:
+            names += jit_kernels(variant.path, root)
+    return list(dict.fromkeys(names))
 
 
-def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[str] | None:
-    """The command line that watches a run; None where the tool watches our own kernels and there are none."""
-    watched: list[str] = []
-    if tool in OWN_KERNELS_ONLY:
-        names = dict.fromkeys(name for variant in run.variants for name in own_kernels(variant, root))
-        if not names:
-            return None
-        watched = [part for name in names for part in ("--kernel-name", f"kns={name}")]
+def command(program: Path, tool: str, run: Run, own: list[str], root: Path, log: Path) -> list[str]:
+    """The command line that watches a run; `own` are its kernels."""
+    watched = own if tool in OWN_KERNELS_ONLY else []
+    modules = {variant.module: variant.module for variant in run.variants}
     return [
         *(str(program), "--tool", tool, "--target-processes", "application-only", "--log-file", str(log)),
         *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
         *TOOLS[tool],
-        *watched,
-        *(sys.executable, "-m", "tools.testing.one_step", str(root), run.baseline),
-        *(variant.module for variant in run.variants),
+        *(part for name in watched for part in ("--kernel-name", f"kns={name}")),
+        *step_command(2 * LIMIT_S, root=root, baseline=run.baseline, modules=modules, **AS_PROVEN),
     ]
 
 
@@ -142,20 +139,10 @@ def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S, cache
     environment = os.environ | {UNCACHED: "1", "CUDA_VISIBLE_DEVICES": gpu}
     if cached:
         del environment[UNCACHED]  # torch asks only whether it is there
-    with log.with_suffix(".out").open("w+") as output:
-        process = subprocess.Popen(
-            words, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
-        )
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return f"did not end within {limit_s:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        output.seek(0)
-        printed = output.read()
+    try:
+        code, printed = run_to_end(words, log.with_suffix(".out"), limit_s, environment)
+    except subprocess.TimeoutExpired:
+        return f"did not end within {limit_s:g} s"
     return verdict(log.read_text(errors="replace") if log.exists() else "", code, printed)
 
 
@@ -201,37 +188,6 @@ def chosen(targets: list[str], root: Path) -> list[Pair]:
     return found
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What one tool says of one run, as a line; `clean` is None where nothing was watched."""
-
-    clean: bool | None
-    line: str
-
-
-def of_pair(pair: Pair, tools: list[str], examine: Callable[[str, Run], Verdict], here: Machine) -> list[Verdict]:
-    """What each tool says of each run of a pair, the tools side by side; what does not run or build, and why."""
-    runs, skipped = runs_of(pair, here)
-    found = [Verdict(None, f"skipped    {reason}") for reason in skipped]
-    for run in runs:
-        if unbuilt := built(run, here.gpus[0].sm):
-            found.append(Verdict(False, f"build      {run.name}: {unbuilt}"))
-            continue
-        with ThreadPoolExecutor(len(tools)) as pool:
-            found += pool.map(lambda tool, run=run: examine(tool, run), tools)
-    return found
-
-
-def built(run: Run, sm: int) -> str | None:
-    """Build what a run loads, because nvcc is not to run under the tools; the reason if something does not build."""
-    try:
-        for variant in (variant for variant in run.variants if "CUDA" in variant.kinds):
-            build(variant.path.with_suffix(".cu"), arch_of(sm))
-    except CudaError as error:
-        return clean(str(error))
-    return None
-
-
 def main(words: Sequence[str] | None = None) -> int:
     asked = arguments(sys.argv[1:] if words is None else words)
     root, logs, tools = asked.root.resolve(), asked.logs.resolve(), asked.tool or list(TOOLS)
@@ -249,23 +205,40 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         return ended(USAGE, f"cannot use {error.filename}: {error.strerror}")
 
-    def examine(tool: str, run: Run) -> Verdict:
+    def examine(tool: str, run: Run, own: list[str]) -> tuple[bool | None, str]:
+        """Whether a tool found nothing in a run, None where it watched nothing, and the line that says so."""
+        if tool in OWN_KERNELS_ONLY and not own:
+            return None, f"skipped    {run.name}: {tool} watches our kernels, and it has none"
         log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-        line = command(program, tool, run, root, log)
-        if line is None:
-            return Verdict(None, f"skipped    {run.name}: {tool} watches our kernels, and it has none")
-        found, how = watch(line, log, here.gpus[0].uuid), ""
+        line, how = command(program, tool, run, own, root, log), ""
+        found = watch(line, log, here.gpus[0].uuid)
         if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
             found, how = watch(line, log, here.gpus[0].uuid, cached=True), f" {CACHED}"
-        return Verdict(found is None, f"{tool:10} {run.name}: {found or 'clean'}{how}" + f" ({log})" * bool(found))
+        return found is None, f"{tool:10} {run.name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
-    told: list[bool | None] = []
+    counts = Counter[bool | None]()
     for pair in pairs:
-        for verdict in of_pair(pair, tools, examine, here):
-            print(verdict.line, flush=True)
-            told.append(verdict.clean)
-    print(f"{told.count(True)} clean, {told.count(False)} with errors")
-    return FOUND if False in told else CLEAN if True in told else NOTHING
+        runs, skipped = runs_of(pair, here)
+        for reason in skipped:
+            print(f"skipped    {reason}", flush=True)
+        for run in runs:
+            for clean_run, line in examined(run, tools, examine, root, arch_of(here.gpus[0].sm)):
+                print(line, flush=True)
+                counts[clean_run] += 1
+    print(f"{counts[True]} clean, {counts[False]} with errors")
+    return FOUND if counts[False] else CLEAN if counts[True] else NOTHING
+
+
+def examined(
+    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool | None, str]], root: Path, arch: str
+) -> list[tuple[bool | None, str]]:
+    """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
+    try:
+        own = own_kernels(run, root, arch)
+    except CudaError as error:
+        return [(False, f"build      {run.name}: {clean(str(error))}")]
+    with ThreadPoolExecutor(len(tools)) as pool:
+        return list(pool.map(lambda tool: examine(tool, run, own), tools))
 
 
 def ended(code: int, reason: str) -> int:

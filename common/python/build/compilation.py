@@ -23,6 +23,7 @@ from typing import Any
 
 from common.python.base import toolkit
 from common.python.base.builds import ARCHS, Compiled, KernelUse, Language, sm_of
+from common.python.base.journal import write
 from common.python.base.machine import Machine, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
@@ -88,22 +89,14 @@ def compile_pairs(
     here = machine()
     jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs, root)]
-    results: dict[int, Compiled] = {}
-
-    def end(index: int, compiled: Compiled) -> None:
-        results[index] = compiled
-        show(compiled)
-
-    todo: dict[Language, dict[int, Task]] = {"CUDA": {}, "Triton": {}}
-    for index, task in enumerate(tasks):
-        if (ended := _not_compiled(task, root, here)) is not None:
-            end(index, ended)
-        else:
-            todo[task.language][index] = task
-    for index, compiled in _cuda(todo["CUDA"], root, jobs):
-        end(index, compiled)
-    for index, compiled in _triton(todo["Triton"], root, jobs):
-        end(index, compiled)
+    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, root, here))}
+    for ended in results.values():
+        show(ended)
+    for language, compile_all in (("CUDA", _cuda), ("Triton", _triton)):
+        todo = {i: task for i, task in enumerate(tasks) if task.language == language and i not in results}
+        for index, compiled in compile_all(todo, root, jobs):
+            results[index] = compiled
+            show(compiled)
     return [results[index] for index in range(len(tasks))]
 
 
@@ -187,7 +180,7 @@ def _triton(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int
     for index, answer in _recorded({index: tasks[index] for index in missing}, root, jobs):
         compiled = _judged(tasks[index], root, answer)
         if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
-            _keep(places[index], compiled)
+            write(places[index], compiled.model_dump_json())
         yield index, compiled
 
 
@@ -279,10 +272,3 @@ def _kept(place: Path) -> Compiled | None:
         return Compiled.model_validate_json(place.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _keep(place: Path, compiled: Compiled) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(compiled.model_dump_json())
-    partial.replace(place)

@@ -104,16 +104,14 @@ def remarks(build: Build) -> list[str]:
         if one.status == "failed":
             place = f"{one.source}:{one.line}" if one.line else one.source
             lines.append(f"failed: {place}, {one.arch}: {clean(one.reason or '')}")
-    for status, label in (("skipped", "skipped"), ("compiled", "note")):
-        reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        for source, results in by_source(build.compiled).items():
-            told = [one for one in results if one.status == status and one.reason]
-            for reason in dict.fromkeys(one.reason or "" for one in told):
-                archs = tuple(one.arch for one in told if one.reason == reason)
-                reasons.setdefault((reason, archs), []).append(source)
-        for (reason, archs), sources in reasons.items():
-            where = "" if list(archs) == build.archs else f" for {', '.join(archs)}"
-            lines.append(f"{label}{where}: {clean(reason)}: {', '.join(sources)}")
+    told: dict[tuple[str, str], list[Compiled]] = {}
+    for one in build.compiled:
+        if one.status != "failed" and one.reason:
+            told.setdefault(("skipped" if one.status == "skipped" else "note", one.reason), []).append(one)
+    for (label, reason), those in told.items():
+        archs = dict.fromkeys(one.arch for one in those)
+        where = "" if list(archs) == build.archs else f" for {', '.join(archs)}"
+        lines.append(f"{label}{where}: {clean(reason)}: {', '.join(by_source(those))}")
     return lines
 
 

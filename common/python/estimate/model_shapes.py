@@ -17,7 +17,10 @@ MOST_PARAMETERS = 10**18
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder as its config.json gives it. All but `layers` are widths or numbers in one layer."""
+    """A decoder as its config.json gives it. All but `layers` are widths or numbers in one layer.
+
+    `kv_heads` below `heads` is grouped-query attention.
+    """
 
     name: str
     layers: int
@@ -34,18 +37,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """What sizes the KV cache. `kv_heads` below `heads` is grouped-query attention."""
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
-@dataclass(frozen=True)
 class Model:
-    """Parameters by what a step does with them. A bare count has no `attention`, and so no cache."""
+    """Parameters by what a step does with them. A bare count has no `shape`, and so no cache and no attention."""
 
     name: str
     source: str
@@ -53,7 +46,7 @@ class Model:
     head: int  # weights of the matrix from hidden to vocabulary
     embedding: int  # weights of the table of which a token reads one row; 0 where the head is that table
     vectors: int  # norms and biases
-    attention: Attention | None
+    shape: Shape | None
 
 
 SHAPES = (  # name, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, source
@@ -88,7 +81,7 @@ def model_of(shape: Shape) -> Model:
         head=shape.vocab * shape.hidden,
         embedding=0 if shape.tied else shape.vocab * shape.hidden,
         vectors=shape.layers * vectors + shape.hidden,
-        attention=Attention(shape.layers, shape.heads, shape.kv_heads, shape.head_dim),
+        shape=shape,
     )
 
 
@@ -98,4 +91,4 @@ def model_of_count(text: str) -> Model | None:
     count = round(float(number[1]) * SCALES[number[2]]) if number else 0
     if not 1 <= count <= MOST_PARAMETERS:
         return None
-    return Model(f"{text.strip()} parameters", "given", linear=count, head=0, embedding=0, vectors=0, attention=None)
+    return Model(f"{text.strip()} parameters", "given", linear=count, head=0, embedding=0, vectors=0, shape=None)

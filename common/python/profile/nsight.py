@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from common.python.base.results import PairResult, SpeedOfLight, VariantResult
 from common.python.base.text import clean
@@ -34,14 +34,7 @@ TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__b
 DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SM = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
-UNITS = {  # with --print-units base; older releases write units out
-    TIME: ("ns", "nsecond"),
-    READ: ("byte",),
-    WRITTEN: ("byte",),
-    DRAM: ("%",),
-    SM: ("%",),
-    OCCUPANCY: ("%",),
-}
+UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANCY: "%"}  # with --print-units base
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
@@ -49,31 +42,21 @@ TOP_LETTERS = 120  # of a name in Why.top
 COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
-class Settings(Protocol):
-    """What is used here of how a session is run; `suite_deadline` is a monotonic time."""
+@dataclass(frozen=True)
+class StepSettings:
+    """How the steps of a pair are run, by its session as by a profiler. Times in seconds."""
 
-    @property
-    def root(self) -> Path: ...
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def scratch(self) -> Path: ...
-    @property
-    def size(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def time_limit_s(self) -> float: ...
-    @property
-    def suite_deadline(self) -> float: ...
-    @property
-    def reproducible(self) -> bool: ...
-    @property
-    def profile(self) -> bool: ...
-    @property
-    def progress(self) -> Callable[[str, PairResult], None]: ...
+    root: Path
+    folder: Path  # of this pair's artifacts
+    scratch: Path
+    size: str
+    seed: int
+    device: str
+    time_limit_s: float = 120.0
+    suite_deadline: float = math.inf  # a monotonic time, at which the suite ends whatever its pairs do
+    reproducible: bool = False
+    profile: bool = False
+    progress: Callable[[str, PairResult], None] = lambda phase, result: None
 
 
 class Uncaptured(Exception):
@@ -96,7 +79,7 @@ class Capture:
     pair: Pair
     variant: Variant
     row: VariantResult
-    settings: Settings
+    settings: StepSettings
     deadline: float
 
     def report(self, suffix: str) -> Path:
@@ -105,18 +88,16 @@ class Capture:
     def command(self) -> list[str]:
         """The command line of the process that steps the variant once, marked."""
         settings = self.settings
-        asked = {
-            "root": str(settings.root.resolve()),
-            "scratch": str(settings.scratch.resolve() / "profiled"),
-            "baseline": f"{self.pair.chapter}.baseline_{self.pair.name}",
-            "module": self.variant.module,
-            "name": self.row.name,
-            "size": settings.size,
-            "seed": settings.seed,
-            "reproducible": settings.reproducible,
-            "limit_s": math.ceil(settings.time_limit_s),
-        }
-        return [sys.executable, "-m", "common.python.workers.profiled_step", json.dumps(asked)]
+        return step_command(
+            settings.time_limit_s,
+            root=settings.root.resolve(),
+            baseline=f"{self.pair.chapter}.baseline_{self.pair.name}",
+            modules={self.row.name: self.variant.module},
+            size=settings.size,
+            seed=settings.seed,
+            reproducible=settings.reproducible,
+            marked=True,
+        )
 
     def _run(self, words: list[str], log: Path) -> str:
         """Run a command line to its end; what it printed, which `log` keeps. Raises Uncaptured when it failed."""
@@ -125,26 +106,10 @@ class Capture:
             raise Uncaptured(NO_TIME)
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
-        with log.open("w+", errors="replace") as output:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=ROOT,  # where the step's module is found
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(left_s)
-            except subprocess.TimeoutExpired:
-                raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
-            finally:
-                with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            output.seek(0)
-            printed = output.read()
+        try:
+            code, printed = run_to_end(words, log, left_s, environment)
+        except subprocess.TimeoutExpired:
+            raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
         if failure := complaint(printed, code):
             raise Uncaptured(failure)
         return printed
@@ -165,7 +130,37 @@ class Capture:
         return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
 
 
-def profile(result: PairResult, pair: Pair, settings: Settings) -> PairResult:
+def step_command(limit_s: float, **asked: Any) -> list[str]:
+    """The command line of a process that does what `one_step` is asked, for at most `limit_s`."""
+    words = json.dumps(asked | {"limit_s": math.ceil(limit_s)}, default=str)
+    return [sys.executable, "-m", "common.python.workers.one_step", words]
+
+
+def run_to_end(words: list[str], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
+    """Run a program where this project's modules are found; its exit code and what it printed, which `output` keeps.
+
+    What it started ends with it. Raises TimeoutExpired.
+    """
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it started has ended with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code, output.read_text(errors="replace")
+
+
+def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResult:
     """The result with ncu's figures and with notes on what could not be captured; reports go to profiles/."""
     rows = [row for row in result.variants if row.status == "measured" and row.why is not None]
     if not settings.profile or not rows:
@@ -216,7 +211,8 @@ def by_ncu(step: Capture) -> str | None:
         return "the Chrome trace holds no kernel of its step"
     report = step.report(".ncu-rep")
     step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
-    seen = launches(step.read(ncu_table_command(step.program, report), report))
+    table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
+    seen = launches(step.read([str(step.program), "--import", str(report), *table], report))
     if lacks := _lacks(step, [launch.kernel for launch in seen]):
         return f"{lacks}; it gives no figures"
     step.row.speed_of_light = speed_of_light(seen)
@@ -268,12 +264,6 @@ def ncu_command(program: Path, name: str, report: Path, step: Sequence[str]) -> 
     ]
 
 
-def ncu_table_command(program: Path, report: Path) -> list[str]:
-    """The command line that prints a report as CSV: a line a launch, under the metrics' names and their units."""
-    words = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
-    return [str(program), "--import", str(report), *words]
-
-
 def nsys_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
     """The command line that records the marked step's timeline into `report`, which ends in .nsys-rep.
 
@@ -315,9 +305,9 @@ def launches(table: str) -> list[Launch]:
     if not lines:
         raise Uncaptured("the report holds no kernel")
     for metric, known in UNITS.items():
-        if units.get(metric) not in known:
+        if units.get(metric) != known:
             found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
-            raise Uncaptured(f"{metric} is {found}, and should be in {known[0]}")
+            raise Uncaptured(f"{metric} is {found}, and should be in {known}")
     return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
 
 

@@ -21,7 +21,7 @@ from common.python.report.markdown import csv_text, escaped, interval_fields, ta
 from common.python.report.rows import blame, headline_spread, interval_text, memory_text, time_text, trusted
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
-from common.python.stats.verdict import failed, headline_row
+from common.python.stats.verdict import baseline_row, failed, headline_row
 
 Status = Literal["met", "improved", "regressed", "inconclusive", "failed", "new", "missing", "unsupported"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -219,7 +219,7 @@ def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
 
 def sides(result: PairResult) -> tuple[VariantResult | None, VariantResult | None]:
     """The headline variant, and the baseline."""
-    return headline_row(result), next((row for row in result.variants if row.role == "baseline"), None)
+    return headline_row(result), baseline_row(result)
 
 
 def median_us(result: PairResult, row: VariantResult | None) -> float | None:

@@ -19,7 +19,7 @@ from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
 from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch, widened
-from common.python.stats.verdict import channel_share
+from common.python.stats.verdict import baseline_row, channel_share
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -93,20 +93,18 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
     gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
     if clock == "device":
-        baseline, own = _channel_share_of_baseline(a), channel_share(in_a)
+        own, baseline = channel_share(in_a), baseline_row(a)
         ratio = ratio and widened(ratio, own)
-        gain = gain and widened(gain, abs(baseline - own))
+        gain = gain and widened(gain, abs((channel_share(baseline) if baseline else 0.0) - own))
     gains = gain_text(a, in_a), gain_text(b, in_b)
     return Change(pair, variant, a_times.median, b_times.median, ratio, verdict(ratio), *gains, gain)
 
 
-def _channel_share_of_baseline(result: PairResult) -> float:
-    return next((channel_share(row) for row in result.variants if row.role == "baseline"), 0.0)
-
-
 def _log_gains(result: PairResult, variant: str) -> list[float]:
-    baseline = next((row.name for row in result.variants if row.role == "baseline"), variant)
-    return [] if baseline == variant else round_log_ratios(result.blocks, baseline, variant, result.clock or "device")
+    baseline = baseline_row(result)
+    if baseline is None or baseline.name == variant:
+        return []
+    return round_log_ratios(result.blocks, baseline.name, variant, result.clock or "device")
 
 
 # What differs around the measurements.

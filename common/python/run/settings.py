@@ -1,20 +1,18 @@
 """How a session is run."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from common.python.base.results import PairResult, Telemetry
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import Peaks
+from common.python.profile.nsight import StepSettings
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.process import Worker
 
 TIME_UP = "the suite's time was up"
-Progress = Callable[[str, PairResult], None]
 
 
 class SuiteTimeUp(Exception):
@@ -22,27 +20,16 @@ class SuiteTimeUp(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(StepSettings):
     """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
 
-    root: Path
-    folder: Path  # of this pair's artifacts
-    scratch: Path
-    size: str
-    seed: int
-    device: str
     budget_s: float = BUDGET_S
-    time_limit_s: float = 120.0
-    suite_deadline: float = math.inf  # a monotonic time, at which the suite ends whatever its pairs do
     iterations: int | None = None
     warmup: int | None = None
-    reproducible: bool = False
     cold_start: bool = False
-    profile: bool = False
     peaks: Peaks | None = None
     monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
     launch: Launch = ONE_HOST
-    progress: Progress = lambda phase, result: None
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     earlier: Sequence[PairResult] = ()  # what this suite has kept so far
 

@@ -144,7 +144,7 @@ def _main(row: VariantResult, result: PairResult) -> Spread | None:
     return row.device if result.clock == "device" else row.wall
 
 
-def _baseline(result: PairResult) -> VariantResult | None:
+def baseline_row(result: PairResult) -> VariantResult | None:
     return next((row for row in result.variants if row.role == "baseline"), None)
 
 
@@ -164,7 +164,7 @@ def _describe(row: VariantResult, result: PairResult) -> None:
 
 
 def _compare_with_baseline(result: PairResult) -> None:
-    baseline = _baseline(result)
+    baseline = baseline_row(result)
     if baseline is None or not result.blocks:
         return
     result.control = _control(result)
@@ -180,7 +180,7 @@ def _control(result: PairResult) -> Interval | None:
 
     Samples on new inputs do not, where a block has others: the first to run may ask for memory that both then have.
     """
-    baseline = _baseline(result)
+    baseline = baseline_row(result)
     if baseline is None:
         return None
     blocks = [block.model_copy() for block in result.blocks]
@@ -257,7 +257,7 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
     if reason := invalid or too_noisy(row, result):
         row.reason, row.speedup, row.memory_ratio = reason, None, None
         return "invalid" if invalid else "too noisy"
-    if row.role == "baseline" or _baseline(result) is None:
+    if row.role == "baseline" or baseline_row(result) is None:
         return None
     if row.speedup is None:
         return "inconclusive"
@@ -270,7 +270,7 @@ def _pair_row(result: PairResult) -> None:
     own = headline_row(result)
     if own is None:
         return
-    baseline = _baseline(result)
+    baseline = baseline_row(result)
     bad_baseline = baseline is not None and (baseline.status == "failed" or baseline.verdict == "invalid")
     speaks = baseline if baseline is not None and bad_baseline else own
     if result.status != "failed":

@@ -1,0 +1,53 @@
+"""Step variants of a pair in this process: for profilers and sanitizers, which must start the process they watch.
+
+    python -m common.python.workers.one_step '{"root": ..., "baseline": "ch07.baseline_transpose", ...}'
+
+Nothing is flushed, so a step finds in the caches what was left there. Exit code 1 when a variant could not be stepped.
+"""
+
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.python.profile.nsight import mark
+from common.python.proof.preparation import settle
+from common.python.workers.commands import Commands
+
+
+def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
+    """Prepare each variant, which steps it once; a `marked` one is warmed, then stepped in an NVTX range.
+
+    `asked` names root, baseline, modules by variant, size, seed, reproducible and marked. What failed, by variant.
+    Raises VariantError when the workload itself does not work.
+    """
+    modules, size = asked["modules"], asked["size"]
+    bench = Commands(Path(asked["root"]), scratch, asked, lambda who, what: print(f"{who}: {what}", flush=True))
+    failures: dict[str, str] = bench.load(asked["baseline"], modules, size)["failures"]
+    failures |= bench.prepare([name for name in modules if name not in failures], size, [])["failures"]
+    for name, variant in bench.prep.variants.items() if asked["marked"] and bench.prep else ():
+        variant.step()
+        settle(bench.device)
+        torch.cuda.nvtx.range_push(mark(name))
+        variant.step()
+        settle(bench.device)  # its work ends inside the range
+        torch.cuda.nvtx.range_pop()
+    return failures
+
+
+def main() -> int:
+    asked = json.loads(sys.argv[1])
+    signal.alarm(asked["limit_s"])  # should whoever would stop this process be killed itself
+    with tempfile.TemporaryDirectory(prefix="one-step-") as scratch:
+        failures = one_step(asked, Path(scratch))
+    for name, reason in failures.items():
+        print(f"{name}: {reason}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
