@@ -43,6 +43,7 @@ class Cost(Model):
     disk_bytes: float = Field(default=0.0, ge=0)
     host_bytes: float = Field(default=0.0, ge=0, description="host memory, read plus written")
     launches: int = Field(default=0, ge=0)
+    passes: int = Field(default=1, ge=1, description="steps in turn that each need the tensors: decoding, training")
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
     unit: str = Field(default="", description="what an item is: tokens, images")
 
