@@ -56,8 +56,8 @@ def cost(batch: int, pixels: int, width: int, layers: int) -> Cost:
     return Cost(
         flops=STEPS * 2 * batch * (3 * weights - edges),  # forward, and two products backward; images need no gradient
         dtype="fp32",
-        read=4 * (STEPS * batch * pixels + weights),
-        write=4 * (STEPS * batch * pixels + weights),
+        read=4 * weights,  # the images may go where they are needed straight from the bus
+        write=4 * weights,
         pcie_bytes=4 * STEPS * batch * pixels,
         items=STEPS * batch,
         unit="images",

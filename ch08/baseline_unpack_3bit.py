@@ -23,7 +23,7 @@ def reference(words: Tensor, n: int) -> Tensor:
     with_next = (unsigned[:-1] | unsigned[1:] << 32).view(periods, BITS)
     first = BITS * torch.arange(32, device=words.device)
     codes = with_next[:, first // 32] >> first % 32 & (1 << BITS) - 1
-    return codes.flatten()[:n].char() - (1 << BITS - 1)
+    return codes.flatten()[:n].short() - (1 << BITS - 1)
 
 
 workload = Workload(

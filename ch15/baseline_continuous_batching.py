@@ -49,6 +49,7 @@ def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: s
         read=element * (network.read_weights * steps + network.kv_numbers * earlier),
         flops=2 * (blocks * passed + head * sum(counts)),
         dtype="bf16",
+        passes=steps,
         items=sum(counts),
         unit="tokens",
     )

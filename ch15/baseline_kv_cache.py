@@ -40,6 +40,7 @@ def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -
         read=(new - 1) * weights + bytes_each * batch * network.kv_numbers * earlier,
         flops=2 * batch * (blocks + head) * (new - 1),
         dtype="bf16",
+        passes=new - 1,
         items=batch * (new - 1),
         unit="tokens",
     )

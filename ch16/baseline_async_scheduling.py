@@ -41,7 +41,7 @@ def cost(shape: dict[str, int], requests: int, mean: float, new: int, dtype: str
     """A step for each token of the longest answer; each reads all weights."""
     numbers, counts = Shape(**shape).read_weights, length_mix(requests, mean, new, SPREAD)
     read, flops = getattr(torch, dtype).itemsize * numbers * max(counts), 2 * numbers * sum(counts)
-    return Cost(read=read, flops=flops, dtype="bf16", items=sum(counts), unit="tokens")
+    return Cost(read=read, flops=flops, dtype="bf16", passes=max(counts), items=sum(counts), unit="tokens")
 
 
 workload = Workload(

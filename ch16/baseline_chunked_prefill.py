@@ -63,6 +63,7 @@ def cost(shape: dict[str, int], prompt: int, streams: int, history: int, steps: 
         read=getattr(torch, dtype).itemsize * network.read_weights * steps,
         flops=2 * (blocks * passed + head * streams * steps),
         dtype="bf16",
+        passes=steps,
         items=passed,
         unit="tokens",
     )

@@ -52,6 +52,7 @@ def cost(target: dict[str, int], draft: dict[str, int], prompt: int, new: int, d
         read=getattr(torch, dtype).itemsize * passes * network.read_weights,
         flops=2 * (blocks * (prompt + new - 1) + head * new),
         dtype="bf16",
+        passes=passes,
         items=new,
         unit="tokens",
     )

@@ -25,7 +25,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor) -> Tensor:
     for query, key, value, log, rate in zip(*(x.unbind(1) for x in (q, k, v, g, b))):
         state *= log.exp()[..., None, None]
         wrong = value - (key[..., None, :] @ state)[..., 0, :]  # what the state says for this key is not its value
-        state += key[..., :, None] * (rate[..., None] * wrong)[..., None, :]
+        state += key[..., :, None] @ (rate[..., None] * wrong)[..., None, :]
         outputs.append((query[..., None, :] @ state)[..., 0, :])
     return torch.stack(outputs, 1)
 

@@ -10,7 +10,7 @@ workload = Workload(
     inputs=lambda draw, m, n, k: {"a": draw.normal(m, k), "b": draw.normal(n, k)},  # b as a linear keeps it
     reference=lambda a, b: a @ b.T,
     # Numbers of one size, as these are, are sums of two fp16 numbers to 22 bits: three products of 16 bits.
-    cost=lambda m, n, k: Cost(flops=6 * m * n * k, dtype="bf16", read=4 * (m * k + n * k), write=4 * m * n),
+    cost=lambda m, n, k: Cost(flops=6 * m * n * k, dtype="bf16", passes=3, read=4 * (m * k + n * k), write=4 * m * n),
     sizes={
         "bench": {"m": 4096, "n": 4096, "k": 4096},
         "cpu": {"m": 512, "n": 512, "k": 512},

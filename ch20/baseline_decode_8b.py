@@ -40,13 +40,8 @@ def cost(model: str, new: int, dtype: str) -> Cost:
     shape, element = MODELS[model], getattr(torch, dtype).itemsize
     weight_bytes = shape.read_weights // 2 + 2 * shape.read_weights // GROUP
     earlier = new * (new - 1) // 2  # tokens found in the cache, over all steps
-    return Cost(
-        read=new * weight_bytes + element * shape.kv_numbers * earlier,
-        flops=2 * new * shape.read_weights,
-        dtype="bf16",
-        items=new,
-        unit="tokens",
-    )
+    read, flops = new * weight_bytes + element * shape.kv_numbers * earlier, 2 * new * shape.read_weights
+    return Cost(read=read, flops=flops, dtype="bf16", passes=new, items=new, unit="tokens")
 
 
 workload = Workload(

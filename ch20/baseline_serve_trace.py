@@ -38,10 +38,10 @@ def cost(shape: dict[str, int], requests: int, room: int, prompt: int, dtype: st
     """As many passes as the longest answer or the room need; each reads all weights, and the cache before it."""
     network, counts, size = Shape(**shape), length_mix(requests, **mix, spread=SPREAD), getattr(torch, dtype).itemsize
     held = sum(count * prompt + count * (count - 1) // 2 for count in counts)  # tokens, over all passes
-    weights, blocks = network.read_weights, network.layers * network.layer_weights
-    read = weights * max(*counts, -(-held // room)) + network.kv_numbers * (held - prompt * requests)
-    flops = 2 * (weights * sum(counts) + blocks * (prompt - 1) * requests)
-    return Cost(read=size * read, flops=flops, dtype="bf16", items=sum(counts), unit="tokens")
+    passes, weights = max(*counts, -(-held // room)), network.read_weights
+    read = weights * passes + network.kv_numbers * (held - prompt * requests)
+    flops = 2 * (weights * sum(counts) + network.layers * network.layer_weights * (prompt - 1) * requests)
+    return Cost(read=size * read, flops=flops, dtype="bf16", passes=passes, items=sum(counts), unit="tokens")
 
 
 workload = Workload(

@@ -30,8 +30,8 @@ _DECLARED = {resource: f"{resource}_bytes" for resource in _BYTES} | {"launch": 
 class Peaks(Model):
     """The most that each resource of one machine can do.
 
-    Resources are `hbm`, `pcie`, `nvlink`, `disk` and `host` in bytes/s, the dtypes in FLOP/s, and `launch` in seconds
-    for one launch.
+    Resources are `hbm`, `pcie`, `nvlink`, `disk` and `host` in bytes/s, the dtypes in FLOP/s, `exp2` in exponentials/s,
+    and `launch` in seconds for one launch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -116,7 +116,7 @@ def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]
         if resource in _BYTES:
             achieved[_BYTES[resource]] = amount / seconds / 1e9
         elif resource != "launch":
-            achieved["TOP/s" if resource == "int8" else "TFLOP/s"] = amount / seconds / 1e12
+            achieved["TOP/s" if _unit(resource) == "OP/s" else "TFLOP/s"] = amount / seconds / 1e12
     if cost.items:
         achieved[f"{cost.unit or 'items'}/s"] = cost.items / seconds
     if cost.unit == "tokens" and cost.flops and sheet is not None and cost.dtype in sheet.values:
@@ -183,7 +183,7 @@ def _work(cost: Cost) -> Iterator[tuple[str, float]]:
 def _unit(resource: str) -> str:
     if resource in _BYTES:
         return "B/s"
-    return {"launch": "s", "int8": "OP/s"}.get(resource, "FLOP/s")
+    return {"launch": "s", "int8": "OP/s", "exp2": "OP/s"}.get(resource, "FLOP/s")
 
 
 def peak_text(resource: str, peak: float) -> str:

@@ -1,6 +1,7 @@
 """The peaks of the GPU that is here: every kernel computes what is counted, and an H200 gives what an H200 gives."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -57,6 +58,7 @@ def test_all_peaks_take_about_a_minute_and_only_what_is_lacking_is_missing(measu
 def test_the_figures_of_one_gpu_agree_with_each_other(measured: Survey) -> None:
     assert value(measured, "l2_read") > value(measured, "hbm_read")
     assert value(measured, "fp32_fma") > 0.5 * value(measured, "fp32")
+    assert value(measured, "exp2") < value(measured, "fp32_fma")
     assert value(measured, "graph_node") < value(measured, "launch_eager")
     assert value(measured, "pcie_both") > value(measured, "pcie_to_device")
     assert value(measured, "pcie_to_device_pageable") < 1.05 * value(measured, "pcie_to_device")
@@ -128,6 +130,28 @@ def test_the_memory_kernels_read_and_write_every_byte_that_is_counted() -> None:
     peaks_matrix.iterate(chaos, peaks_matrix.FMA_ROUNDS)
     assert chaos.abs().max() <= 2
     assert chaos.unique().numel() > 0.9 * chaos.numel()
+
+
+def test_the_second_way_of_int8_multiplies_and_powers_are_powers() -> None:
+    a, b = (peaks_matrix.noise("int8", rows, 512, "cuda") for rows in (2048, 512))
+    out = torch.empty(2048, 512, dtype=torch.int32, device="cuda")
+    peaks_matrix.multiply_bytes(a, b, out)
+    assert torch.equal(out, torch._int_mm(a, b.t()))
+    powers = torch.empty(2 * peaks_matrix.FMA_BLOCK, device="cuda")
+    for every in (0, 4, 2):
+        peaks_matrix.exponentiate(powers, 8, every)
+        torch.testing.assert_close(powers, torch.full_like(powers, 0.641186), rtol=2e-4, atol=0)  # x = 2^-x
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+def test_twice_the_rounds_of_mma_sync_are_twice_the_sums_and_the_time() -> None:
+    multiply = load_cuda(str(HEADERS / "peaks.cu"), "multiply_fragments")
+    once, twice = (torch.empty(1056 * 256, device="cuda") for _ in range(2))
+    steps = [partial(multiply, once, 1056, 1024), partial(multiply, twice, 1056, 2048)]
+    first, second = (min(device_timer(None)(step, 0.05, 6).times) for step in steps)
+    torch.testing.assert_close(twice, 2 * once)
+    assert once.unique().numel() > 1000
+    assert second / first == pytest.approx(2, rel=0.1)
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")

@@ -76,6 +76,7 @@ PASSES = {
     "README tables": (1, 0, 0, 0),
     "imports": (2, 0, 0, 0),
     "proofs": (2, 0, 0, 0),
+    "costs": (1, 0, 0, 0),
 }
 
 
@@ -97,8 +98,9 @@ def test_the_sources_expectations_and_tables_of_this_project_are_sound() -> None
 
 def test_what_was_not_asked_for_is_counted_and_not_done(honest: Tree) -> None:
     done = verify(honest, "--no-execute", "--no-build")
-    counts = {"imports": (0, 0, 0, 2), "proofs": (0, 0, 0, 2)}
-    assert done == Done(0, [], PASSES | counts, ["2 imports: --no-execute", "2 proofs: --no-execute"], "")
+    counts = {"imports": (0, 0, 0, 2), "proofs": (0, 0, 0, 2), "costs": (0, 0, 0, 1)}
+    not_done = [f"{count} {name}: --no-execute" for name, (_, _, _, count) in counts.items()]
+    assert done == Done(0, [], PASSES | counts, not_done, "")
 
 
 def test_an_empty_tree_is_nothing_to_check_and_no_success(tree: Tree) -> None:
@@ -267,10 +269,11 @@ def test_a_fault_while_running_is_one_line_where_it_is_to_be_looked_for(
     assert done.problems == [f"{OPTIMIZED}:{line}: {message}"]
     found = [(done.counts[name][0], *done.counts[name][2:]) for name in ("imports", "proofs")]
     assert (done.code, found) == (1, [imports, proofs])
+    ended = "exited" in message or "killed" in message  # before its cost was audited
     assert done.not_done == [
-        f"{counts[2]} {name}: another problem of its pair came first"
-        for name, counts in (("imports", imports), ("proofs", proofs))
-        if counts[2]
+        f"{count} {name}: another problem of its pair came first"
+        for name, count in (("imports", imports[2]), ("proofs", proofs[2]), ("costs", int(ended)))
+        if count
     ]
 
 
@@ -303,6 +306,14 @@ def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
     done = verify(honest, "--no-build")
     said = "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"
     assert done.problems == [f"{BASELINE}:8: {said}"]
+
+
+def test_a_cost_above_what_the_tensors_hold_is_one_line_where_it_is_stated(honest: Tree) -> None:
+    change(honest, BASELINE, "host_bytes=8 * n", "read=4 * n * n, write=4 * n")
+    done = verify(honest, "--no-build")
+    said = "its cost has read=17,956, above the 268 bytes of its inputs, at test size"
+    assert done.problems == [f"{BASELINE}:8: {said}: state passes= where steps in turn need them again"]
+    assert (done.code, done.counts["proofs"], done.counts["costs"]) == (1, (2, 0, 0, 0), (0, 0, 1, 0))
 
 
 def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
@@ -345,7 +356,7 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
     sound = {variant.module for variant in pair.variants}
     place = Place(tree.root, tree.root / device, host or machine(), device, {key: pair}, sound)
-    _, proofs = execute_pair(pair, place, lambda doing: None)
+    _, proofs, _ = execute_pair(pair, place, lambda doing: None)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
 
@@ -374,7 +385,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
     pairs = find_pairs(honest.root)
     place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
-    _, proofs = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
+    _, proofs, _ = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
     assert tries == {"ch01:doubles": 2, "ch02:other": 1}
     assert heard == told
     assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
+from triton.runtime.errors import OutOfResources
 
 from common.python.base.results import Telemetry
 from common.python.peaks.sampling import (
@@ -47,15 +48,17 @@ class Bench:
 
     def timer(self, step: Step, seconds: float, fewest: int) -> Series:
         name = str(step())
+        if self.seconds[name] == -2.0:
+            raise OutOfResources(2, 1, "shared memory")
         if self.seconds[name] < 0:
             raise RuntimeError(f"{name} is not supported\nand more")
         return Series([self.seconds[name]] * fewest)
 
 
 def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
-    some = Bench(broken=-1.0, whole=1.0)
-    assert best_way("fp8", "FLOP/s", some.ways(), some.timer, 1.0).method == (
-        "whole; failed: broken: broken is not supported"
+    some = Bench(broken=-1.0, large=-2.0, whole=1.0)
+    assert best_way("fp8", "FLOP/s", some.ways(), some.timer, 1.0).method.startswith(
+        "whole; failed: broken: broken is not supported; failed: large: out of resource: shared memory"
     )
     none = Bench(a=-1.0, b=-1.0)
     with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):

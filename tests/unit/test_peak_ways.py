@@ -48,6 +48,18 @@ c = torch.from_numpy(-1.9 + 0.1 * noise / 0x10000).double()
 two = (c * c + c) ** 2 + c
 torch.testing.assert_close(few.double(), two, rtol=0, atol=1e-5)
 assert many.abs().max() <= 2 and len(set(many.tolist())) == 32, many  # bounded, and not settled
+
+peaks_matrix.BYTES_TILE, peaks_matrix.BYTES_BAND = (16, 32, 16), 2
+a, b = (torch.randint(-128, 128, (rows, 48), dtype=torch.int8) for rows in (64, 96))
+products = torch.zeros(64, 96, dtype=torch.int32)
+peaks_matrix.multiply_bytes(a, b, products)
+assert torch.equal(products, a.int() @ b.int().T)
+
+x = torch.from_numpy(noise / 0x10000).double()
+for every in (0, 1, 2):
+    powers = torch.zeros(32)
+    peaks_matrix.exponentiate(powers, 1, every)
+    torch.testing.assert_close(powers.double(), (-(-x).exp2()).exp2(), rtol=1.5e-4 if every else 1e-6, atol=0)
 """
 
 

@@ -37,12 +37,15 @@ class Cost(Model):
     read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
-    dtype: str = Field(default="fp32", description="rate that bounds the flops: fp64 fp32 tf32 bf16 fp16 fp8 fp4 int8")
+    dtype: str = Field(
+        default="fp32", description="rate that bounds the flops: fp64 fp32 tf32 bf16 fp16 fp8 fp4 int8, exp2 for powers"
+    )
     pcie_bytes: float = Field(default=0.0, ge=0, description="the busier direction")
     nvlink_bytes: float = Field(default=0.0, ge=0, description="one way, per GPU")
     disk_bytes: float = Field(default=0.0, ge=0)
     host_bytes: float = Field(default=0.0, ge=0, description="host memory, read plus written")
     launches: int = Field(default=0, ge=0)
+    passes: int = Field(default=1, ge=1, description="steps in turn that each need the tensors: decoding, training")
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
     unit: str = Field(default="", description="what an item is: tokens, images")
 

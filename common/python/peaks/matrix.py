@@ -1,12 +1,17 @@
-"""Arithmetic rates: matrix products of every type, dense and 2:4 sparse, at the best of several shapes; plain FMAs."""
+"""Arithmetic rates: matrix products of every type, dense and 2:4 sparse, at the best of several shapes; mma.sync alone,
+plain FMAs, and exponentials.
+"""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.python.base.toolkit import HEADERS, find_nvcc
+from common.python.cuda import load_cuda
 from common.python.peaks.sampling import Step, Unavailable, Way
 
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384))  # m, n, k
@@ -33,6 +38,8 @@ NEEDS_SM_SPARSE = 80
 TRANSPOSED_ONLY = ("fp8", "fp8_rowwise", "fp4", "int8")
 
 FMA_BLOCK, FMA_WARPS, FMA_UNROLL, FMA_ROUNDS = 1024, 4, 16, 256  # eight chains a thread
+BYTES_TILE, BYTES_BAND = (128, 256, 128), 16  # m, n, k of a program of 8 warps; tiles of m that follow each other
+MMA_BLOCKS, MMA_ROUNDS, MMA_FLOPS = 8, 4096, 8 * 8 * 4096  # a multiprocessor's; of a block's 64 products of a round
 FMA_PROGRAMS = 192  # for each multiprocessor: whole waves whether 16, 12 or 8 of them are resident
 
 
@@ -59,7 +66,13 @@ def dense_ways(name: str) -> Iterator[Way]:
     for m, n, k in shapes(name):
         for transposed in (True,) if name in TRANSPOSED_ONLY else (True, False):
             method = f"{m} x {n} x {k}, B {'transposed' if transposed else 'as it lies'}"
-            yield Way(method, 2 * m * n * k, product(name, *operands(name, m, n, k, transposed, "cuda")))
+            given = operands(name, m, n, k, transposed, "cuda")
+            yield Way(method, 2 * m * n * k, product(name, *given))
+            if name == "int8":  # cuBLAS reaches half of what an H200's datasheet says
+                out = torch.empty(m, n, dtype=torch.int32, device="cuda")
+                yield Way(
+                    f"Triton kernel, {method}", 2 * m * n * k, partial(multiply_bytes, given[0], given[1].t(), out)
+                )
 
 
 def shapes(name: str) -> list[tuple[int, int, int]]:
@@ -109,6 +122,27 @@ def product(name: str, a: Tensor, b: Tensor, *scales: Tensor) -> Step:
     return lambda: torch.mm(a, b, out=out)
 
 
+@triton.jit
+def byte_tile(a, b, out, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BAND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A tile of out = a b^T in int32, of a (m, k) and b (n, k) in int8. Tiles are whole, and so are bands of m's."""
+    band, place = tl.program_id(0) // (BAND * (n // N)), tl.program_id(0) % (BAND * (n // N))
+    row = (band * BAND + place % BAND) * M + tl.arange(0, M)[:, None]
+    column = place // BAND * N + tl.arange(0, N)[None, :]
+    left, right = a + row * k + tl.arange(0, K)[None, :], b + column * k + tl.arange(0, K)[:, None]
+    total = tl.zeros((M, N), tl.int32)
+    for start in range(0, k, K):
+        total = tl.dot(tl.load(left + start), tl.load(right + start), total, out_dtype=tl.int32)
+    tl.store(out + row * n + column, total)
+
+
+def multiply_bytes(a: Tensor, b: Tensor, out: Tensor) -> None:
+    (m, n), (tile_m, tile_n, tile_k) = out.shape, BYTES_TILE
+    room = torch.cuda.get_device_properties().shared_memory_per_block_optin if out.is_cuda else 0  # type: ignore[attr-defined]
+    stages = max(1, min(4, room // (tile_k * (tile_m + tile_n))))
+    given = a, b, out, n, a.shape[1], *BYTES_TILE, BYTES_BAND
+    byte_tile[m // tile_m * (n // tile_n),](*given, num_warps=8, num_stages=stages)
+
+
 def sparse_ways(name: str) -> Iterator[Way]:
     for m, n, k, searched in SPARSE:
         method = f"cuSPARSELt {m} x {n} x {k}, counted as if dense, {'searched' if searched else 'default'} algorithm"
@@ -153,3 +187,59 @@ def fma_ways() -> Iterator[Way]:
 
 def iterate(out: Tensor, rounds: int) -> None:
     chaos[(out.numel() // FMA_BLOCK,)](out, rounds, BLOCK=FMA_BLOCK, UNROLL=FMA_UNROLL, num_warps=FMA_WARPS)
+
+
+def mma_ways() -> Iterator[Way]:
+    """bf16 by the instruction that every GPU since Ampere has; Hopper and later have faster ones beside it.
+
+    Raises Unavailable before Ampere and without nvcc, since Triton picks the instruction itself.
+    """
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if properties.major < 8:
+        raise Unavailable(f"needs sm_80, this is sm_{properties.major}{properties.minor}")
+    if find_nvcc() is None:
+        raise Unavailable("needs nvcc, for common/cuda/peaks.cu")
+    multiply, blocks = (
+        load_cuda(str(HEADERS / "peaks.cu"), "multiply_fragments"),
+        MMA_BLOCKS * properties.multi_processor_count,
+    )
+    out = torch.empty(blocks * 256, device="cuda")
+    yield Way(
+        "CUDA kernel, mma.sync in registers", MMA_FLOPS * MMA_ROUNDS * blocks, lambda: multiply(out, blocks, MMA_ROUNDS)
+    )
+
+
+@triton.jit
+def powers(out, rounds, BLOCK: tl.constexpr, UNROLL: tl.constexpr, EVERY: tl.constexpr):  # type: ignore[no-untyped-def]
+    """out[i] = x after `rounds` times UNROLL steps of x = 2^-x. Every EVERYth is a polynomial, by FMAs; none if 0."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = ((offsets * 0x9E3779B) & 0xFFFF).to(tl.float32) / 0x10000
+    for _ in range(rounds):
+        for step in tl.static_range(UNROLL):
+            if EVERY > 0 and step % EVERY == 0:  # as in ch08:kde_exp2_split, where the polynomial is explained
+                whole = 12582912.0 - x
+                part = -x - (whole - 12582912.0)
+                power = ((0.05517149 * part + 0.24261094) * part + 0.69326099) * part + 0.99992808
+                bits = power.to(tl.int32, bitcast=True) + (whole.to(tl.int32, bitcast=True) << 23)
+                x = bits.to(tl.float32, bitcast=True)
+            else:
+                x = tl.exp2(-x)
+    tl.store(out + offsets, x)
+
+
+def exp2_ways() -> Iterator[Way]:
+    """Exponentials, however they are made: a kernel that makes some of them by FMAs must not beat the limit."""
+    programs = FMA_PROGRAMS // 4 * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    out = torch.empty(programs * FMA_BLOCK, device="cuda")
+    work = FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
+    for every, method in (
+        (0, "the special-function unit alone"),
+        (4, "a quarter by FMAs"),
+        (2, "half of them by FMAs"),
+    ):
+        yield Way(f"Triton kernel, {method}", work, partial(exponentiate, out, FMA_ROUNDS, every))
+
+
+def exponentiate(out: Tensor, rounds: int, every: int) -> None:
+    sizes = {"BLOCK": FMA_BLOCK, "UNROLL": FMA_UNROLL, "EVERY": every}
+    powers[(out.numel() // FMA_BLOCK,)](out, rounds, **sizes, num_warps=FMA_WARPS)

@@ -5,7 +5,7 @@ What this machine lacks is an ordinary answer, with the reason; any other failur
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -60,7 +60,9 @@ KINDS: dict[str, Kind] = {
     "l2_read": Kind("B/s", memory.l2_ways, CACHE_S),
     "shared_read": Kind("B/s", memory.shared_ways, CACHE_S),
     **{name: _matrix(name) for name in (*DENSE, *SPARSE)},
+    "bf16_mma_sync": replace(_matrix("bf16"), ways=matrix.mma_ways),
     "fp32_fma": Kind("FLOP/s", matrix.fma_ways, CACHE_S),
+    "exp2": Kind("OP/s", matrix.exp2_ways, CACHE_S),
     "pcie_to_device": _pcie(to_device=True, pinned=True),
     "pcie_to_host": _pcie(to_device=False, pinned=True),
     "pcie_to_device_pageable": _pcie(to_device=True, pinned=False),

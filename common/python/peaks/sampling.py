@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import median
 
 import torch
+from triton.errors import TritonError
 
 from common.python.base.results import Telemetry
 from common.python.peaks.store import Peak, Unit
@@ -133,7 +134,7 @@ def best_way(
                     timer(way.step, WARM_S, 1)  # or the first way would run at the clocks of a cool GPU
                 time.sleep(rest_s)
                 rate = way.work / median(timer(way.step, *race).times)
-            except RuntimeError as error:
+            except (RuntimeError, TritonError) as error:  # the latter where a kernel does not fit or compile
                 failures.append(f"{way.method}: {_first_line(error)}")
                 continue
             if rate > best_rate:
@@ -157,7 +158,7 @@ def best_way(
     )
 
 
-def _first_line(error: RuntimeError) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

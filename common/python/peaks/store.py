@@ -18,7 +18,7 @@ from common.python.base.results import Model
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NO_GPU = "needs a CUDA GPU"
 CPU = "cpu"  # stands for the UUID where there is no GPU
 LIBRARIES = {
@@ -38,13 +38,15 @@ RESOURCES = {
     "fp8": ("fp8", "fp8_rowwise"),
     "fp4": ("fp4",),
     "int8": ("int8",),
+    "bf16_mma_sync": ("bf16_mma_sync",),
+    "exp2": ("exp2",),
     "pcie": ("pcie_to_device", "pcie_to_host"),
     "nvlink": ("nvlink_copy",),
     "host": ("host_read", "host_copy", "host_triad"),
     "disk": ("disk_read", "disk_write"),
     "launch": ("launch_eager", "graph_node"),
 }
-ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the GPU alone
+ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "bf16_mma_sync", "exp2")  # of the GPU
 MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 24 surveys of H200s, to 2.1 beside others
 BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,14 +50,18 @@ class Session:
     def result(self) -> PairResult:
         return self.roster.result
 
-    def prove(self, prebuild: Sequence[str] = ()) -> PairResult:
-        """Prove every variant at the sizes of `settings.prove_at`; then compile `prebuild` at the timed size."""
+    def prove(self, prebuild: Sequence[str] = (), then: Callable[[WorkerPool], None] = lambda pool: None) -> PairResult:
+        """Prove every variant at the sizes of `settings.prove_at`; then compile `prebuild` at the timed size.
+
+        `then` may ask more of the workers, which have the workload loaded.
+        """
         with self._faults(), self._workers(apart=self.pair.isolated):
             for size in self.settings.prove_at:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
                 with self._phase("compile"):
                     self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
+            then(self._pool)
         return judge(self.result, self.settings.peaks)
 
     def measure(self, prove_first: bool = False) -> PairResult:

@@ -39,6 +39,7 @@ SEED = 0  # the same inputs each time, so that only a change of code changes the
 ENDED = "another problem of its pair came first"
 RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # a worker's exception
 DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # a worker's death
+AUDIT = {"module": "common.python.verify.cost_audit", "function": "audit"}
 CHECKS = TypeAdapter(tuple[Check, ...])
 
 
@@ -141,6 +142,7 @@ def verify(
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
+            checks += [Check("costs", not_done=Counter({"--no-execute": len(pairs)}))]
         compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
     return Report([*checks, compilation], len(pairs), time.monotonic() - started, unchanged)
 
@@ -171,12 +173,12 @@ def _execute_and_keep(pair: Pair, place: Place, show: Say) -> tuple[Check, ...]:
 def execute_pairs(
     pairs: Sequence[Pair], place: Place, listener: Listener, kept: dict[str, tuple[Check, ...]] | None = None
 ) -> list[Check]:
-    """Import and prove pairs, several at once, but for those whose checks are `kept`.
+    """Import and prove pairs and audit their costs, several at once, but for those whose checks are `kept`.
 
     One that ran out of GPU memory beside others is executed again by itself.
     """
     kept = kept or {}
-    whole, again = [Check("imports"), Check("proofs")], list[Pair]()
+    whole, again = [Check("imports"), Check("proofs"), Check("costs")], list[Pair]()
 
     def execute(number: int) -> tuple[Check, ...]:
         return kept.get(pairs[number].key) or _execute_and_keep(pairs[number], place, listener.doing)
@@ -196,9 +198,13 @@ def execute_pairs(
     return whole
 
 
-def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
-    """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too."""
-    imports, proofs, place = Check("imports"), Check("proofs"), place.of(pair)
+def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check, Check]:
+    """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too.
+
+    Where anything could be imported, the pair's cost is audited as well.
+    """
+    imports, proofs, costs, place = Check("imports"), Check("proofs"), Check("costs"), place.of(pair)
+    found: dict[str, list[str]] = {}
     able: list[Variant] = []
     imported: list[Variant] = []
     for variant in pair.variants:
@@ -215,9 +221,13 @@ def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check]:
         rows = [new_row(pair, variant) for variant in (*able, *imported)]
         result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
         session = Session(pair, Roster(result, [], able, imported), place.settings(pair))
-        session.prove()
+        session.prove(then=lambda pool: found.update(pool.first("call", **AUDIT)))
         _count(session, imports, proofs)
-    return imports, proofs
+        costs.problems = [_located(session, "workload", fault) for fault in dict.fromkeys(found.get("faults", []))]
+        costs.warnings = [_located(session, "workload", note) for note in dict.fromkeys(found.get("notes", []))]
+        costs.not_done.update(dict.fromkeys(found.get("not_done", [ENDED]), 1))
+    costs.passed = int(bool(found) and not costs.problems and not costs.not_done)
+    return imports, proofs, costs
 
 
 def _count(session: Session, imports: Check, proofs: Check) -> None:
@@ -247,7 +257,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
         return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
     if (died := DIED.fullmatch(reason)) and path.with_name(died[2]).exists():
         return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
-    costs = "its cost fails" in reason
+    costs = "its cost" in reason
     name = "workload" if who == "workload" or costs else "prepare"
     line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))

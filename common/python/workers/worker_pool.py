@@ -52,9 +52,9 @@ class WorkerPool:
         """All processes of the workers."""
         return {pid for worker, _ in self._workers for pid in worker.pids()}
 
-    def first(self, command: str) -> Any:
+    def first(self, command: str, **arguments: Any) -> Any:
         """Ask the worker that holds the baseline."""
-        return self._call(self._workers[0][0], command)
+        return self._call(self._workers[0][0], command, **arguments)
 
     def apart(self, names: list[str]) -> list[list[str]]:
         """The groups to prove in: all together, or the baseline first where other workers must hear its dtypes."""

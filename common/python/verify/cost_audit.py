@@ -1,0 +1,147 @@
+"""Whether a cost is above what its problem needs: more bytes than its tensors have, more FLOPs than its reference does.
+
+Both are counted where tensors are small: at `test` size, and with each whole number of it doubled, where a cost that
+grows faster than the problem shows. How far a cost may be below is its author's to say.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry
+
+from common.python.base.results import Cost
+from common.python.performance_targets import datasheet_peaks, limit, total
+from common.python.workers.commands import Commands
+from common.python.workload import AnyOrder, Draw, Workload
+
+SEED = 1
+ROUNDING = 1.0001
+FAR_BELOW = 0.01  # of the counted FLOPs: a reference may do 50 times what is needed, where it masks most of it
+# torch has no formula for a matrix times a vector.
+FORMULAS = {**flop_registry, torch.ops.aten.mv: lambda matrix, *_, **__: 2 * matrix.numel()}
+GPU, PAST_CACHE = "H200", 240e6  # bytes: four times its L2 cache, which keeps a part of smaller sets between samples
+BUSES = ("hbm_bytes", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
+
+
+class Operations(TorchDispatchMode):
+    """Counts FLOPs of products, convolutions and attention inside, and notes which memory any operator is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops, self.touched = 0, set[int]()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports dynamo, which takes seconds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        done = func(*args, **kwargs)
+        if formula := FORMULAS.get(func.overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=done)
+        self.touched |= memory((args, kwargs))
+        return done
+
+
+def memory(value: Any) -> set[int]:
+    """The storages of all tensors in it."""
+    return {leaf.untyped_storage()._cdata for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+
+
+def bytes_of(leaf: Any) -> int:
+    return leaf.stat().st_size if isinstance(leaf, Path) else leaf.nbytes if isinstance(leaf, Tensor) else 0
+
+
+def widened(leaf: Any) -> Any:
+    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def narrowed(leaf: Any) -> Any:
+    leaf = leaf.rows if isinstance(leaf, AnyOrder) else leaf
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def needed(workload: Workload, size: Mapping[str, Any], device: torch.device, scratch: Path) -> tuple[int, int, int]:
+    """Bytes of the inputs that the reference looks at, bytes of its outputs (float64 counts as float32), and its FLOPs.
+
+    Of ranks, the first one's. Whole numbers always count as looked at, since Python may read them past any operator.
+    """
+    ranks = range(workload.gpus)
+    drawn = [workload.inputs(Draw(device, SEED, scratch, rank, len(ranks)), **size) for rank in ranks]
+    given = [{n: v if n in workload.as_drawn else tree_map(widened, v) for n, v in one.items()} for one in drawn]
+    with Operations() as done, sdpa_kernel(SDPBackend.MATH):
+        if len(ranks) == 1:
+            answer = workload.reference(**given[0])
+        else:
+            answer = workload.reference(0, **{name: [one[name] for one in given] for name in given[0]})
+    seen = done.touched | memory(answer)
+    read = 0
+    for leaf, *wide in zip(tree_leaves(drawn[0]), *map(tree_leaves, given)):
+        floats = isinstance(leaf, Tensor) and leaf.is_floating_point()
+        read += bytes_of(leaf) if not floats or memory(wide) & seen else 0
+    return read, sum(map(bytes_of, tree_leaves(tree_map(narrowed, answer)))), done.flops
+
+
+def excess(cost: Cost, read: int, written: int, flops: int) -> Iterator[tuple[str, str]]:
+    """Each resource of which a cost has more than is needed, and by how much."""
+    tensors = dict.fromkeys(BUSES, (read + written, "bytes of its inputs and outputs"))
+    needs = {"read": (read, "bytes of its inputs"), "write": (written, "bytes of its outputs"), **tensors}
+    if flops:  # else its reference has no product
+        needs["flops"] = (flops, "FLOPs of its reference")
+    for resource, (need, what) in needs.items():
+        stated, need = getattr(cost, resource), need * cost.passes
+        if stated > ROUNDING * need:
+            yield resource, f"its cost has {resource}={stated:,.0f}, above the {need:,} {what}"
+
+
+def findings(workload: Workload, device: torch.device, scratch: Path) -> tuple[list[str], list[str]]:
+    """What is wrong with the workload's cost, and what is only to be noted. Raises what `inputs` and `reference` do."""
+    test = dict(workload.sizes["test"])
+    faults, notes = dict[str, str](), list[str]()
+    for name in ("", *(name for name, figure in test.items() if isinstance(figure, int))):
+        size = test | {name: 2 * test[name]} if name else test
+        try:
+            needs = needed(workload, size, device, scratch)
+        except Exception:
+            if not name:
+                raise
+            continue  # the size has figures that depend on each other
+        cost = cost_of(workload, size)
+        for resource, above in excess(cost, *needs):
+            where = f"with {name}={size[name]}" if name else "at test size"
+            faults.setdefault(resource, f"{above}, {where}: state passes= where steps in turn need them again")
+        if not name and 0 < cost.flops < FAR_BELOW * needs[2]:
+            notes.append(f"note: its cost has {cost.flops / needs[2]:.2g} of the FLOPs of its reference, {needs[2]:,}")
+    return [*faults.values(), *cached(workload)], notes
+
+
+def cost_of(workload: Workload, size: Mapping[str, Any]) -> Cost:
+    cost = workload.cost(**size)
+    return cost if isinstance(cost, Cost) else total(cost)
+
+
+def cached(workload: Workload) -> Iterator[str]:
+    """A pair bound by device memory that moves too little for it at `bench` size."""
+    cost, peaks = cost_of(workload, workload.sizes["bench"]), datasheet_peaks(GPU)
+    bound, rated = limit([cost], peaks), peaks is not None and (not cost.flops or cost.dtype in peaks.values)
+    if workload.clock != "device" or cost.launches or not rated or bound is None or bound.resource != "hbm":
+        return
+    if cost.hbm < PAST_CACHE:
+        moved = f"its cost at bench size is {cost.hbm / 1e6:.3g} MB, which a cache of an {GPU} keeps in part"
+        yield f"{moved}: move {PAST_CACHE / 1e6:.0f} MB, or declare launches="
+
+
+def audit(worker: Commands) -> dict[str, list[str]]:
+    """In a worker that has loaded the workload: faults and notes, or why the cost cannot be held against anything."""
+    worker.at("workload", "audit of its cost")
+    try:
+        faults, notes = findings(worker.workload, worker.device, worker.scratch)
+    except Exception as error:
+        return {"faults": [], "notes": [], "not_done": [f"{type(error).__name__}: {error}".split("\n")[0]]}
+    return {"faults": faults, "notes": notes, "not_done": []}
