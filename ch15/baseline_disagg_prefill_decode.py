@@ -50,8 +50,9 @@ def reference(
 def cost(shape: dict[str, int], beats: int, streams: int, prompt: int, steps: int, dtype: str) -> Cost:
     """Half of two ranks' work: all prompts' products, or one read of all weights for each step, shared by the ranks."""
     network, passed = Shape(**shape), beats * streams * (prompt + 1 + beats * steps)
-    read = getattr(torch, dtype).itemsize * network.read_weights * beats * steps / 2
-    return Cost(read=read, flops=2 * network.layers * network.layer_weights * passed, dtype="bf16", items=passed)
+    read, flops = getattr(torch, dtype).itemsize * network.read_weights, 2 * network.layers * network.layer_weights
+    passes = beats * steps
+    return Cost(read=read * passes / 2, flops=flops * passed, dtype="bf16", passes=passes, items=passed)
 
 
 workload = Workload(

@@ -29,6 +29,7 @@ WORKERS = {
     "timing.cpu_pinning",
     "timing.memoization_trials",
     "build.triton_targets",
+    "verify.cost_audit",
 } | {f"workers.{module}" for module in ("commands", "compile_caches", "distributed", "loading", "preload", "one_step")}
 WORKER_PACKAGES = {"proof", "peaks", "profile"}
 PARENTS = {"profile.nsight"} | {
