@@ -35,20 +35,20 @@ RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph b
 
 
 class VariantError(Exception):
-    """A variant (or `inputs`, `reference`) that raised: who, what, and where in its own file."""
+    """A variant (or "workload": its `inputs` or `reference`) that failed: `who`, and the reason or what it raised."""
 
-    def __init__(self, who: str, error: BaseException) -> None:
-        others = ("<", "/common/python/", "site-packages", "/lib/python")
-        own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
-        place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-        message = str(error).strip().splitlines()
-        super().__init__(f"{type(error).__name__}{place}: {message[0] if message else 'no message'}")
-        self.who = who
-        self.out_of_memory = isinstance(error, torch.OutOfMemoryError)
+    def __init__(self, who: str, error: BaseException | str, out_of_memory: bool = False) -> None:
+        super().__init__(error if isinstance(error, str) else _described(error))
+        self.who, self.out_of_memory = who, out_of_memory or isinstance(error, torch.OutOfMemoryError)
 
-    def told(self) -> dict[str, Any]:
-        """The fields of a worker's answer."""
-        return {"error": str(self), "who": self.who, "out_of_memory": self.out_of_memory}
+
+def _described(error: BaseException) -> str:
+    """The type and message of what user code raised, and where in its own file."""
+    others = ("<", "/common/python/", "site-packages", "/lib/python")
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}{place}: {message[0] if message else 'no message'}"
 
 
 @dataclass

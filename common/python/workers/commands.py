@@ -3,6 +3,7 @@
 import importlib
 import random
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,12 @@ class Commands:
     """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
 
     def __init__(
-        self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None], ranks: Ranks = ALONE
+        self, root: Path, scratch: Path, settings: dict[str, Any], say: Callable[[str, str], None], ranks: Ranks = ALONE
     ) -> None:
-        """`settings` holds seed and reproducible; `at` hears which variant is at work, and on what."""
+        """`settings` holds seed and reproducible; `say` hears which variant is at work, and on what."""
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
-        self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
+        self.scratch, self.settings, self.say, self.ranks = scratch, settings, say, ranks
+        self.who = "workload"  # whose code is at work
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
@@ -47,9 +49,20 @@ class Commands:
         if settings["reproducible"]:
             be_deterministic(settings["seed"], self.refused)
 
-    def perform(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Answer one of the commands that follow."""
-        return getattr(self, command)(**arguments)
+    def perform(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Do what one of the commands that follow asks for: its value, or the error and in whose code it arose."""
+        try:
+            return {"value": getattr(self, command)(**arguments)}
+        except SystemExit:
+            traceback.print_exc()  # the parent finds in the log which line it was
+            raise
+        except Exception as error:
+            return failure(error if isinstance(error, VariantError) else VariantError(self.who, error))
+
+    def at(self, who: str, what: str) -> None:
+        """Note whose code is at work from here on, and on what."""
+        self.who = who
+        self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
         """The device as torch sees it."""
@@ -214,6 +227,11 @@ class Commands:
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""
         return self.refused
+
+
+def failure(error: VariantError) -> dict[str, Any]:
+    """The answer to a command that failed."""
+    return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}
 
 
 def _dump(proofs: dict[str, list[Proof]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Worker:
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
-        self._channel, self._pid, self._at_work = Channel(ours), 0, False
+        self._channel, self._pid = Channel(ours), 0
         settings = settings | {"fresh": fresh, "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
@@ -75,7 +76,6 @@ class Worker:
 
     def ask(self, command: str, **arguments: Any) -> None:
         """Begin a command; `answer` waits for its end."""
-        self._at_work = True
         with contextlib.suppress(OSError):  # `answer` reports a worker that died
             self._channel.ask(command, arguments)
 
@@ -90,7 +90,6 @@ class Worker:
             raise self._forged() from error
         except (EOFError, OSError) as error:
             raise self._died(deadline - time.monotonic()) from error
-        self._at_work = False
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
@@ -128,17 +127,6 @@ class Worker:
         """Which variant was at work, and on what."""
         return self._board.read(1 if self._board.ranks else 0)[1:3]
 
-    def part(self) -> None:
-        """Tell it to end by itself. A worker that is busy would not notice, and is killed."""
-        self._channel.close()
-        if self._at_work:
-            self._process.terminate()
-
-    def await_end(self, deadline: float) -> None:
-        """Wait until `deadline`, a monotonic time, for a worker that is to end; then have it killed."""
-        self._process.join(max(0.0, deadline - time.monotonic()))
-        self._process.terminate()
-
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""
         self._process.terminate()
@@ -154,13 +142,13 @@ class Worker:
 
 
 def end_all(workers: Sequence[Worker]) -> None:
-    """Let workers end by themselves, which frees their semaphores; kill those that are busy or late."""
+    """Let workers end by themselves, which frees their semaphores; kill those that do not within CLOSE_S."""
     deadline = time.monotonic() + CLOSE_S
     try:
         for worker in workers:
-            worker.part()
+            worker._channel.close()
         for worker in workers:
-            worker.await_end(deadline)
+            worker._process.join(max(0.0, deadline - time.monotonic()))
     finally:
         for worker in workers:
             worker.kill()
@@ -186,38 +174,19 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     from common.python.workers.commands import Commands
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
-    at_work = ["workload"]
-
-    def at(who: str, what: str) -> None:
-        at_work[:] = [who]
-        board.say(0, who, what)
-
     channel = Channel(connection)
     if settings.get("ranks"):
         from common.python.workers.distributed import Leader  # few pairs are on several GPUs
 
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
-        leader.lead(lambda: _serve(channel, leader.perform, at_work))
+        leader.lead(lambda: _serve(channel, leader.perform))
     else:
-        _serve(channel, Commands(Path(root), Path(scratch), settings, at).perform, at_work)
+        _serve(channel, Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
 
 
-def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:
-    """Answer commands until the parent has closed the connection. `at_work` says in whose code an exception arose."""
-    import traceback
-
-    from common.python.proof.preparation import VariantError
-
-    while True:
-        try:
+def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer commands until the parent has closed the connection."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             word, command, arguments = channel.asked()
-        except (EOFError, OSError):
-            return
-        try:
-            answer = {"value": perform(command, arguments)}
-        except SystemExit:
-            traceback.print_exc()  # the parent finds in the log which line it was
-            raise
-        except Exception as error:
-            answer = (error if isinstance(error, VariantError) else VariantError(at_work[0], error)).told()
-        channel.reply(word, answer)
+            channel.reply(word, perform(command, arguments))
