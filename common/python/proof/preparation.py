@@ -304,9 +304,7 @@ def _clone(tensor: Tensor) -> Tensor:
 
 def differing(inputs: Inputs, kept: Inputs) -> list[str]:
     """The inputs among `kept` that no longer hold the values kept of them."""
-    pairs = [(key, pair) for key in kept for pair in zip(tensors(inputs[key]), tensors(kept[key]))]
-    alike = same(pair for _, pair in pairs)
-    return list(dict.fromkeys(key for (key, _), unchanged in zip(pairs, alike) if not unchanged))
+    return [key for key in kept if not all(map(same, tensors(inputs[key]), tensors(kept[key])))]
 
 
 def tensors(tree: Any) -> list[Tensor]:

@@ -208,7 +208,7 @@ def _call_again(prep: Preparation, variant: Prepared) -> list[Tensor]:
 
 
 def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
-    return len(a) == len(b) and all(same(zip(a, b)))
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from common.python.base.reaper import children
-from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
+from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
 from common.python.proof.preparation import Preparation
 from common.python.proof.trials import Trial, begin, blame, spoilt
 from common.python.stats.intervals import settled
@@ -44,8 +44,7 @@ def stay() -> None:
     """Do not move to another core."""
 
 
-@dataclass(frozen=True)
-class BlockTaken:
+class BlockTaken(Model):
     """One block: samples in order, end-to-end companions of device samples, and the proofs among them."""
 
     samples: list[Sample]
@@ -226,7 +225,8 @@ class Sampler:
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
-        return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, proof_s)
+        late = sum(one.late for one in samples)
+        return BlockTaken(samples=samples, walls=walls, late=late, retaken=self.retaken, proofs=proofs, proof_s=proof_s)
 
     def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, on inputs that no call has seen, and return its output."""
@@ -242,8 +242,7 @@ class Sampler:
 
     def floor_us(self) -> float:
         """The time of an empty step on the workload's clock."""
-        if self.on_device():
-            assert isinstance(self.clock, GpuClock)
+        if self.on_device() and isinstance(self.clock, GpuClock):
             return statistics.median(self.clock.device(tuple, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from common.python.base.results import Proof, Why
+from common.python.base.results import Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
 from common.python.proof.comparison import Rejected
 from common.python.proof.global_state import be_deterministic
@@ -65,15 +65,12 @@ class Commands:
         self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
-        """The device as torch sees it."""
+        """The device as torch sees it, and the pace below which a core is quiet, in microseconds."""
+        told = {"torch": torch.__version__, "quiet_pace_us": QuietCore().quiet_us()}
         if self.device.type == "cpu":
-            return {"device": "cpu", "cuda_build": torch.version.cuda, "torch": torch.__version__}
+            return told | {"device": "cpu", "cuda_build": torch.version.cuda}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
-
-    def quiet_pace_us(self) -> float | None:
-        """What the first pair's pace is held against."""
-        return QuietCore().quiet_us()
+        return told | {"device": properties.name, "uuid": str(properties.uuid)}
 
     def await_device(self) -> bool:
         """Whether other processes' work on the GPU ends within PATIENCE_S."""
@@ -102,9 +99,6 @@ class Commands:
             "failures": failures,
             "clock": workload.clock,
             "goal": workload.goal,
-            "gpus": workload.gpus,
-            "isolated": workload.isolated,
-            "mutates": list(workload.mutates),
             "tolerance": workload.tolerance,
             "shape": chosen,
             "cost": cost_of(workload, baseline, chosen) if chosen is not None else None,
@@ -177,15 +171,7 @@ class Commands:
         self.sampler.find_core()
         before = pace_us()
         taken = self.sampler.block(self._prepared, order, count, probes, self.at)
-        return {
-            "paces": [before, pace_us()],
-            "samples": [sample.model_dump() for sample in taken.samples],
-            "walls": [sample.model_dump() for sample in taken.walls],
-            "late": taken.late,
-            "retaken": taken.retaken,
-            "proofs": _dump(taken.proofs),
-            "proof_s": taken.proof_s,
-        }
+        return taken.model_dump() | {"paces": [before, pace_us()]}
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
@@ -195,7 +181,7 @@ class Commands:
         proofs = prove(self._prepared, names, when, trials, at=self.at, enough_s=enough_s)
         if replaced := restore():
             raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
-        return _dump(proofs)
+        return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
@@ -232,7 +218,3 @@ class Commands:
 def failure(error: VariantError) -> dict[str, Any]:
     """The answer to a command that failed."""
     return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}
-
-
-def _dump(proofs: dict[str, list[Proof]]) -> dict[str, Any]:
-    return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
