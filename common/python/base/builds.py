@@ -1,6 +1,5 @@
 """What compilers make of the kernels: the record that `build` keeps, read from what ptxas says and from PTX."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from common.python.base.hardware import KIB
+from common.python.base.manifest import digest
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model
 
 Language = Literal["CUDA", "Triton"]
@@ -146,8 +146,8 @@ def demangled(names: list[str]) -> list[str]:
 
 def keep(library: Path, kernels: list[KernelUse], read: list[Path]) -> None:
     """Write beside a library what it holds and which files it was made of; only with that is the library whole."""
-    sources = {str(file): _sha256(file) for file in read}
-    told = {"sha256": _sha256(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
+    sources = {str(file): digest(file) for file in read}
+    told = {"sha256": digest(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
     library.with_suffix(".json").write_text(json.dumps(told))
 
 
@@ -155,12 +155,7 @@ def kept(library: Path) -> list[KernelUse] | None:
     """The kernels of a cached library; None if it or its record is not whole, or a file it was made of has changed."""
     try:
         told = json.loads(library.with_suffix(".json").read_text())
-        files = {library: told["sha256"], **{Path(name): digest for name, digest in told["read"].items()}}
-        whole = all(_sha256(file) == digest for file, digest in files.items())
+        whole = all(digest(Path(name)) == sha256 for name, sha256 in {library: told["sha256"], **told["read"]}.items())
         return [KernelUse(**kernel) for kernel in told["kernels"]] if whole else None
     except (OSError, ValueError, KeyError, TypeError):  # pydantic's ValidationError is a ValueError
         return None
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

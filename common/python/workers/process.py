@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base.interrupt import sheltered
-from common.python.base.reaper import children, parent_of, split, stopped
+from common.python.base.reaper import children, parent_of, split
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.fork_server import PRELOAD, let_forkserver_end
 from common.python.workers.worker_status import Board, how_ended, speak_into
@@ -96,16 +96,14 @@ class Worker:
         return answer["value"]
 
     def _hung(self, timeout_s: float) -> WorkerError:
-        told = "; its stack is in the log" if self.pid else "; it had hardly begun"
-        if self.pid and stopped(self.pid):
-            told = "; a signal had stopped it"
+        told = "its stack is in the log" if self.pid else "it had hardly begun"
         for pid in self.pids() if self.pid else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
         time.sleep(DUMP_S)
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}{told}")
+        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}; {told}")
 
     def _forged(self) -> WorkerError:
         who, what = self.state()
