@@ -235,14 +235,6 @@ def _last_tile(leaf: Tensor) -> Tensor:
     return leaf
 
 
-def _rows_permuted(leaf: Tensor) -> Tensor | None:
-    return leaf.roll(1, 0) if leaf.dim() else None
-
-
-def _scaled(leaf: Tensor) -> Tensor | None:
-    return (leaf.double() * 1.05).to(leaf.dtype) if leaf.dtype.is_floating_point else None
-
-
 def _one_nan(leaf: Tensor) -> Tensor | None:
     if not leaf.dtype.is_floating_point:
         return None
@@ -254,8 +246,8 @@ CORRUPTIONS: dict[str, Callable[[Tensor], Tensor | None]] = {
     "zeros": torch.zeros_like,
     "one wrong element": _one_element,
     "last tile dropped": _last_tile,
-    "rows permuted": _rows_permuted,
-    "5% scale": _scaled,
+    "rows permuted": lambda leaf: leaf.roll(1, 0) if leaf.dim() else None,
+    "5% scale": lambda leaf: (leaf.double() * 1.05).to(leaf.dtype) if leaf.dtype.is_floating_point else None,
     "one NaN": _one_nan,
 }
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -166,8 +165,6 @@ class Preparation:
                 files = files_in(step())
                 settle(self.device)
                 called = now_s()
-            if replaced := restore():
-                raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
             if reason := self.overwrote("prepare or step") or self.left_changed("prepare or step"):
                 raise Rejected(reason)
         except Exception as error:
@@ -180,8 +177,10 @@ class Preparation:
         return result
 
     def left_changed(self, what: str) -> str | None:
-        """Restore the settings of the process, and give the reason why `what` must not leave them changed."""
-        changed = [] if self.workload.isolated else put_back(self.before)
+        """Restore what measures and the settings of the process; the reason why `what` must not leave them changed."""
+        replaced, changed = restore(), [] if self.workload.isolated else put_back(self.before)
+        if replaced:
+            return f"{what} replaced {', '.join(replaced)}"
         many = "put it back, or declare isolated=True, which gives each variant a process of its own"
         return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
 
@@ -237,17 +236,6 @@ class Preparation:
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
-
-    def median_held_bytes(self, earlier: dict[tuple[str, str], list[float]]) -> None:
-        """Set what each variant holds between steps to the median with `earlier` rounds, by variant and size.
-
-        One round may be wrong by a step's gradients: a thread of autograd's may free them only after the step returned.
-        """
-        for name, variant in self.variants.items():
-            if variant.held_bytes is not None:
-                rounds = earlier.setdefault((name, self.size_name), [])
-                rounds.append(variant.held_bytes)
-                variant.held_bytes = median(rounds)
 
 
 @contextmanager

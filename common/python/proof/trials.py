@@ -42,10 +42,6 @@ STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen
 Call = Callable[[Step], Output]
 
 
-def call_step(step: Step) -> Output:
-    return step()
-
-
 @dataclass
 class Trial:
     """Fresh inputs that several variants are tried on in turn, and the right answer to them. Build with `begin`."""
@@ -55,7 +51,7 @@ class Trial:
     pristine: Inputs
     expected: list[Tensor]
 
-    def of(self, name: str, call: Call = call_step, linger: bool = False) -> Proof:
+    def of(self, name: str, call: Call = lambda step: step(), linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
         poison_files(prep.variants[name].files)  # here, since another variant may write the same file
@@ -68,8 +64,8 @@ class Trial:
             if prep.ranks.size > 1:
                 raise told from raised  # the other ranks may be waiting for this one in a collective
             error, reason = None, str(told)
-        reason = reason or prep.left_changed("the step")
-        reason = prep.ranks.agree(self._overwritten() or reason)
+        left = prep.left_changed("the step")
+        reason = prep.ranks.agree(self._overwritten() or reason or left)
         error = error if error is not None and math.isfinite(error) else None
         return Proof.model_validate({"size": prep.size_name, "when": self.when, "error": error, "reason": reason})
 

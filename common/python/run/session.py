@@ -1,6 +1,7 @@
 """One pair, from its files to its row: `prove` at `test` size, then `measure` in rounds, each with fresh buffers."""
 
 import math
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from common.python.stats import memoization_check, sampling_plan
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 from common.python.stats.timing_sanity import beyond_wall
 from common.python.stats.verdict import enough, judge
-from common.python.timing.telemetry import harmful, host_load, worst
+from common.python.timing.telemetry import harmful, worst
 from common.python.workers.process import WorkerError, end_all
 from common.python.workers.worker_pool import WorkerPool
 
@@ -79,7 +80,7 @@ class Session:
             if can_time and not self.roster.nothing_left():
                 self._find_memories()
                 self._explain()
-        self.result.load = host_load()
+        self.result.load = os.getloadavg()[0]
         self.result.usual_pace_us = usual_pace_us(self.settings.earlier)
         self.result.pace_deviation = pace_deviation([*self.settings.earlier, self.result])
         return judge(self.result, self.settings.peaks)

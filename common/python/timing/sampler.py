@@ -16,14 +16,12 @@ from functools import partial
 
 from common.python.base.reaper import children
 from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
-from common.python.proof.preparation import Preparation
+from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin, blame, spoilt
-from common.python.stats.intervals import settled
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
 from common.python.timing.cpu_pinning import others_ns
 from common.python.workload import Output, Step
 
-WINDOW = 5  # samples of each variant in a window of warm-up
 SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer step is not warmed up where it has been called just before
 LONG_ON_DEVICE_US = 1_000.0  # the same on the device's clock
@@ -38,10 +36,6 @@ OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step 
 
 At = Callable[[str, str], None]  # hears which variant is at work, and on what
 Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
-
-
-def stay() -> None:
-    """Do not move to another core."""
 
 
 class BlockTaken(Model):
@@ -64,7 +58,7 @@ class Sampler:
 
     clock: Clock
     headline: ClockName
-    seek: Callable[[], None] = stay
+    seek: Callable[[], None] = lambda: None
     stays: bool = False  # on its core
     delays: dict[str, float] = field(default_factory=dict)  # by variant, in us
     hosts: dict[str, float] = field(default_factory=dict)  # shortest host time of a step without a delay, in us
@@ -87,38 +81,30 @@ class Sampler:
             self.seek()
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
-        """Run the variants in turn until their times settle or the limit passes; the number of steps in a sample.
+        """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
 
-        Each runs at least once, but for long steps that ran in a proof or in an earlier round. `passes`, where it is
-        given, fixes how often each runs instead.
+        Steps that are known to be long, by a proof or an earlier round, do not run.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
+
+        def late() -> bool:
+            return prep.ranks.either(time.perf_counter() - started > limit_s)
+
         if not self.on_device():
             self._look_at_cpu_steps(prep)
         alone = prep.ranks.size == 1  # several would have to agree on what is long
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
         self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
-        first = {name: known[name] if name in known else self._first_us(prep, name, at) for name in names}
-        if passes is not None:
-            taken = {name: [self.step_us(prep, name) for _ in range(passes)] for name in names}
-            return self._steps(prep, [statistics.median(taken[name] or [first[name]]) for name in names])
-        rest = [name for name in names if name not in self.long] if alone else names
-        if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
-            return self._steps(prep, first.values())
-        earlier: dict[str, list[float]] = {}
-        while True:
-            times: dict[str, list[float]] = {name: [] for name in rest}
-            for _ in range(WINDOW):
-                for name in rest:
-                    at(name, "warm-up")
-                    times[name].append(self.step_us(prep, name))
-                if late := prep.ranks.either(time.perf_counter() - started > limit_s):
-                    break
-            unsteady = not earlier or not all(settled(earlier[name], times[name]) for name in rest)
-            if late or not prep.ranks.either(unsteady):
-                return self._steps(prep, [statistics.median(values) for values in times.values()])
-            earlier = times
+        shortest = min(known[name] if name in known else self._first_us(prep, name, at) for name in names)
+        rest = [name for name in names if name not in self.long] if alone and passes is None else names
+        passed = 0
+        while rest and not (late() if passes is None else passed == passes):
+            for name in rest:
+                at(name, "warm-up")
+                shortest = min(shortest, self.step_us(prep, name))
+            passed += 1
+        return self._steps(prep, shortest)
 
     def _look_at_cpu_steps(self, prep: Preparation) -> None:
         """On the host's clock: which steps their proofs found long, and whether to stay on this core."""
@@ -135,12 +121,11 @@ class Sampler:
             self.long[name] = us
         return us
 
-    def _steps(self, prep: Preparation, times_us: Collection[float]) -> int:
+    def _steps(self, prep: Preparation, shortest_us: float) -> int:
         """How many steps a sample must hold."""
-        shortest = min(times_us)
-        if shortest >= SHORT_US or prep.workload.mutates:  # several steps on end would not match the reference of one
+        if shortest_us >= SHORT_US or prep.workload.mutates:  # several steps would not match the reference of one
             return 1
-        return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
+        return min(MOST_STEPS, int(SHORT_US / max(shortest_us, 0.5)) + 1)
 
     def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
         """The time of one step on the workload's clock; a `step` that is given is called exactly once."""
@@ -209,7 +194,7 @@ class Sampler:
             if index not in probes:
                 taken.append((name, self._timed(prep, name, count), False))
                 continue
-            self.clock.settle()
+            settle(prep.device)
             started = time.perf_counter()
             if trial is None:  # for all of them, none of which is called until its probe
                 meanwhile = spoilt(prep)

@@ -4,24 +4,24 @@ import importlib
 import random
 import sys
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from common.python.base.results import Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
-from common.python.proof.comparison import Rejected
 from common.python.proof.global_state import be_deterministic
-from common.python.proof.originals import restore
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
 from common.python.timing.cpu_pinning import QuietCore
 from common.python.timing.memoization_trials import run_trios
-from common.python.timing.sampler import Sampler, stay
+from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
 
@@ -42,10 +42,11 @@ class Commands:
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.long = dict[str, float]()  # long steps, which need no warm-up
-        self.held_bytes, self.refused = dict[tuple[str, str], list[float]](), list[str]()
+        self.held_bytes = defaultdict[tuple[str, str], list[float]](list)  # of each round, by variant and size
+        self.refused = list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
-        self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
+        self.seek = QuietCore().seek if ranks.size == 1 else lambda: None  # ranks would all find the same core
         if settings["reproducible"]:
             be_deterministic(settings["seed"], self.refused)
 
@@ -129,11 +130,14 @@ class Commands:
         place = (shape, size, self.device, self.scratch, self.seeds, self.ranks)
         prep = Preparation(self.workload, *place)
         failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
-        prep.median_held_bytes(self.held_bytes)
         self.prep = prep
         self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
-            self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)
+            variant = prep.variants[name]
+            self._note_compiled((self.prepares[name], size), variant.compiled)
+            if variant.held_bytes is not None:  # a thread of autograd's may free gradients after the step returned
+                self.held_bytes[name, size].append(variant.held_bytes)
+                variant.held_bytes = median(self.held_bytes[name, size])
         return {
             "failures": {name: str(error) for name, error in failures.items()},
             "out_of_memory": any(error.out_of_memory for error in failures.values()),
@@ -150,8 +154,7 @@ class Commands:
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
-        meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
-        clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
+        clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
         self.sampler = Sampler(clock, self.workload.clock, self.seek)
         self.long = self.sampler.long
         return self.sampler.floor_us()
@@ -179,8 +182,6 @@ class Commands:
         """Prove the prepared closures, the very ones that are timed."""
         self._expect(dtypes)
         proofs = prove(self._prepared, names, when, trials, at=self.at, enough_s=enough_s)
-        if replaced := restore():
-            raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
         return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:

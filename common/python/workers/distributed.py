@@ -106,15 +106,14 @@ class Leader:
         if command == "watch":
             return self._watch()
         self._ask(command, arguments)
-        done = f"done/{self.asked}"
-        while not self.store.check([done]):
+        failed, values = f"error/{self.asked}", [f"value/{self.asked}/{rank}" for rank in range(self.size)]
+        while not self.store.check(values):
             if lost := self._lost():
                 return lost
+            if self.store.check([failed]):  # on gloo a rank raises because another one is no more
+                return self._lost_soon() or dict(json.loads(self.store.get(failed)))
             time.sleep(LOOK_S)
-        if failed := json.loads(self.store.get(done)):
-            return self._lost_soon() or dict(failed)  # on gloo a rank raises because another one is no more
-        answers = [json.loads(self.store.get(f"answer/{self.asked}/{rank}")) for rank in range(self.size)]
-        return {"value": merge([answer["value"] for answer in answers])}
+        return {"value": merge([json.loads(self.store.get(value)) for value in values])}
 
     def _watch(self) -> dict[str, Any]:
         """Where another host leads: stay until its store is gone, and tell it of a rank that is lost here."""
@@ -191,11 +190,9 @@ def _follow(leader: Leader) -> None:
             break
         answer = commands.perform(command, arguments)
         if "error" in answer:
-            store.set(f"done/{asked}", json.dumps(answer | {"error": on_rank(answer["error"], rank)}))
-            continue
-        store.set(f"answer/{asked}/{rank}", json.dumps(answer))
-        if store.add(f"count/{asked}", 1) == ranks.size:
-            store.set(f"done/{asked}", "null")
+            store.set(f"error/{asked}", json.dumps(answer | {"error": on_rank(answer["error"], rank)}))
+        else:
+            store.set(f"value/{asked}/{rank}", json.dumps(answer["value"]))
     dist.destroy_process_group()
 
 

@@ -149,9 +149,6 @@ class TurnPool(WorkerPool):
             answers.append(done)
         return merged(answers)
 
-    def start_clocks(self) -> float:
-        return float(self.first("start_clock"))
-
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
         """Every turn warms up as the first one does, one step a sample: what fills the memory is not short."""
         self._warm = self._warm or {"limit_s": limit_s, "passes": passes}
