@@ -118,10 +118,10 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
 
     variant = replace(worker.prep.variants[baseline], name="empty", step=empty)
     prep, sampler = replace(worker.prep, variants={"empty": variant}), worker.sampler
-    sampler.warm(prep, ["empty"], 1.0, worker.at, passes=5)
+    sampler.warm(prep, ["empty"], 1.0, passes=5)
     read = []
     for _ in range(EMPTY_BLOCKS):
-        taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [], worker.at)
+        taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [])
         read += [sample.device_us if sampler.on_device() else sample.wall_us for sample in taken.samples]
     return {"floor_us": floor_us, "empty_us": read}
 

@@ -79,6 +79,7 @@ class Preparation:
     scratch: Path
     seeds: random.Random
     ranks: Ranks = ALONE
+    at: Callable[[str, str], None] = lambda who, what: None  # hears whose code is at work, and on what
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # copies of the frozen inputs
@@ -88,8 +89,8 @@ class Preparation:
     pad: Tensor | None = None
     before: Settings = field(default_factory=dict)  # of the process, before anything was prepared
 
-    def prepare_all(self, prepares: dict[str, Prepare], at: Callable[[str, str], None]) -> dict[str, "VariantError"]:
-        """Draw inputs, then prepare every variant and call its step once, in random order; `at` hears who is at work.
+    def prepare_all(self, prepares: dict[str, Prepare]) -> dict[str, VariantError]:
+        """Draw inputs, then prepare every variant and call its step once, in random order.
 
         Returns the errors of the variants that could not be prepared. Raises VariantError where inputs cannot be drawn
         or the process cannot go on.
@@ -101,13 +102,13 @@ class Preparation:
             config.recompile_limit += RECOMPILES
             config.accumulated_recompile_limit += RECOMPILES
         self.before = settings()
-        at("workload", "inputs")
+        self.at("workload", "inputs")
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
         failures = {}
         for name in self.seeds.sample(list(prepares), len(prepares)):
-            at(name, "prepare")
+            self.at(name, "prepare")
             try:
                 self.variants[name] = self._prepare(name, prepares[name])
             except VariantError as error:

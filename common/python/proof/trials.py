@@ -129,12 +129,7 @@ def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
 
 
 def prove(
-    prep: Preparation,
-    names: list[str],
-    when: str,
-    trials: int = 1,
-    at: Callable[[str, str], None] = lambda who, what: None,
-    enough_s: float | None = None,
+    prep: Preparation, names: list[str], when: str, trials: int = 1, enough_s: float | None = None
 ) -> dict[str, list[Proof]]:
     """Prove the named variants on shared fresh inputs, each `trials` times or until it fails.
 
@@ -149,10 +144,10 @@ def prove(
         long = trial and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
         if not living or long:
             break
-        at("workload", "reference")
+        prep.at("workload", "reference")
         begun = begin(prep, living, when)
         for name in living:
-            at(name, f"proof {when}")
+            prep.at(name, f"proof {when}")
             proofs[name].append(begun.of(name, linger=linger))
     blame(meanwhile, proofs)
     return proofs

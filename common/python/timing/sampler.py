@@ -34,7 +34,6 @@ RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
 OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step is not the work of one thread
 
-At = Callable[[str, str], None]  # hears which variant is at work, and on what
 Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
 
@@ -80,7 +79,7 @@ class Sampler:
         if not self.on_device() and not self.stays:
             self.seek()
 
-    def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
+    def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
         """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
 
         Steps that are known to be long, by a proof or an earlier round, do not run.
@@ -96,12 +95,12 @@ class Sampler:
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
         self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
-        shortest = min(known[name] if name in known else self._first_us(prep, name, at) for name in names)
+        shortest = min(known[name] if name in known else self._first_us(prep, name) for name in names)
         rest = [name for name in names if name not in self.long] if alone and passes is None else names
         passed = 0
         while rest and not (late() if passes is None else passed == passes):
             for name in rest:
-                at(name, "warm-up")
+                prep.at(name, "warm-up")
                 shortest = min(shortest, self.step_us(prep, name))
             passed += 1
         return self._steps(prep, shortest)
@@ -114,8 +113,8 @@ class Sampler:
             if LONG_US <= variant.called_s * 1e6 < math.inf:
                 self.long.setdefault(name, variant.called_s * 1e6)
 
-    def _first_us(self, prep: Preparation, name: str, at: At) -> float:
-        at(name, "warm-up")
+    def _first_us(self, prep: Preparation, name: str) -> float:
+        prep.at(name, "warm-up")
         us = self._headline_us(self._wall(prep, name, 1))
         if us >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
             self.long[name] = us
@@ -181,7 +180,7 @@ class Sampler:
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int], at: At) -> BlockTaken:
+    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> BlockTaken:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
@@ -190,7 +189,7 @@ class Sampler:
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
-            at(name, "timing")
+            prep.at(name, "timing")
             if index not in probes:
                 taken.append((name, self._timed(prep, name, count), False))
                 continue

@@ -127,9 +127,9 @@ class Commands:
         self.prep = None
         shape = self.workload.shape(size)
         assert shape is not None, size
-        place = (shape, size, self.device, self.scratch, self.seeds, self.ranks)
+        place = (shape, size, self.device, self.scratch, self.seeds, self.ranks, self.at)
         prep = Preparation(self.workload, *place)
-        failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
+        failures = prep.prepare_all({name: self.prepares[name] for name in names})
         self.prep = prep
         self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
@@ -161,7 +161,7 @@ class Commands:
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
         """Warm up until steady, or `passes` times; the number of steps that one sample must hold."""
-        return self.sampler.warm(self._prepared, names, limit_s, self.at, passes)
+        return self.sampler.warm(self._prepared, names, limit_s, passes)
 
     def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
         """Take samples in this order; those at `probes` are proven as well.
@@ -173,7 +173,7 @@ class Commands:
             settle(self.device)
         self.sampler.find_core()
         before = pace_us()
-        taken = self.sampler.block(self._prepared, order, count, probes, self.at)
+        taken = self.sampler.block(self._prepared, order, count, probes)
         return taken.model_dump() | {"paces": [before, pace_us()]}
 
     def prove(
@@ -181,7 +181,7 @@ class Commands:
     ) -> dict[str, Any]:
         """Prove the prepared closures, the very ones that are timed."""
         self._expect(dtypes)
-        proofs = prove(self._prepared, names, when, trials, at=self.at, enough_s=enough_s)
+        proofs = prove(self._prepared, names, when, trials, enough_s)
         return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
