@@ -133,6 +133,6 @@ def _load(worker: Commands, modules: list[str], size: str) -> None:
 
 
 def _prepare(worker: Commands, modules: list[str], size: str) -> None:
-    failures = worker.prepare(modules, size, [])["failures"]
+    failures = worker.prepare(modules, size)["failures"]
     if failures:
         raise RuntimeError(next(iter(failures.values())))

@@ -20,7 +20,7 @@ def one_step(root: Path, baseline: str, modules: list[str]) -> dict[str, str]:
         bench = Commands(root, Path(scratch), settings, lambda who, what: print(f"{who}: {what}", flush=True))
         failures: dict[str, str] = bench.load(baseline, {module: module for module in modules}, "test")["failures"]
         ready = [module for module in modules if module not in failures]
-        return failures | bench.prepare(ready, "test", [])["failures"]
+        return failures | bench.prepare(ready, "test")["failures"]
 
 
 def main() -> int:

@@ -25,11 +25,9 @@ def write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-    except KeyboardInterrupt:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def begin(folder: Path) -> None:

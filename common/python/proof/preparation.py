@@ -187,10 +187,15 @@ class Preparation:
 
     def overwrote(self, what: str) -> str | None:
         """Restore the frozen inputs, and name those that `what` overwrote."""
-        spoilt = differing(self.inputs, self.frozen)
-        for key in spoilt:
-            overwrite(self.inputs[key], self.frozen[key], key)
-        return f"{what} overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen" if spoilt else None
+        names = self.restore_inputs(self.frozen)
+        return f"{what} overwrote the input {names}, which is frozen" if names else None
+
+    def restore_inputs(self, kept: Inputs) -> str:
+        """Restore the inputs among `kept` to the values kept of them; the names of those that had changed."""
+        changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))]
+        for key in changed:
+            overwrite(self.inputs[key], kept[key], key)
+        return " and ".join(map(repr, changed))
 
     def pristine(self) -> Inputs:
         """The current inputs, out of reach of any step. Only those are copied that have no other copy."""
@@ -289,11 +294,6 @@ def _clone(tensor: Tensor) -> Tensor:
     if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
         return tensor.clone()
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def differing(inputs: Inputs, kept: Inputs) -> list[str]:
-    """The inputs among `kept` that no longer hold the values kept of them."""
-    return [key for key in kept if not all(map(same, tensors(inputs[key]), tensors(kept[key])))]
 
 
 def tensors(tree: Any) -> list[Tensor]:

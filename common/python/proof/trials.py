@@ -31,7 +31,6 @@ from common.python.proof.preparation import (
     Preparation,
     Prepared,
     VariantError,
-    differing,
     overwrite,
     settle,
     tensors,
@@ -85,7 +84,7 @@ class Trial:
         comparison = compare(first, self.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
             return comparison.error, comparison.reason
-        prep.dtypes = dtypes
+        prep.dtypes[:] = dtypes
         differs = bool(second) and not _equal(second, first)  # by rounding alone, perhaps
         if differs and (reason := compare(second, self.expected, dtypes, prep.workload.tolerance).reason):
             return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
@@ -98,11 +97,8 @@ class Trial:
         """Which shared inputs the step overwrote; they are restored for the other variants."""
         mutates = self.prep.workload.mutates
         kept = {key: value for key, value in self.pristine.items() if key not in mutates}
-        overwritten = differing(self.prep.inputs, kept)
-        for key in overwritten:
-            overwrite(self.prep.inputs[key], kept[key], key)
-        names = " and ".join(map(repr, overwritten))
-        return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
+        names = self.prep.restore_inputs(kept)
+        return f"the step overwrote the input {names}, which is not in mutates" if names else None
 
 
 def begin(prep: Preparation, names: list[str], when: str) -> Trial:

@@ -58,7 +58,7 @@ class Session:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
                 with self._phase("compile"):
-                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
+                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
         return judge(self.result, self.settings.peaks)
 
     def measure(self, prove_first: bool = False) -> PairResult:
@@ -197,13 +197,12 @@ class Session:
 
     def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
         """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
-        asked = {"size": size, "dtypes": self.dtypes}
         with self._phase(phase):
-            answer = self._pool.each("prepare", names, **asked)
+            answer = self._pool.each("prepare", names, size=size)
             if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
                 self.result.notes.append(APART)
                 self.pool = self._pool.in_turn()
-                answer = self.pool.each("prepare", names, **asked)
+                answer = self.pool.each("prepare", names, size=size)
         self.roster.exclude(answer["failures"])
         return answer
 

@@ -36,13 +36,14 @@ class Commands:
     ) -> None:
         """`settings` holds seed and reproducible; `say` hears which variant is at work, and on what."""
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
-        self.scratch, self.settings, self.say, self.ranks = scratch, settings, say, ranks
+        self.scratch, self.say, self.ranks = scratch, say, ranks
         self.who = "workload"  # whose code is at work
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.long = dict[str, float]()  # long steps, which need no warm-up
         self.held_bytes = defaultdict[tuple[str, str], list[float]](list)  # of each round, by variant and size
+        self._dtypes = defaultdict[str, list[torch.dtype]](list)  # of every variant's outputs, by size
         self.refused = list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
@@ -118,20 +119,15 @@ class Commands:
         assert self.prep is not None
         return self.prep
 
-    def _expect(self, dtypes: list[str]) -> None:
-        if self.prep is not None and dtypes:
-            self.prep.dtypes = [getattr(torch, name) for name in dtypes]
-
-    def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
+    def prepare(self, names: list[str], size: str) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
         shape = self.workload.shape(size)
         assert shape is not None, size
-        place = (shape, size, self.device, self.scratch, self.seeds, self.ranks, self.at)
-        prep = Preparation(self.workload, *place)
+        place = (self.device, self.scratch, self.seeds, self.ranks, self.at)
+        prep = Preparation(self.workload, shape, size, *place, dtypes=self._dtypes[size])
         failures = prep.prepare_all({name: self.prepares[name] for name in names})
         self.prep = prep
-        self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
             variant = prep.variants[name]
             self._note_compiled((self.prepares[name], size), variant.compiled)
@@ -155,12 +151,11 @@ class Commands:
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
-        self.sampler = Sampler(clock, self.workload.clock, self.seek)
-        self.long = self.sampler.long
+        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Warm up until steady, or `passes` times; the number of steps that one sample must hold."""
+        """Warm up for `limit_s`, or `passes` times; the number of steps that one sample must hold."""
         return self.sampler.warm(self._prepared, names, limit_s, passes)
 
     def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
@@ -174,13 +169,15 @@ class Commands:
         self.sampler.find_core()
         before = pace_us()
         taken = self.sampler.block(self._prepared, order, count, probes)
-        return taken.model_dump() | {"paces": [before, pace_us()]}
+        paces = [before, pace_us()]
+        return taken.model_dump() | {"paces": paces}
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
     ) -> dict[str, Any]:
-        """Prove the prepared closures, the very ones that are timed."""
-        self._expect(dtypes)
+        """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
+        if dtypes:
+            self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
         proofs = prove(self._prepared, names, when, trials, enough_s)
         return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
 

@@ -85,45 +85,36 @@ class Worker:
         try:
             answer = self._channel.answer(timeout_s)
         except TimeoutError as error:
-            raise self._hung(timeout_s) from error
+            raise self._lost("hung", f"no answer within {max(0.0, timeout_s):.0f} s", self._dump_stacks()) from error
         except Forged as error:
-            raise self._forged() from error
+            raise self._lost("forged", "something wrote to the harness's connection") from error
         except (EOFError, OSError) as error:
-            raise self._died(deadline - time.monotonic()) from error
+            self._process.join(min(STOP_S, max(CLOSE_S, deadline - time.monotonic())))
+            raise self._lost("died", f"the worker {how_ended(self._process.exitcode)}") from error
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
-    def _hung(self, timeout_s: float) -> WorkerError:
-        told = "its stack is in the log" if self.pid else "it had hardly begun"
-        for pid in self.pids() if self.pid else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
-        time.sleep(DUMP_S)
+    def _lost(self, kind: str, how: str, hint: str = "") -> WorkerError:
+        """End the worker; the error names whose code was at work, and where."""
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}; {told}")
+        return WorkerError(kind, who, f"{how} during {where}{hint}")
 
-    def _forged(self) -> WorkerError:
-        who, what = self.state()
-        self.kill()
-        return WorkerError("forged", who, f"something wrote to the harness's connection during {what}")
-
-    def _died(self, left_s: float) -> WorkerError:
-        who, what = self.state()
-        self._process.join(min(STOP_S, max(CLOSE_S, left_s)))
-        code = self._process.exitcode
-        self.kill()
-        return WorkerError("died", who, f"the worker {how_ended(code)} during {what}{self._board.place(0)}")
+    def _dump_stacks(self) -> str:
+        """Have the worker and its ranks write every thread's stack to their logs; a hint that says so."""
+        if not self.pid:
+            return "; it had hardly begun"
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(DUMP_S)
+        return "; its stack is in the log"
 
     def pids(self) -> set[int]:
         """Of the worker and its ranks."""
         return {self.pid, *(children(self.pid) if self._board.ranks else ())}
-
-    def state(self) -> tuple[str, str]:
-        """Which variant was at work, and on what."""
-        return self._board.read(1 if self._board.ranks else 0)[1:3]
 
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""

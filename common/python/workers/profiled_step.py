@@ -32,7 +32,7 @@ def profiled_step(asked: dict[str, Any]) -> str | None:
     bench = Commands(Path(asked["root"]), scratch, settings, lambda who, what: print(f"{who}: {what}", flush=True))
     if failures := bench.load(asked["baseline"], {name: asked["module"]}, size)["failures"]:
         return str(failures[name])
-    if failures := bench.prepare([name], size, [])["failures"]:
+    if failures := bench.prepare([name], size)["failures"]:
         return str(failures[name])
     assert bench.prep is not None
     step = bench.prep.variants[name].step
