@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from changed import PAIRS, PROVEN
 
-from common.python.base.builds import sm_of
 from common.python.base.machine import machine
 from common.python.base.toolkit import find_nvcc, find_program
 from common.python.build.compilation import TARGETS
+from common.python.build.record import sm_of
 from common.python.cuda import Library, compile_source, cuda_targets
 from common.python.requirements import Requirements, arch_of, unmet
 

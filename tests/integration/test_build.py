@@ -12,10 +12,10 @@ from small_tree import Tree
 from typer.testing import CliRunner, Result
 
 from common.python.base import toolkit
-from common.python.base.builds import Build, Compiled
 from common.python.base.toolkit import find_nvcc, nvcc_version
 from common.python.build import compilation
 from common.python.build.compilation import compile_pairs
+from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import find_pairs
 from tools.cli.benchmark_cli import app
 

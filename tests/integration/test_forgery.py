@@ -38,7 +38,7 @@ def prepared(tree: Tree, hired: list[Worker], body: str, limit_s: float = LIMIT_
     worker = Worker(tree.root, tree.root / "scratch" / "worker0", tree.root / "artifacts" / "worker.log", settings)
     hired.append(worker)
     worker.call("load", LIMIT_S, baseline="ch01.baseline_x", modules={"optimized_x": "ch01.optimized_x"}, size="cpu")
-    worker.call("prepare", limit_s, names=["optimized_x"], size="test", dtypes=[])
+    worker.call("prepare", limit_s, names=["optimized_x"], size="test")
     return worker
 
 

@@ -248,7 +248,7 @@ def worker(tree: Tree) -> Worker:
 def hang(worker: Worker) -> None:
     load = {"baseline": "ch01.baseline_x", "modules": {"optimized_x": "ch01.optimized_x"}, "size": "test"}
     worker.call("load", 60, **load)
-    worker.call("prepare", 600, names=["optimized_x"], size="test", dtypes=[])
+    worker.call("prepare", 600, names=["optimized_x"], size="test")
 
 
 @pytest.mark.parametrize("how", ["another raises", "the caller stops", "the time is up"])

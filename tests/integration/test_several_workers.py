@@ -30,7 +30,7 @@ def pool(tree: Tree) -> Iterator[WorkerPool]:
     names = [path.stem for path in sorted((tree.root / "ch01").glob("*_x*.py"))]
     load = {"baseline": "ch01.baseline_x", "size": "test"}
     made = WorkerPool(hire, {name: f"ch01.{name}" for name in names}, True, 60.0, load)
-    made.each("prepare", names, size="test", dtypes=[])
+    made.each("prepare", names, size="test")
     yield made
     made.dismiss()
 

@@ -41,7 +41,7 @@ def load(worker: Worker) -> dict[str, Any]:
 
 def prepare(worker: Worker, limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Prepare the rung; its step is called once."""
-    answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test", dtypes=[])
+    answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test")
     return answer
 
 

@@ -36,7 +36,7 @@ def preparer(scratch: Path) -> Prepares:
 
     def prepare(problem: Workload, **prepares: Prepare) -> Preparation:
         prep = Preparation(problem, {"n": 9}, "test", torch.device("cpu"), scratch, random.Random(5))
-        assert prep.prepare_all(prepares, lambda who, what: None) == {}
+        assert prep.prepare_all(prepares) == {}
         return prep
 
     return prepare

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base.builds import Compiled, KernelUse, keep, kernel_uses
+from common.python.base.builds import KernelUse, keep, kernel_uses
+from common.python.build.record import Compiled
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
 LOG = """\

@@ -6,9 +6,10 @@ import pytest
 
 from common.python import requirements
 from common.python.base import toolkit
-from common.python.base.builds import Compiled, KernelUse
+from common.python.base.builds import KernelUse
 from common.python.build import compilation
 from common.python.build.compilation import Task, compile_pairs
+from common.python.build.record import Compiled
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
 

@@ -113,7 +113,7 @@ def prepared(prepare: Callable[..., Step], folder: Path, **fields: Any) -> Prepa
         **fields,
     )
     prep = Preparation(workload, {"n": 9}, "test", torch.device("cpu"), folder, random.Random(FRESH_SEED))
-    assert prep.prepare_all({"x": prepare}, lambda who, what: None) == {}
+    assert prep.prepare_all({"x": prepare}) == {}
     return prep
 
 

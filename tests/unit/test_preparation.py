@@ -155,7 +155,7 @@ def test_names_that_are_no_inputs_cannot_be_frozen_or_mutated(field: str, tmp_pa
     problem = workload(**{"frozen": [], field: ["weights"]})
     prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     with pytest.raises(VariantError, match=r"as_drawn names \['weights'\], the inputs are \['w', 'x'\]"):
-        prep.prepare_all({"a": honest}, lambda who, what: None)
+        prep.prepare_all({"a": honest})
 
 
 def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared: Prepares) -> None:
@@ -215,9 +215,9 @@ def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_p
     user.write_text("def prepare(x, w):\n    rows = len(x)\n    return x.view(rows + 1)\n")
     namespace: dict[str, Any] = {}
     exec(compile(user.read_text(), str(user), "exec"), namespace)
-    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     at: list[tuple[str, str]] = []
-    failures = prep.prepare_all({"a": honest, "b": namespace["prepare"]}, lambda *work: at.append(work))
+    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5), at=lambda *work: at.append(work))
+    failures = prep.prepare_all({"a": honest, "b": namespace["prepare"]})
     assert list(failures) == ["b"]
     assert failures["b"].who == "b"
     assert str(failures["b"]).startswith("RuntimeError at optimized_x.py:3: shape '[10]' is invalid")
@@ -244,7 +244,7 @@ def test_errors_of_inputs_and_reference_are_the_workloads(tmp_path: Path, prepar
     broken = workload(inputs=lambda draw, n: fail(ValueError("no inputs")))
     prep = Preparation(broken, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     with pytest.raises(VariantError, match="no inputs") as error:
-        prep.prepare_all({"a": honest}, lambda who, what: None)
+        prep.prepare_all({"a": honest})
     assert error.value.who == "workload"
     prep = prepared(workload(reference=lambda x, w: fail(ValueError("no reference"))), a=honest)
     with pytest.raises(VariantError, match="no reference") as error:
@@ -263,7 +263,7 @@ def test_a_pair_that_replaces_a_clock_is_named_and_the_clock_put_back(
         return lambda: x @ w
 
     prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
-    failures = prep.prepare_all({"a": patching}, lambda who, what: None)
+    failures = prep.prepare_all({"a": patching})
     assert "prepare or step replaced time.perf_counter" in str(failures["a"])
     assert time.perf_counter is clock
 
@@ -356,7 +356,7 @@ def test_a_frozen_input_that_a_failing_prepare_overwrote_is_restored_for_the_oth
         raise ValueError
 
     prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(seed))
-    assert list(prep.prepare_all({"a": failing, "b": honest}, lambda who, what: None)) == ["a"]
+    assert list(prep.prepare_all({"a": failing, "b": honest})) == ["a"]
     assert prep.inputs["w"].all()
 
 
@@ -376,7 +376,7 @@ def test_a_variant_that_changes_what_a_frozen_input_is_is_blamed(
 
     prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     with pytest.raises(VariantError, match=f"input 'w' changes {reason}") as told:
-        prep.prepare_all({"a": prepare}, lambda who, what: None)
+        prep.prepare_all({"a": prepare})
     assert told.value.who == "a"
 
 
@@ -386,7 +386,7 @@ def test_prepare_may_not_overwrite_a_frozen_input_and_it_is_restored(tmp_path: P
         return lambda: torch.zeros(9, 9)
 
     prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
-    failures = prep.prepare_all({"a": prepare}, lambda who, what: None)
+    failures = prep.prepare_all({"a": prepare})
     assert "overwrote the input 'w', which is frozen" in str(failures["a"])
     assert prep.inputs["w"].any()
 
@@ -408,5 +408,5 @@ def test_a_variant_that_loses_the_device_ends_the_round_and_is_named(
     monkeypatch.setattr("common.python.proof.preparation.settle", settle)
     prep = Preparation(workload(frozen=[]), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
     with pytest.raises(VariantError, match="an illegal memory access") as told:
-        prep.prepare_all({"b": faulty, "c": faulty, "d": faulty}, lambda who, what: None)
+        prep.prepare_all({"b": faulty, "c": faulty, "d": faulty})
     assert (len(lost), told.value.who in "bcd") == (1, True)

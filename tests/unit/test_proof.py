@@ -71,6 +71,28 @@ def test_what_is_computed_early_is_wrong(prepared: Prepares) -> None:
     assert "relative error" in (found["cached"] or "")
 
 
+def test_a_step_that_replaces_a_clock_is_named_and_the_clock_put_back(
+    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    def patching(x: Tensor, w: Tensor) -> Step:
+        calls: list[int] = []
+
+        def step() -> Tensor:
+            calls.append(1)
+            if len(calls) > 1:  # after prepare
+                time.perf_counter = lambda: 0.0
+            return x @ w
+
+        return step
+
+    found = reasons(prepared(workload(), a=patching, b=honest), ["a", "b"])
+    assert found == {"a": "the step replaced time.perf_counter", "b": None}
+    assert time.perf_counter is clock
+
+
 def test_what_a_step_leaves_unwritten_is_poison_from_the_second_proof_on(prepared: Prepares) -> None:
     def lazy(x: Tensor, w: Tensor) -> Step:
         out, calls = torch.zeros(9, 9), []

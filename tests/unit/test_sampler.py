@@ -21,12 +21,9 @@ def prepared(tmp_path: Path) -> Prepares:
     return preparer(tmp_path)
 
 
-def quiet(who: str, what: str) -> None: ...
-
-
 def sampler(prep: Preparation) -> Sampler:
     made = Sampler(CpuClock(), "device")
-    made.warm(prep, list(prep.variants), 0.0, quiet)
+    made.warm(prep, list(prep.variants), 0.0)
     return made
 
 
@@ -49,7 +46,7 @@ def third_call_raises(x: Tensor, w: Tensor) -> Step:
 
 def test_a_probed_sample_is_proven_in_place_and_the_others_are_not(prepared: Prepares) -> None:
     prep = prepared(workload(), a=honest, b=cached)
-    taken = sampler(prep).block(prep, ["a", "b", "b", "a"], 2, [0, 1], quiet)
+    taken = sampler(prep).block(prep, ["a", "b", "b", "a"], 2, [0, 1])
     assert [(one.variant, one.fresh) for one in taken.samples] == [("a", True), ("b", True), ("b", False), ("a", False)]
     assert [taken.proofs[name][0].when for name in "ab"] == [WHILE, WHILE]
     assert taken.proofs["a"][0].reason is None
@@ -60,7 +57,7 @@ def test_a_probed_sample_is_proven_in_place_and_the_others_are_not(prepared: Pre
 
 def test_a_step_that_raises_in_a_probe_fails_its_proof_and_no_other(prepared: Prepares) -> None:
     prep = prepared(workload(), a=third_call_raises, b=honest)
-    taken = sampler(prep).block(prep, ["a", "b"], 1, [0, 1], quiet)
+    taken = sampler(prep).block(prep, ["a", "b"], 1, [0, 1])
     assert "ValueError at test_sampler.py" in (taken.proofs["a"][0].reason or "")
     assert (taken.proofs["b"][0].reason, [one.variant for one in taken.samples]) == (None, ["b"])
 
@@ -77,7 +74,7 @@ def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:
         return step
 
     prep = prepared(workload(), a=fresh)
-    taken = sampler(prep).block(prep, ["a", "a", "a"], 8, [0], quiet)
+    taken = sampler(prep).block(prep, ["a", "a", "a"], 8, [0])
     assert taken.proofs["a"][0].reason is None
     gc.collect()
     assert sum(one() is not None for one in alive) <= 1

@@ -98,10 +98,10 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
 
     variant = replace(prep.variants[baseline], name="empty", step=empty)
     prep, sampler = replace(prep, variants={"empty": variant}), worker.sampler
-    sampler.warm(prep, ["empty"], 1.0, worker.at, passes=5)
+    sampler.warm(prep, ["empty"], 1.0, passes=5)
     read = []
     for _ in range(EMPTY_BLOCKS):
-        taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [], worker.at)
+        taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [])
         read += [sample.device_us if sampler.on_device() else sample.wall_us for sample in taken.samples]
     return {"floor_us": floor_us, "empty_us": read}
 
@@ -111,7 +111,7 @@ def _load(worker: Commands, modules: list[str], size: str) -> None:
 
 
 def _prepare(worker: Commands, modules: list[str], size: str) -> Preparation:
-    _refuse(worker.prepare(modules, size, [])["failures"])
+    _refuse(worker.prepare(modules, size)["failures"])
     assert worker.prep is not None
     return worker.prep
 

@@ -1,52 +1,18 @@
-"""What compilers make of the kernels: the record that `build` keeps, read from what ptxas says and from PTX."""
+"""What compilers make of the kernels, read from what ptxas says and from PTX, and kept beside each library."""
 
-import hashlib
 import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.hardware import KIB
-from common.python.base.results import SCHEMA_VERSION, Manifest, Model
+from common.python.base.manifest import digest
+from common.python.base.results import Model
 
-Language = Literal["CUDA", "Triton"]
-Outcome = Literal["compiled", "skipped", "failed"]
 Matrix = Literal["mma", "wgmma", "tcgen05"]
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What a kernel, or the code that launches it, may ask of a GPU: multiprocessors, shared memory of a block."""
-
-    multiprocessors: int
-    shared_bytes: int
-
-
-# By compute capability without its dot. Shared memory: CUDA programming guide, technical specifications; from 9.0 on
-# ptxas 13.0 refuses more. Multiprocessors are those of one board, and only grids depend on them: A100, RTX 3090,
-# RTX 4090, H200, B200, Blackwell Ultra (the whole chip, as NVIDIA describes it), RTX 5090, GB10 (6144 cores, 128 each).
-CHIPS = {
-    80: Chip(108, 163 * KIB),
-    86: Chip(82, 99 * KIB),
-    89: Chip(128, 99 * KIB),
-    90: Chip(132, 227 * KIB),
-    100: Chip(148, 227 * KIB),
-    103: Chip(160, 227 * KIB),
-    120: Chip(170, 99 * KIB),
-    121: Chip(48, 99 * KIB),
-}
-# `a` is for one architecture alone (wgmma, tcgen05), which exists from 9.0 on; `f` for its family, from 10.0 on.
-ARCHS = tuple(f"sm_{sm}{kind}" for sm in CHIPS for kind in ("", *("a" * (sm >= 90)), *("f" * (sm >= 100))))
-
-
-def sm_of(arch: str) -> int:
-    """The compute capability of an architecture's name: 90 for sm_90a."""
-    return int(re.sub(r"\D", "", arch))
 
 
 class KernelUse(Model):
@@ -58,44 +24,6 @@ class KernelUse(Model):
     stack_bytes: int | None = Field(default=None, description="local-memory stack frame of a thread")
     shared_bytes: int | None = Field(default=None, description="of a block: static, and for Triton all of it")
     matrix: Matrix | None = Field(default=None, description="the matrix instruction in its PTX")
-
-
-class Compiled(Model):
-    """One file compiled for one architecture, or the reason why it was not."""
-
-    source: str = Field(description="relative to the root: ch07/baseline_transpose.cu")
-    language: Language
-    arch: str
-    status: Outcome
-    reason: str | None = Field(default=None, description="why not; of what is compiled, what was left out")
-    line: int | None = Field(default=None, description="of the first error in the file")
-    cached: bool = False
-    seconds: float = 0.0
-    kernels: list[KernelUse] = Field(default=[], description="as they are timed")
-    at_test_size: list[KernelUse] = Field(default=[], description="which Triton specialises otherwise: never timed")
-
-    @property
-    def warnings(self) -> list[str]:
-        """Kernels that go through local memory: each with its file and architecture."""
-        found = []
-        for kernel in self.kernels:
-            local = [f"spills {kernel.spill_bytes} bytes"] * bool(kernel.spill_bytes)
-            local += [f"has a stack frame of {kernel.stack_bytes} bytes"] * bool(kernel.stack_bytes)
-            if local:
-                found.append(f"{self.source}, {self.arch}: {kernel.name} {' and '.join(local)} in local memory")
-        return found
-
-
-class Build(Model):
-    """A sweep: every file for every architecture that was asked for."""
-
-    schema_version: int = SCHEMA_VERSION
-    manifest: Manifest
-    finished: str
-    seconds: float
-    archs: list[str]
-    warnings: list[str]
-    compiled: list[Compiled]
 
 
 COMPILING = re.compile(r"Compiling entry function '(\S+)' for")
@@ -146,8 +74,8 @@ def demangled(names: list[str]) -> list[str]:
 
 def keep(library: Path, kernels: list[KernelUse], read: list[Path]) -> None:
     """Write beside a library what it holds and which files it was made of; only with that is the library whole."""
-    sources = {str(file): _sha256(file) for file in read}
-    told = {"sha256": _sha256(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
+    sources = {str(file): digest(file) for file in read}
+    told = {"sha256": digest(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
     library.with_suffix(".json").write_text(json.dumps(told))
 
 
@@ -155,12 +83,7 @@ def kept(library: Path) -> list[KernelUse] | None:
     """The kernels of a cached library; None if it or its record is not whole, or a file it was made of has changed."""
     try:
         told = json.loads(library.with_suffix(".json").read_text())
-        files = {library: told["sha256"], **{Path(name): digest for name, digest in told["read"].items()}}
-        whole = all(_sha256(file) == digest for file, digest in files.items())
+        whole = all(digest(Path(name)) == sha256 for name, sha256 in {library: told["sha256"], **told["read"]}.items())
         return [KernelUse(**kernel) for kernel in told["kernels"]] if whole else None
     except (OSError, ValueError, KeyError, TypeError):  # pydantic's ValidationError is a ValueError
         return None
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

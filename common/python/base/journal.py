@@ -25,11 +25,9 @@ def write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-    except KeyboardInterrupt:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def begin(folder: Path) -> None:
@@ -41,15 +39,11 @@ def append(folder: Path, result: PairResult) -> None:
     """Say that this pair's result is kept in its folder. Raises OSError that names the journal."""
     try:
         with (folder / JOURNAL).open("a") as journal:
-            journal.write(_line(folder, result))
+            journal.write(_line(result))
             journal.flush()
             os.fsync(journal.fileno())
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder / JOURNAL)) from error
-
-
-def folder_of(folder: Path, result: PairResult) -> Path:
-    return folder / f"{result.chapter}_{result.name}"
 
 
 def mend(folder: Path, say: Callable[[str], None]) -> None:
@@ -70,10 +64,10 @@ def mend(folder: Path, say: Callable[[str], None]) -> None:
 
 def rewrite(folder: Path, results: list[PairResult]) -> None:
     """A journal that names these results and no others."""
-    write(folder / JOURNAL, "".join(_line(folder, result) for result in results))
+    write(folder / JOURNAL, "".join(_line(result) for result in results))
 
 
-def _line(folder: Path, result: PairResult) -> str:
-    place = folder_of(folder, result).name
-    line = {"pair": result.key, "status": result.status, "verdict": result.verdict, "folder": place}
+def _line(result: PairResult) -> str:
+    folder = f"{result.chapter}_{result.name}"
+    line = {"pair": result.key, "status": result.status, "verdict": result.verdict, "folder": folder}
     return json.dumps(line) + "\n"

@@ -87,21 +87,10 @@ def children(parent: int) -> list[int]:
 
 def parent_of(pid: int) -> int | None:
     """The number of a process's parent; None if there is no such process."""
-    found = _stat(pid)
-    return int(found[1]) if found else None
-
-
-def stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
-    return _stat(pid)[:1] == ["T"]
-
-
-def _stat(pid: int) -> list[str]:
-    """What proc(5) says of a process after its name, from its state on; nothing if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])  # proc(5): name, state, parent
     except OSError:
-        return []
+        return None
 
 
 def _leave(status: int) -> NoReturn:

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base import toolkit
-from common.python.base.builds import ARCHS, Compiled, KernelUse, Language, sm_of
+from common.python.base.builds import KernelUse
 from common.python.base.journal import write
 from common.python.base.machine import Machine, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
+from common.python.build.record import ARCHS, Compiled, Language, sm_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source

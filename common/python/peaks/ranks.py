@@ -123,7 +123,7 @@ def measure(name: str, sizes: Sequence[int], ranks: Ranks) -> tuple[Peak, Curve 
         link = LINKS[name](ranks, max(sizes), device)
     except Unavailable as error:
         return Peak(name=name, unit="B/s", reason=str(error)), None
-    clock = GpuClock(ranks.meet, ranks.enqueue_meeting) if device.type == "cuda" else CpuClock(ranks.meet)
+    clock = GpuClock(ranks) if device.type == "cuda" else CpuClock(ranks)
     uuid = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
     monitor = Monitor.open(uuid) if uuid else None
     peaks, points = [], []

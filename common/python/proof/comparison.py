@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from common.python.workload import AnyOrder, Output
+from common.python.workload import AnyOrder, Output, Part
 
 ELEMENT_FACTOR = 10.0
 LEAST_TILE = 16  # elements: of fewer, all may be nearly zero by chance, and no kernel works in smaller tiles
 NOT_FINITE = "NaN or infinity where the reference is finite, or the reverse"
-Norms = tuple[float, float, float]
 CHUNK = {"cuda": 1 << 24, "cpu": 1 << 18}  # elements compared at a time: 128 MiB of float64; on a CPU within its cache
 
 
@@ -34,14 +33,17 @@ class Comparison:
     reason: str | None  # None: accepted
 
 
+def _parts(output: Output) -> Sequence[Part]:
+    return output if isinstance(output, tuple) else [output]
+
+
 def files_in(output: Output) -> list[Path]:
-    return [part for part in (output if isinstance(output, tuple) else [output]) if isinstance(part, Path)]
+    return [part for part in _parts(output) if isinstance(part, Path)]
 
 
 def read_files(output: Output) -> Output:
     """An output with the contents of its files in their place."""
-    whole = list(output) if isinstance(output, tuple) else [output]
-    return tuple(part for one in whole for part in (_contents(one) if isinstance(one, Path) else [one]))
+    return tuple(part for one in _parts(output) for part in (_contents(one) if isinstance(one, Path) else [one]))
 
 
 def _contents(path: Path) -> list[Tensor]:
@@ -56,8 +58,7 @@ def _contents(path: Path) -> list[Tensor]:
 
 def leaves(output: Output) -> list[Tensor]:
     """The tensors of an output, refused unless each is a plain, strided tensor that already holds its values."""
-    whole = list(output) if isinstance(output, tuple) else [output]
-    parts = [part.rows if isinstance(part, AnyOrder) else part for part in whole]
+    parts = [part.rows if isinstance(part, AnyOrder) else part for part in _parts(output)]
     for part in parts:
         if not isinstance(part, Tensor):
             raise Rejected(f"output is a {type(part).__name__}, not a tensor or a tuple of tensors")
@@ -70,8 +71,7 @@ def leaves(output: Output) -> list[Tensor]:
 
 def in_order(output: Output, copies: Sequence[Tensor]) -> list[Tensor]:
     """Copies of an output's tensors; rows that may come in any order are sorted, column by column."""
-    whole = list(output) if isinstance(output, tuple) else [output]
-    return [_sorted_rows(copy) if isinstance(part, AnyOrder) else copy for part, copy in zip(whole, copies)]
+    return [_sorted_rows(copy) if isinstance(part, AnyOrder) else copy for part, copy in zip(_parts(output), copies)]
 
 
 def _sorted_rows(rows: Tensor) -> Tensor:
@@ -85,10 +85,7 @@ def _sorted_rows(rows: Tensor) -> Tensor:
 
 
 def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Comparison:
-    """Hold an output against the float64 reference; the first leaf refused gives the reason, a wrong form before all.
-
-    Norms are read from the device once for all leaves, of which a training step has hundreds; exact leaves, one by one.
-    """
+    """Hold an output against the float64 reference; the first leaf refused gives the reason, wrong forms before all."""
     if len(output) != len(reference):
         return Comparison(float("inf"), f"{len(output)} outputs, the reference has {len(reference)}")
     at = [f"output {index}: " if len(output) > 1 else "" for index in range(len(output))]
@@ -99,11 +96,11 @@ def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dt
             return Comparison(float("inf"), f"{where}dtype {_name(out.dtype)}, should be {_name(dtype)}")
         if ref.is_complex() and not out.is_complex():
             return Comparison(float("inf"), f"{where}{_name(out.dtype)}, and the reference is complex")
-    here = [_in_real_parts(out.detach().to(ref.device), ref) for out, ref in zip(output, reference)]
-    rounded = [pair for pair in here if not _is_exact(pair[0], tolerance)]
-    norms, worst = iter(_norms(rounded)), 0.0
-    for where, (out, ref) in zip(at, here):
-        leaf = _compare_exact(out, ref) if _is_exact(out, tolerance) else _judge(out, ref, next(norms), tolerance)
+    worst = 0.0
+    for where, out, ref in zip(at, output, reference):
+        out, ref = _in_real_parts(out.detach().to(ref.device), ref)
+        exact = tolerance == 0.0 or not out.dtype.is_floating_point
+        leaf = _compare_exact(out, ref) if exact else _compare_rounded(out, ref, tolerance)
         worst = max(worst, leaf.error)
         if leaf.reason:
             return Comparison(worst, where + leaf.reason)
@@ -117,20 +114,15 @@ def _in_real_parts(out: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
     return torch.view_as_real(out.resolve_conj()), torch.view_as_real(ref.to(torch.complex128).resolve_conj())
 
 
-def _is_exact(out: Tensor, tolerance: float) -> bool:
-    return tolerance == 0.0 or not out.dtype.is_floating_point
-
-
-def _judge(out: Tensor, ref: Tensor, norms: Norms, tolerance: float) -> Comparison:
-    """What the norms of a leaf say of it."""
-    error, size, largest = norms
+def _compare_rounded(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
+    error, size, largest = _norms(out, ref)
     if not math.isfinite(error + size):
         if math.isfinite(size):  # then every element of the reference is
             return Comparison(float("inf"), NOT_FINITE)
         if bool(torch.isnan(ref).any()):
             raise Rejected("the reference itself holds NaN")
         infinite = torch.isinf(ref) & (out.double() == ref)  # the same infinity is right
-        [(error, size, largest)] = _norms([(out.double().masked_fill(infinite, 0.0), ref.masked_fill(infinite, 0.0))])
+        error, size, largest = _norms(out.double().masked_fill(infinite, 0.0), ref.masked_fill(infinite, 0.0))
         if not math.isfinite(error + size):
             return Comparison(float("inf"), NOT_FINITE)
     if size == 0.0:
@@ -144,44 +136,22 @@ def _judge(out: Tensor, ref: Tensor, norms: Norms, tolerance: float) -> Comparis
     return Comparison(relative, None)
 
 
-def _norms(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Norms]:
-    """Of each output and its reference: norm of the error, norm of the reference, largest error.
-
-    In float64; NaN or infinite where any element is.
-    """
-    if not pairs:
-        return []
-    rows = [_norms_of(out, ref) for out, ref in pairs]
-    together = torch.stack([row.to(rows[0].device) for row in rows]).tolist()
-    return [(error, size, largest) for error, size, largest in together]
-
-
-def _norms_of(out: Tensor, ref: Tensor) -> Tensor:
+def _norms(out: Tensor, ref: Tensor) -> list[float]:
+    """Norm of the error, norm of the reference, largest error: in float64, NaN or infinite where any element is."""
     norm, parts, chunk = torch.linalg.vector_norm, [], CHUNK[out.device.type]
-    out, ref = out.reshape(-1), ref.reshape(-1)  # here, leaf by leaf: of some strides it is a copy
+    out, ref = out.reshape(-1), ref.reshape(-1)
     for start in range(0, max(out.numel(), 1), chunk):
         a, b = out[start : start + chunk], ref[start : start + chunk].double()
         error = b - (a if a.dtype.itemsize > 1 else a.double())  # float64: the narrower side is widened as it is read
         largest = norm(error, torch.inf) if len(error) else error.sum()
         parts.append(torch.stack([norm(error), norm(b), largest]))
-    if len(parts) == 1:
-        return parts[0]
     chunks = torch.stack(parts)
-    return torch.stack([norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].max()])
+    return [*torch.stack([norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].max()]).tolist()]
 
 
-def same(pairs: Iterable[tuple[Tensor, Tensor]]) -> list[bool]:
-    """Whether the two of each pair have one form and equal values (NaN equals nothing), read from the device once."""
-    alike = [_alike(a, b) for a, b in pairs]
-    asked = [flag for flag in alike if isinstance(flag, Tensor)]
-    told = iter(torch.stack([flag.to(asked[0].device) for flag in asked]).tolist() if asked else [])
-    return [next(told) if isinstance(flag, Tensor) else flag for flag in alike]
-
-
-def _alike(a: Tensor, b: Tensor) -> bool | Tensor:
-    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
-        return False
-    return torch.equal(a, b) if a.device.type == "cpu" else (a == b).all()  # a host has nothing to wait for
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether both have one form and equal values; NaN equals nothing."""
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and torch.equal(a, b)
 
 
 def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
@@ -265,14 +235,6 @@ def _last_tile(leaf: Tensor) -> Tensor:
     return leaf
 
 
-def _rows_permuted(leaf: Tensor) -> Tensor | None:
-    return leaf.roll(1, 0) if leaf.dim() else None
-
-
-def _scaled(leaf: Tensor) -> Tensor | None:
-    return (leaf.double() * 1.05).to(leaf.dtype) if leaf.dtype.is_floating_point else None
-
-
 def _one_nan(leaf: Tensor) -> Tensor | None:
     if not leaf.dtype.is_floating_point:
         return None
@@ -284,8 +246,8 @@ CORRUPTIONS: dict[str, Callable[[Tensor], Tensor | None]] = {
     "zeros": torch.zeros_like,
     "one wrong element": _one_element,
     "last tile dropped": _last_tile,
-    "rows permuted": _rows_permuted,
-    "5% scale": _scaled,
+    "rows permuted": lambda leaf: leaf.roll(1, 0) if leaf.dim() else None,
+    "5% scale": lambda leaf: (leaf.double() * 1.05).to(leaf.dtype) if leaf.dtype.is_floating_point else None,
     "one NaN": _one_nan,
 }
 

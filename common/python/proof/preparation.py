@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -35,20 +34,20 @@ RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph b
 
 
 class VariantError(Exception):
-    """A variant (or `inputs`, `reference`) that raised: who, what, and where in its own file."""
+    """A variant (or "workload": its `inputs` or `reference`) that failed: `who`, and the reason or what it raised."""
 
-    def __init__(self, who: str, error: BaseException) -> None:
-        others = ("<", "/common/python/", "site-packages", "/lib/python")
-        own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
-        place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-        message = str(error).strip().splitlines()
-        super().__init__(f"{type(error).__name__}{place}: {message[0] if message else 'no message'}")
-        self.who = who
-        self.out_of_memory = isinstance(error, torch.OutOfMemoryError)
+    def __init__(self, who: str, error: BaseException | str, out_of_memory: bool = False) -> None:
+        super().__init__(error if isinstance(error, str) else _described(error))
+        self.who, self.out_of_memory = who, out_of_memory or isinstance(error, torch.OutOfMemoryError)
 
-    def told(self) -> dict[str, Any]:
-        """The fields of a worker's answer."""
-        return {"error": str(self), "who": self.who, "out_of_memory": self.out_of_memory}
+
+def _described(error: BaseException) -> str:
+    """The type and message of what user code raised, and where in its own file."""
+    others = ("<", "/common/python/", "site-packages", "/lib/python")
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}{place}: {message[0] if message else 'no message'}"
 
 
 @dataclass
@@ -80,6 +79,7 @@ class Preparation:
     scratch: Path
     seeds: random.Random
     ranks: Ranks = ALONE
+    at: Callable[[str, str], None] = lambda who, what: None  # hears whose code is at work, and on what
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
     frozen: Inputs = field(default_factory=dict)  # copies of the frozen inputs
@@ -89,8 +89,8 @@ class Preparation:
     pad: Tensor | None = None
     before: Settings = field(default_factory=dict)  # of the process, before anything was prepared
 
-    def prepare_all(self, prepares: dict[str, Prepare], at: Callable[[str, str], None]) -> dict[str, "VariantError"]:
-        """Draw inputs, then prepare every variant and call its step once, in random order; `at` hears who is at work.
+    def prepare_all(self, prepares: dict[str, Prepare]) -> dict[str, VariantError]:
+        """Draw inputs, then prepare every variant and call its step once, in random order.
 
         Returns the errors of the variants that could not be prepared. Raises VariantError where inputs cannot be drawn
         or the process cannot go on.
@@ -102,13 +102,13 @@ class Preparation:
             config.recompile_limit += RECOMPILES
             config.accumulated_recompile_limit += RECOMPILES
         self.before = settings()
-        at("workload", "inputs")
+        self.at("workload", "inputs")
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
         failures = {}
         for name in self.seeds.sample(list(prepares), len(prepares)):
-            at(name, "prepare")
+            self.at(name, "prepare")
             try:
                 self.variants[name] = self._prepare(name, prepares[name])
             except VariantError as error:
@@ -166,8 +166,6 @@ class Preparation:
                 files = files_in(step())
                 settle(self.device)
                 called = now_s()
-            if replaced := restore():
-                raise Rejected(f"prepare or step replaced {', '.join(replaced)}")
             if reason := self.overwrote("prepare or step") or self.left_changed("prepare or step"):
                 raise Rejected(reason)
         except Exception as error:
@@ -180,17 +178,24 @@ class Preparation:
         return result
 
     def left_changed(self, what: str) -> str | None:
-        """Restore the settings of the process, and give the reason why `what` must not leave them changed."""
-        changed = [] if self.workload.isolated else put_back(self.before)
+        """Restore what measures and the settings of the process; the reason why `what` must not leave them changed."""
+        replaced, changed = restore(), [] if self.workload.isolated else put_back(self.before)
+        if replaced:
+            return f"{what} replaced {', '.join(replaced)}"
         many = "put it back, or declare isolated=True, which gives each variant a process of its own"
         return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
 
     def overwrote(self, what: str) -> str | None:
         """Restore the frozen inputs, and name those that `what` overwrote."""
-        spoilt = differing(self.inputs, self.frozen)
-        for key in spoilt:
-            overwrite(self.inputs[key], self.frozen[key], key)
-        return f"{what} overwrote the input {' and '.join(map(repr, spoilt))}, which is frozen" if spoilt else None
+        names = self.restore_inputs(self.frozen)
+        return f"{what} overwrote the input {names}, which is frozen" if names else None
+
+    def restore_inputs(self, kept: Inputs) -> str:
+        """Restore the inputs among `kept` to the values kept of them; the names of those that had changed."""
+        changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))]
+        for key in changed:
+            overwrite(self.inputs[key], kept[key], key)
+        return " and ".join(map(repr, changed))
 
     def pristine(self) -> Inputs:
         """The current inputs, out of reach of any step. Only those are copied that have no other copy."""
@@ -237,17 +242,6 @@ class Preparation:
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
-
-    def median_held_bytes(self, earlier: dict[tuple[str, str], list[float]]) -> None:
-        """Set what each variant holds between steps to the median with `earlier` rounds, by variant and size.
-
-        One round may be wrong by a step's gradients: a thread of autograd's may free them only after the step returned.
-        """
-        for name, variant in self.variants.items():
-            if variant.held_bytes is not None:
-                rounds = earlier.setdefault((name, self.size_name), [])
-                rounds.append(variant.held_bytes)
-                variant.held_bytes = median(rounds)
 
 
 @contextmanager
@@ -300,13 +294,6 @@ def _clone(tensor: Tensor) -> Tensor:
     if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
         return tensor.clone()
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def differing(inputs: Inputs, kept: Inputs) -> list[str]:
-    """The inputs among `kept` that no longer hold the values kept of them."""
-    pairs = [(key, pair) for key in kept for pair in zip(tensors(inputs[key]), tensors(kept[key]))]
-    alike = same(pair for _, pair in pairs)
-    return list(dict.fromkeys(key for (key, _), unchanged in zip(pairs, alike) if not unchanged))
 
 
 def tensors(tree: Any) -> list[Tensor]:

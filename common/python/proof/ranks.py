@@ -37,19 +37,11 @@ class Ranks:
 
     def either(self, flag: bool) -> bool:
         """Whether any rank says so."""
-        if self.size == 1:
-            return flag
-        said = torch.tensor(int(flag))
-        dist.all_reduce(said, dist.ReduceOp.MAX, group=self.group)
-        return bool(said)
+        return any(self.slowest([float(flag)]))
 
     def least(self, value: float | None) -> float | None:
         """The smallest of the ranks' values, where all have one."""
-        if self.size == 1 or value is None:
-            return value
-        smallest = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(smallest, dist.ReduceOp.MIN, group=self.group)
-        return float(smallest)
+        return None if value is None else -self.slowest([-value])[0]
 
     def slowest(self, times: list[float]) -> list[float]:
         """Each time as the rank that took longest read it."""

@@ -31,7 +31,6 @@ from common.python.proof.preparation import (
     Preparation,
     Prepared,
     VariantError,
-    differing,
     overwrite,
     settle,
     tensors,
@@ -40,10 +39,6 @@ from common.python.workload import Inputs, Output, Step
 
 STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
 Call = Callable[[Step], Output]
-
-
-def call_step(step: Step) -> Output:
-    return step()
 
 
 @dataclass
@@ -55,7 +50,7 @@ class Trial:
     pristine: Inputs
     expected: list[Tensor]
 
-    def of(self, name: str, call: Call = call_step, linger: bool = False) -> Proof:
+    def of(self, name: str, call: Call = lambda step: step(), linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
         prep = self.prep
         poison_files(prep.variants[name].files)  # here, since another variant may write the same file
@@ -68,8 +63,8 @@ class Trial:
             if prep.ranks.size > 1:
                 raise told from raised  # the other ranks may be waiting for this one in a collective
             error, reason = None, str(told)
-        reason = reason or prep.left_changed("the step")
-        reason = prep.ranks.agree(self._overwritten() or reason)
+        left = prep.left_changed("the step")
+        reason = prep.ranks.agree(self._overwritten() or reason or left)
         error = error if error is not None and math.isfinite(error) else None
         return Proof.model_validate({"size": prep.size_name, "when": self.when, "error": error, "reason": reason})
 
@@ -89,7 +84,7 @@ class Trial:
         comparison = compare(first, self.expected, dtypes, prep.workload.tolerance)
         if comparison.reason:
             return comparison.error, comparison.reason
-        prep.dtypes = dtypes
+        prep.dtypes[:] = dtypes
         differs = bool(second) and not _equal(second, first)  # by rounding alone, perhaps
         if differs and (reason := compare(second, self.expected, dtypes, prep.workload.tolerance).reason):
             return comparison.error, f"a second call on the same inputs did not do the work again: {reason}"
@@ -102,11 +97,8 @@ class Trial:
         """Which shared inputs the step overwrote; they are restored for the other variants."""
         mutates = self.prep.workload.mutates
         kept = {key: value for key, value in self.pristine.items() if key not in mutates}
-        overwritten = differing(self.prep.inputs, kept)
-        for key in overwritten:
-            overwrite(self.prep.inputs[key], kept[key], key)
-        names = " and ".join(map(repr, overwritten))
-        return f"the step overwrote the input {names}, which is not in mutates" if overwritten else None
+        names = self.prep.restore_inputs(kept)
+        return f"the step overwrote the input {names}, which is not in mutates" if names else None
 
 
 def begin(prep: Preparation, names: list[str], when: str) -> Trial:
@@ -133,12 +125,7 @@ def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
 
 
 def prove(
-    prep: Preparation,
-    names: list[str],
-    when: str,
-    trials: int = 1,
-    at: Callable[[str, str], None] = lambda who, what: None,
-    enough_s: float | None = None,
+    prep: Preparation, names: list[str], when: str, trials: int = 1, enough_s: float | None = None
 ) -> dict[str, list[Proof]]:
     """Prove the named variants on shared fresh inputs, each `trials` times or until it fails.
 
@@ -153,10 +140,10 @@ def prove(
         long = trial and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
         if not living or long:
             break
-        at("workload", "reference")
+        prep.at("workload", "reference")
         begun = begin(prep, living, when)
         for name in living:
-            at(name, f"proof {when}")
+            prep.at(name, f"proof {when}")
             proofs[name].append(begun.of(name, linger=linger))
     blame(meanwhile, proofs)
     return proofs
@@ -208,7 +195,7 @@ def _call_again(prep: Preparation, variant: Prepared) -> list[Tensor]:
 
 
 def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
-    return len(a) == len(b) and all(same(zip(a, b)))
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _still_written(prep: Preparation, variant: Prepared, seen: list[Tensor], returned: float) -> bool:

@@ -1,6 +1,7 @@
 """One pair, from its files to its row: `prove` at `test` size, then `measure` in rounds, each with fresh buffers."""
 
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from common.python.stats import memoization_check, sampling_plan
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 from common.python.stats.timing_sanity import beyond_wall
 from common.python.stats.verdict import enough, judge
-from common.python.timing.telemetry import harmful, host_load, worst
+from common.python.timing.telemetry import harmful, worst
 from common.python.workers.process import WorkerError, end_all
 from common.python.workers.worker_pool import WorkerPool
 
@@ -60,7 +61,7 @@ class Session:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
                 with self._phase("compile"):
-                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size, dtypes=[])
+                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
             then(self._pool)
         return judge(self.result, self.settings.peaks)
 
@@ -83,7 +84,7 @@ class Session:
             if can_time and not self.roster.nothing_left():
                 self._find_memories()
                 self._explain()
-        self.result.load = host_load()
+        self.result.load = os.getloadavg()[0]
         self.result.usual_pace_us = usual_pace_us(self.settings.earlier)
         self.result.pace_deviation = pace_deviation([*self.settings.earlier, self.result])
         return judge(self.result, self.settings.peaks)
@@ -200,13 +201,12 @@ class Session:
 
     def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
         """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
-        asked = {"size": size, "dtypes": self.dtypes}
         with self._phase(phase):
-            answer = self._pool.each("prepare", names, **asked)
+            answer = self._pool.each("prepare", names, size=size)
             if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
                 self.result.notes.append(APART)
                 self.pool = self._pool.in_turn()
-                answer = self.pool.each("prepare", names, **asked)
+                answer = self.pool.each("prepare", names, size=size)
         self.roster.exclude(answer["failures"])
         return answer
 

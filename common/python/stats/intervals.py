@@ -17,7 +17,6 @@ NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal
 MARGIN = 0.01  # the smallest difference that counts; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: the error that all rounds of one run share
 HOST_ROUNDS = 2  # rounds that the usual deviation of the host counts as
-STEADY = 0.01  # relative difference between two windows of warm-up that counts as none
 MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds; on a host one is slow now and then
     "device": lambda values: float(np.mean(values)),
     "end_to_end": lambda values: float(np.median(values)),
@@ -158,12 +157,6 @@ def spread(times_us: Sequence[float]) -> Spread:
     std = float(times.std(ddof=1)) if times.size > 1 else 0.0
     mean = float(times.mean())
     return Spread(n=times.size, mean=mean, std=std, median=median, q1=q1, q3=q3, p95=p95, p99=p99, outliers=outliers)
-
-
-def settled(earlier: list[float], later: list[float]) -> bool:
-    """Whether the medians of two windows of warm-up agree within 1%."""
-    before = float(np.median(earlier))
-    return bool(abs(float(np.median(later)) - before) <= STEADY * before)
 
 
 def half_width(ratio: Interval) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from common.python.proof.originals import now_ns, watch
+from common.python.proof.ranks import ALONE, Ranks
 from common.python.workload import Step
 
 LONGEST_DELAY_US = 50_000.0
@@ -53,10 +54,6 @@ def await_others(limit_s: float) -> bool:
     return quick == PROBES
 
 
-def alone() -> None:
-    """There are no other ranks to meet before a sample."""
-
-
 @dataclass(frozen=True)
 class Reading:
     """One timing of `count` steps. device_us is None on a CPU, wall_us None where the device alone was timed."""
@@ -82,36 +79,26 @@ class Pending:
 
 
 class CpuClock:
-    """Wall time; there is no device to wait for. Caches are as the step before left them.
+    """Wall time; there is no device to wait for. Caches are as the step before left them."""
 
-    `meet` returns when all ranks of a pair have called it.
-    """
-
-    def __init__(self, meet: Callable[[], None] = alone) -> None:
-        self._meet = meet
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
 
     def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
         before()
-        self._meet()
+        self._ranks.meet()
         start = now_ns()
         for _ in range(count):
             step()
         elapsed = (now_ns() - start) / 1e3
         return Reading(None, elapsed, elapsed)
 
-    def settle(self) -> None:
-        """Nothing is asynchronous here."""
-
 
 class GpuClock:
-    """Both clocks of the current CUDA device, on its current stream.
+    """Both clocks of the current CUDA device, on its current stream; all ranks of a pair begin a sample together."""
 
-    `meet` returns when all ranks of a pair have called it; `enqueue_meeting` enqueues what ends when all have.
-    """
-
-    def __init__(self, meet: Callable[[], None] = alone, enqueue_meeting: Callable[[], None] = alone) -> None:
-        self._meet, self._enqueue_meeting = meet, enqueue_meeting
-        self._meeting_us = 0.0 if enqueue_meeting is alone else MEETING_US
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
         l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._cold = torch.zeros(2 * l2_bytes // 4, device="cuda")
         self._sum = torch.empty((), device="cuda")
@@ -143,8 +130,8 @@ class GpuClock:
         """Enqueue one device timing; read it after the block, so that samples follow without a gap."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.flush()
-        self.hold(delay_us + self._meeting_us)
-        self._enqueue_meeting()
+        self.hold(delay_us + MEETING_US * (self._ranks.size > 1))
+        self._ranks.enqueue_meeting()
         start.record()
         called = now_ns()
         for _ in range(count):
@@ -159,7 +146,7 @@ class GpuClock:
         before()
         self.flush()
         torch.cuda.synchronize()
-        self._meet()
+        self._ranks.meet()
         start.record()
         called = now_ns()
         for _ in range(count):
@@ -169,9 +156,6 @@ class GpuClock:
         torch.cuda.synchronize()
         idle = now_ns()
         return Reading(start.elapsed_time(stop) * 1e3, (idle - called) / 1e3, (returned - called) / 1e3)
-
-    def settle(self) -> None:
-        torch.cuda.synchronize()
 
 
 Clock = CpuClock | GpuClock

@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from common.python.base.reaper import children
-from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
-from common.python.proof.preparation import Preparation
+from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
+from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin, blame, spoilt
-from common.python.stats.intervals import settled
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
 from common.python.timing.cpu_pinning import others_ns
 from common.python.workload import Output, Step
 
-WINDOW = 5  # samples of each variant in a window of warm-up
 SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer step is not warmed up where it has been called just before
 LONG_ON_DEVICE_US = 1_000.0  # the same on the device's clock
@@ -36,16 +34,10 @@ RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
 OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step is not the work of one thread
 
-At = Callable[[str, str], None]  # hears which variant is at work, and on what
 Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
 
-def stay() -> None:
-    """Do not move to another core."""
-
-
-@dataclass(frozen=True)
-class BlockTaken:
+class BlockTaken(Model):
     """One block: samples in order, end-to-end companions of device samples, and the proofs among them."""
 
     samples: list[Sample]
@@ -65,7 +57,7 @@ class Sampler:
 
     clock: Clock
     headline: ClockName
-    seek: Callable[[], None] = stay
+    seek: Callable[[], None] = lambda: None
     stays: bool = False  # on its core
     delays: dict[str, float] = field(default_factory=dict)  # by variant, in us
     hosts: dict[str, float] = field(default_factory=dict)  # shortest host time of a step without a delay, in us
@@ -87,39 +79,31 @@ class Sampler:
         if not self.on_device() and not self.stays:
             self.seek()
 
-    def warm(self, prep: Preparation, names: list[str], limit_s: float, at: At, passes: int | None = None) -> int:
-        """Run the variants in turn until their times settle or the limit passes; the number of steps in a sample.
+    def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
+        """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
 
-        Each runs at least once, but for long steps that ran in a proof or in an earlier round. `passes`, where it is
-        given, fixes how often each runs instead.
+        Steps that are known to be long, by a proof or an earlier round, do not run.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
+
+        def late() -> bool:
+            return prep.ranks.either(time.perf_counter() - started > limit_s)
+
         if not self.on_device():
             self._look_at_cpu_steps(prep)
         alone = prep.ranks.size == 1  # several would have to agree on what is long
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
         self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
-        first = {name: known[name] if name in known else self._first_us(prep, name, at) for name in names}
-        if passes is not None:
-            taken = {name: [self.step_us(prep, name) for _ in range(passes)] for name in names}
-            return self._steps(prep, [statistics.median(taken[name] or [first[name]]) for name in names])
-        rest = [name for name in names if name not in self.long] if alone else names
-        if prep.ranks.either(not rest or time.perf_counter() - started > limit_s):
-            return self._steps(prep, first.values())
-        earlier: dict[str, list[float]] = {}
-        while True:
-            times: dict[str, list[float]] = {name: [] for name in rest}
-            for _ in range(WINDOW):
-                for name in rest:
-                    at(name, "warm-up")
-                    times[name].append(self.step_us(prep, name))
-                if late := prep.ranks.either(time.perf_counter() - started > limit_s):
-                    break
-            unsteady = not earlier or not all(settled(earlier[name], times[name]) for name in rest)
-            if late or not prep.ranks.either(unsteady):
-                return self._steps(prep, [statistics.median(values) for values in times.values()])
-            earlier = times
+        shortest = min(known[name] if name in known else self._first_us(prep, name) for name in names)
+        rest = [name for name in names if name not in self.long] if alone and passes is None else names
+        passed = 0
+        while rest and not (late() if passes is None else passed == passes):
+            for name in rest:
+                prep.at(name, "warm-up")
+                shortest = min(shortest, self.step_us(prep, name))
+            passed += 1
+        return self._steps(prep, shortest)
 
     def _look_at_cpu_steps(self, prep: Preparation) -> None:
         """On the host's clock: which steps their proofs found long, and whether to stay on this core."""
@@ -129,19 +113,18 @@ class Sampler:
             if LONG_US <= variant.called_s * 1e6 < math.inf:
                 self.long.setdefault(name, variant.called_s * 1e6)
 
-    def _first_us(self, prep: Preparation, name: str, at: At) -> float:
-        at(name, "warm-up")
+    def _first_us(self, prep: Preparation, name: str) -> float:
+        prep.at(name, "warm-up")
         us = self._headline_us(self._wall(prep, name, 1))
         if us >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
             self.long[name] = us
         return us
 
-    def _steps(self, prep: Preparation, times_us: Collection[float]) -> int:
+    def _steps(self, prep: Preparation, shortest_us: float) -> int:
         """How many steps a sample must hold."""
-        shortest = min(times_us)
-        if shortest >= SHORT_US or prep.workload.mutates:  # several steps on end would not match the reference of one
+        if shortest_us >= SHORT_US or prep.workload.mutates:  # several steps would not match the reference of one
             return 1
-        return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
+        return min(MOST_STEPS, int(SHORT_US / max(shortest_us, 0.5)) + 1)
 
     def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
         """The time of one step on the workload's clock; a `step` that is given is called exactly once."""
@@ -197,7 +180,7 @@ class Sampler:
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int], at: At) -> BlockTaken:
+    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> BlockTaken:
         """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
@@ -206,11 +189,11 @@ class Sampler:
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
-            at(name, "timing")
+            prep.at(name, "timing")
             if index not in probes:
                 taken.append((name, self._timed(prep, name, count), False))
                 continue
-            self.clock.settle()
+            settle(prep.device)
             started = time.perf_counter()
             if trial is None:  # for all of them, none of which is called until its probe
                 meanwhile = spoilt(prep)
@@ -226,7 +209,8 @@ class Sampler:
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
-        return BlockTaken(samples, walls, sum(one.late for one in samples), self.retaken, proofs, proof_s)
+        late = sum(one.late for one in samples)
+        return BlockTaken(samples=samples, walls=walls, late=late, retaken=self.retaken, proofs=proofs, proof_s=proof_s)
 
     def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, on inputs that no call has seen, and return its output."""
@@ -242,8 +226,7 @@ class Sampler:
 
     def floor_us(self) -> float:
         """The time of an empty step on the workload's clock."""
-        if self.on_device():
-            assert isinstance(self.clock, GpuClock)
+        if self.on_device() and isinstance(self.clock, GpuClock):
             return statistics.median(self.clock.device(tuple, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
 

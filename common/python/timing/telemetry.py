@@ -22,11 +22,6 @@ REASONS = {
 HARMFUL = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
-def host_load() -> float:
-    """The mean number of runnable processes in the last minute."""
-    return os.getloadavg()[0]
-
-
 class Monitor:
     """One GPU, found by UUID, so that CUDA_VISIBLE_DEVICES and its orders do not matter."""
 

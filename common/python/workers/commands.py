@@ -3,24 +3,25 @@
 import importlib
 import random
 import sys
+import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
-from common.python.base.results import Proof, Why
+from common.python.base.results import Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
-from common.python.proof.comparison import Rejected
 from common.python.proof.global_state import be_deterministic
-from common.python.proof.originals import restore
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
 from common.python.timing.cpu_pinning import QuietCore
 from common.python.timing.memoization_trials import run_trios
-from common.python.timing.sampler import Sampler, stay
+from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
 
@@ -31,36 +32,47 @@ class Commands:
     """What a worker holds: one workload, its variants' `prepare` functions, and the round that is being measured."""
 
     def __init__(
-        self, root: Path, scratch: Path, settings: dict[str, Any], at: Callable[[str, str], None], ranks: Ranks = ALONE
+        self, root: Path, scratch: Path, settings: dict[str, Any], say: Callable[[str, str], None], ranks: Ranks = ALONE
     ) -> None:
-        """`settings` holds seed and reproducible; `at` hears which variant is at work, and on what."""
+        """`settings` holds seed and reproducible; `say` hears which variant is at work, and on what."""
         sys.path.insert(0, str(root))  # chapters are imported as packages of the root that was asked for
-        self.scratch, self.settings, self.at, self.ranks = scratch, settings, at, ranks
+        self.scratch, self.say, self.ranks = scratch, say, ranks
+        self.who = "workload"  # whose code is at work
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
         self.prep: Preparation | None = None
         self.long = dict[str, float]()  # long steps, which need no warm-up
-        self.held_bytes, self.refused = dict[tuple[str, str], list[float]](), list[str]()
+        self.held_bytes = defaultdict[tuple[str, str], list[float]](list)  # of each round, by variant and size
+        self._dtypes = defaultdict[str, list[torch.dtype]](list)  # of every variant's outputs, by size
+        self.refused = list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
-        self.seek = QuietCore().seek if ranks.size == 1 else stay  # ranks would all find the same core
+        self.seek = QuietCore().seek if ranks.size == 1 else lambda: None  # ranks would all find the same core
         if settings["reproducible"]:
             be_deterministic(settings["seed"], self.refused)
 
-    def perform(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Answer one of the commands that follow."""
-        return getattr(self, command)(**arguments)
+    def perform(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Do what one of the commands that follow asks for: its value, or the error and in whose code it arose."""
+        try:
+            return {"value": getattr(self, command)(**arguments)}
+        except SystemExit:
+            traceback.print_exc()  # the parent finds in the log which line it was
+            raise
+        except Exception as error:
+            return failure(error if isinstance(error, VariantError) else VariantError(self.who, error))
+
+    def at(self, who: str, what: str) -> None:
+        """Note whose code is at work from here on, and on what."""
+        self.who = who
+        self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
-        """The device as torch sees it."""
+        """The device as torch sees it, and the pace below which a core is quiet, in microseconds."""
+        told = {"torch": torch.__version__, "quiet_pace_us": QuietCore().quiet_us()}
         if self.device.type == "cpu":
-            return {"device": "cpu", "cuda_build": torch.version.cuda, "torch": torch.__version__}
+            return told | {"device": "cpu", "cuda_build": torch.version.cuda}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        return {"device": properties.name, "uuid": str(properties.uuid), "torch": torch.__version__}
-
-    def quiet_pace_us(self) -> float | None:
-        """What the first pair's pace is held against."""
-        return QuietCore().quiet_us()
+        return told | {"device": properties.name, "uuid": str(properties.uuid)}
 
     def await_device(self) -> bool:
         """Whether other processes' work on the GPU ends within PATIENCE_S."""
@@ -89,9 +101,6 @@ class Commands:
             "failures": failures,
             "clock": workload.clock,
             "goal": workload.goal,
-            "gpus": workload.gpus,
-            "isolated": workload.isolated,
-            "mutates": list(workload.mutates),
             "tolerance": workload.tolerance,
             "shape": chosen,
             "cost": cost_of(workload, baseline, chosen) if chosen is not None else None,
@@ -110,23 +119,21 @@ class Commands:
         assert self.prep is not None
         return self.prep
 
-    def _expect(self, dtypes: list[str]) -> None:
-        if self.prep is not None and dtypes:
-            self.prep.dtypes = [getattr(torch, name) for name in dtypes]
-
-    def prepare(self, names: list[str], size: str, dtypes: list[str]) -> dict[str, Any]:
+    def prepare(self, names: list[str], size: str) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
         shape = self.workload.shape(size)
         assert shape is not None, size
-        place = (shape, size, self.device, self.scratch, self.seeds, self.ranks)
-        prep = Preparation(self.workload, *place)
-        failures = prep.prepare_all({name: self.prepares[name] for name in names}, self.at)
-        prep.median_held_bytes(self.held_bytes)
+        place = (self.device, self.scratch, self.seeds, self.ranks, self.at)
+        prep = Preparation(self.workload, shape, size, *place, dtypes=self._dtypes[size])
+        failures = prep.prepare_all({name: self.prepares[name] for name in names})
         self.prep = prep
-        self._expect(dtypes)
         for name in (ready := [name for name in names if name in prep.variants]):
-            self._note_compiled((self.prepares[name], size), prep.variants[name].compiled)
+            variant = prep.variants[name]
+            self._note_compiled((self.prepares[name], size), variant.compiled)
+            if variant.held_bytes is not None:  # a thread of autograd's may free gradients after the step returned
+                self.held_bytes[name, size].append(variant.held_bytes)
+                variant.held_bytes = median(self.held_bytes[name, size])
         return {
             "failures": {name: str(error) for name, error in failures.items()},
             "out_of_memory": any(error.out_of_memory for error in failures.values()),
@@ -143,15 +150,13 @@ class Commands:
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
-        meetings = [self.ranks.meet, self.ranks.enqueue_meeting] if self.ranks.size > 1 else []
-        clock = GpuClock(*meetings) if self.device.type == "cuda" else CpuClock(*meetings[:1])
-        self.sampler = Sampler(clock, self.workload.clock, self.seek)
-        self.long = self.sampler.long
+        clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
+        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Warm up until steady, or `passes` times; the number of steps that one sample must hold."""
-        return self.sampler.warm(self._prepared, names, limit_s, self.at, passes)
+        """Warm up for `limit_s`, or `passes` times; the number of steps that one sample must hold."""
+        return self.sampler.warm(self._prepared, names, limit_s, passes)
 
     def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
         """Take samples in this order; those at `probes` are proven as well.
@@ -163,26 +168,18 @@ class Commands:
             settle(self.device)
         self.sampler.find_core()
         before = pace_us()
-        taken = self.sampler.block(self._prepared, order, count, probes, self.at)
-        return {
-            "paces": [before, pace_us()],
-            "samples": [sample.model_dump() for sample in taken.samples],
-            "walls": [sample.model_dump() for sample in taken.walls],
-            "late": taken.late,
-            "retaken": taken.retaken,
-            "proofs": _dump(taken.proofs),
-            "proof_s": taken.proof_s,
-        }
+        taken = self.sampler.block(self._prepared, order, count, probes)
+        paces = [before, pace_us()]
+        return taken.model_dump() | {"paces": paces}
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
     ) -> dict[str, Any]:
-        """Prove the prepared closures, the very ones that are timed."""
-        self._expect(dtypes)
-        proofs = prove(self._prepared, names, when, trials, at=self.at, enough_s=enough_s)
-        if replaced := restore():
-            raise VariantError(names[-1], Rejected(f"a step replaced {', '.join(replaced)}"))
-        return _dump(proofs)
+        """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
+        if dtypes:
+            self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
+        proofs = prove(self._prepared, names, when, trials, enough_s)
+        return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
@@ -216,5 +213,6 @@ class Commands:
         return self.refused
 
 
-def _dump(proofs: dict[str, list[Proof]]) -> dict[str, Any]:
-    return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
+def failure(error: VariantError) -> dict[str, Any]:
+    """The answer to a command that failed."""
+    return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}

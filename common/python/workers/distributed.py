@@ -6,15 +6,16 @@ and answers go through the store that the launcher's rendezvous uses as well, so
 """
 
 import gc
+import itertools
 import json
 import mmap
 import os
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from common.python.base.reaper import parent_of
 from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks, on_rank
-from common.python.workers.commands import Commands
+from common.python.workers.commands import Commands, failure
 from common.python.workers.launch import Launch
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
@@ -37,14 +38,6 @@ NOTICE_S = 12.0  # the launcher reports a crash 1.3 s after it, on a busy host 1
 REAP_S = 0.3  # the launcher looks for ranks that ended ten times a second
 LEAVE_S = 0.8  # of the second that an idle worker has to end in
 END, LOST = "end", "lost"
-
-
-class RankError(VariantError):
-    """A rank raised, or is no more: `who` was at work there."""
-
-    def __init__(self, who: str, reason: str, out_of_memory: bool = False) -> None:
-        Exception.__init__(self, reason)
-        self.who, self.out_of_memory = who, out_of_memory
 
 
 class Leader:
@@ -105,36 +98,37 @@ class Leader:
         )
         elastic_launch(config, _follow)(self)
 
-    def perform(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Have every rank do it; their answers, merged. Raises RankError as soon as one raised or ended."""
+    def perform(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Have every rank do it: the values of all, merged, or the error of the first rank that raised or ended."""
         self.opened.wait()
         if lost := self._lost():
-            raise lost
-        if command == self.watch.__name__:
-            return self.watch()
+            return lost
+        if command == "watch":
+            return self._watch()
         self._ask(command, arguments)
-        done = _key("done", self.asked)
-        while not self.store.check([done]):
+        failed, values = f"error/{self.asked}", [f"value/{self.asked}/{rank}" for rank in range(self.size)]
+        while not self.store.check(values):
             if lost := self._lost():
-                raise lost
+                return lost
+            if self.store.check([failed]):  # on gloo a rank raises because another one is no more
+                return self._lost_soon() or dict(json.loads(self.store.get(failed)))
             time.sleep(LOOK_S)
-        if failed := json.loads(self.store.get(done)):
-            raise self._lost_soon() or RankError(**failed)  # on gloo a rank raises because another one is no more
-        return merge([json.loads(self.store.get(_key("answer", self.asked, rank))) for rank in range(self.size)])
+        return {"value": merge([json.loads(self.store.get(value)) for value in values])}
 
-    def watch(self) -> None:
+    def _watch(self) -> dict[str, Any]:
         """Where another host leads: stay until its store is gone, and tell it of a rank that is lost here."""
         while not self._is_done():
             if (lost := self._lost()) and not self._is_done():
-                self.store.set(LOST, json.dumps(_told(lost)))
-                raise lost
+                self.store.set(LOST, json.dumps(lost))
+                return lost
             time.sleep(LOOK_S)
         while self._answers():  # the store of the next pair will listen in the same place
             time.sleep(LOOK_S)
+        return {"value": None}
 
     def _ask(self, command: str, arguments: dict[str, Any]) -> None:
         self.asked += 1
-        self.store.set(_key("ask", self.asked), json.dumps([command, arguments]))
+        self.store.set(f"ask/{self.asked}", json.dumps([command, arguments]))
 
     def _answers(self) -> bool:
         try:
@@ -143,35 +137,35 @@ class Leader:
             return False
         return True
 
-    def _lost_soon(self) -> RankError | None:
+    def _lost_soon(self) -> dict[str, Any] | None:
         until = time.monotonic() + (REAP_S if self.launch.nnodes == 1 else 2 * NOTICE_S)
         while (lost := self._lost()) is None and time.monotonic() < until:
             time.sleep(LOOK_S)
         return lost
 
-    def _lost(self) -> RankError | None:
-        """The rank that ended though nobody asked it to; of those on other hosts, one that is told of."""
+    def _lost(self) -> dict[str, Any] | None:
+        """The error of a rank that ended though nobody asked it to; of those on other hosts, one that is told of."""
         pids = [self.board.read(line).pid for line in self.board.ranks]
         gone = [local for local, pid in enumerate(pids) if pid.isdecimal() and parent_of(int(pid)) != os.getpid()]
         if not gone and not self.ended.is_set():
             told = not self.launch.follows and self.store.check([LOST])
-            return RankError(**json.loads(self.store.get(LOST))) if told else None
+            return dict(json.loads(self.store.get(LOST))) if told else None
         self.ended.wait(NOTICE_S)
         if isinstance(self.error, ChildFailedError):
-            first = min(self.error.failures.values(), key=lambda failure: failure.timestamp)
+            first = min(self.error.failures.values(), key=lambda lost: lost.timestamp)
             return self._ended(first.local_rank, first.exitcode)
         if gone:
             return self._ended(gone[0], 0)
-        return RankError("workload", f"the ranks cannot be started: {str(self.error).splitlines()[0]}")
+        return failure(VariantError("workload", f"the ranks cannot be started: {str(self.error).splitlines()[0]}"))
 
     def _is_done(self) -> bool:
         """Whether all ranks ended as they should."""
         return self.ended.is_set() and self.error is None
 
-    def _ended(self, local: int, code: int) -> RankError:
+    def _ended(self, local: int, code: int) -> dict[str, Any]:
         state = self.board.read(1 + local)
         how = f"rank {state.rank or local} {how_ended(code)}"
-        return RankError(state.who, f"{how} during {state.what}{self.board.place(1 + local)}")
+        return failure(VariantError(state.who, f"{how} during {state.what}{self.board.place(1 + local)}"))
 
 
 def _follow(leader: Leader) -> None:
@@ -184,35 +178,21 @@ def _follow(leader: Leader) -> None:
     speak_into(leader.board.log(1 + local))
     del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
     gc.freeze()
-    at_work = ["workload"]
-
-    def at(who: str, what: str) -> None:
-        at_work[:] = [who]
-        leader.board.say(1 + local, who, what, rank)
-
-    at("workload", "start")
+    say = partial(leader.board.say, 1 + local, rank=rank)
+    say("workload", "start")
     _await_all(leader.board)
     store = TCPStore(leader.host, leader.store.port, is_master=False, timeout=LONG)
     ranks = _join(leader, rank, local)
-    bench = Commands(leader.root, leader.scratch / f"rank{rank}", leader.settings, at, ranks)
-    asked = 0
-    while True:
-        asked += 1
+    commands = Commands(leader.root, leader.scratch / f"rank{rank}", leader.settings, say, ranks)
+    for asked in itertools.count(1):
         command, arguments = _next(store, asked)
         if command == END:
             break
-        try:
-            answer = bench.perform(command, arguments)
-        except SystemExit:
-            traceback.print_exc()  # the parent finds in the log which line it was
-            raise
-        except Exception as error:
-            told = error if isinstance(error, VariantError) else VariantError(at_work[0], error)
-            store.set(_key("done", asked), json.dumps(_told(told, rank)))
-            continue
-        store.set(_key("answer", asked, rank), json.dumps(answer))
-        if store.add(_key("count", asked), 1) == ranks.size:
-            store.set(_key("done", asked), "null")
+        answer = commands.perform(command, arguments)
+        if "error" in answer:
+            store.set(f"error/{asked}", json.dumps(answer | {"error": on_rank(answer["error"], rank)}))
+        else:
+            store.set(f"value/{asked}/{rank}", json.dumps(answer["value"]))
     dist.destroy_process_group()
 
 
@@ -245,18 +225,8 @@ def _join(leader: Leader, rank: int, local: int) -> Ranks:
 
 def _next(store: TCPStore, asked: int) -> tuple[str, dict[str, Any]]:
     """Wait for the next command."""
-    command, arguments = json.loads(store.get(_key("ask", asked)))
+    command, arguments = json.loads(store.get(f"ask/{asked}"))
     return command, arguments
-
-
-def _key(name: str, asked: int, rank: int | str = "") -> str:
-    return f"{name}/{asked}/{rank}"
-
-
-def _told(error: VariantError, rank: int | None = None) -> dict[str, Any]:
-    """A RankError, as it goes through the store."""
-    reason = str(error) if rank is None else on_rank(str(error), rank)
-    return {"who": error.who, "reason": reason, "out_of_memory": error.out_of_memory}
 
 
 def merge(answers: list[Any]) -> Any:

@@ -28,7 +28,7 @@ def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
     modules, size = asked["modules"], asked["size"]
     bench = Commands(Path(asked["root"]), scratch, asked, lambda who, what: print(f"{who}: {what}", flush=True))
     failures: dict[str, str] = bench.load(asked["baseline"], modules, size)["failures"]
-    failures |= bench.prepare([name for name in modules if name not in failures], size, [])["failures"]
+    failures |= bench.prepare([name for name in modules if name not in failures], size)["failures"]
     for name, variant in bench.prep.variants.items() if asked["marked"] and bench.prep else ():
         variant.step()
         settle(bench.device)

@@ -35,15 +35,13 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
 
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:
-    """The device as torch sees it, and the pace of a quiet core, by a worker: the parent does not import torch."""
+    """What a worker's `describe` tells: the parent does not import torch."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         settings = {"seed": 0, "reproducible": False}
         worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
         try:
-            found: dict[str, Any] = worker.call("describe", START_LIMIT_S)
-            found["quiet_pace_us"] = worker.call("quiet_pace_us", START_LIMIT_S)
+            return dict(worker.call("describe", START_LIMIT_S))
         except WorkerError as error:
             raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
         finally:
             worker.kill()
-    return found

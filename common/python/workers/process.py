@@ -10,12 +10,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from common.python.base.interrupt import sheltered
-from common.python.base.reaper import children, parent_of, split, stopped
+from common.python.base.reaper import children, parent_of, split
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.fork_server import PRELOAD, let_forkserver_end
 from common.python.workers.worker_status import Board, how_ended, speak_into
@@ -49,7 +50,7 @@ class Worker:
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
         self._board = Board.blank(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
-        self._channel, self._pid, self._at_work = Channel(ours), 0, False
+        self._channel, self._pid = Channel(ours), 0
         settings = settings | {"fresh": fresh, "parent": os.getpid()}
         arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
         self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
@@ -75,7 +76,6 @@ class Worker:
 
     def ask(self, command: str, **arguments: Any) -> None:
         """Begin a command; `answer` waits for its end."""
-        self._at_work = True
         with contextlib.suppress(OSError):  # `answer` reports a worker that died
             self._channel.ask(command, arguments)
 
@@ -85,59 +85,36 @@ class Worker:
         try:
             answer = self._channel.answer(timeout_s)
         except TimeoutError as error:
-            raise self._hung(timeout_s) from error
+            raise self._lost("hung", f"no answer within {max(0.0, timeout_s):.0f} s", self._dump_stacks()) from error
         except Forged as error:
-            raise self._forged() from error
+            raise self._lost("forged", "something wrote to the harness's connection") from error
         except (EOFError, OSError) as error:
-            raise self._died(deadline - time.monotonic()) from error
-        self._at_work = False
+            self._process.join(min(STOP_S, max(CLOSE_S, deadline - time.monotonic())))
+            raise self._lost("died", f"the worker {how_ended(self._process.exitcode)}") from error
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
             raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
-    def _hung(self, timeout_s: float) -> WorkerError:
-        told = "; its stack is in the log" if self.pid else "; it had hardly begun"
-        if self.pid and stopped(self.pid):
-            told = "; a signal had stopped it"
-        for pid in self.pids() if self.pid else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)  # faulthandler writes every thread's stack to the log
-        time.sleep(DUMP_S)
+    def _lost(self, kind: str, how: str, hint: str = "") -> WorkerError:
+        """End the worker; the error names whose code was at work, and where."""
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError("hung", who, f"no answer within {max(0.0, timeout_s):.0f} s during {where}{told}")
+        return WorkerError(kind, who, f"{how} during {where}{hint}")
 
-    def _forged(self) -> WorkerError:
-        who, what = self.state()
-        self.kill()
-        return WorkerError("forged", who, f"something wrote to the harness's connection during {what}")
-
-    def _died(self, left_s: float) -> WorkerError:
-        who, what = self.state()
-        self._process.join(min(STOP_S, max(CLOSE_S, left_s)))
-        code = self._process.exitcode
-        self.kill()
-        return WorkerError("died", who, f"the worker {how_ended(code)} during {what}{self._board.place(0)}")
+    def _dump_stacks(self) -> str:
+        """Have the worker and its ranks write every thread's stack to their logs; a hint that says so."""
+        if not self.pid:
+            return "; it had hardly begun"
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(DUMP_S)
+        return "; its stack is in the log"
 
     def pids(self) -> set[int]:
         """Of the worker and its ranks."""
         return {self.pid, *(children(self.pid) if self._board.ranks else ())}
-
-    def state(self) -> tuple[str, str]:
-        """Which variant was at work, and on what."""
-        return self._board.read(1 if self._board.ranks else 0)[1:3]
-
-    def part(self) -> None:
-        """Tell it to end by itself. A worker that is busy would not notice, and is killed."""
-        self._channel.close()
-        if self._at_work:
-            self._process.terminate()
-
-    def await_end(self, deadline: float) -> None:
-        """Wait until `deadline`, a monotonic time, for a worker that is to end; then have it killed."""
-        self._process.join(max(0.0, deadline - time.monotonic()))
-        self._process.terminate()
 
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""
@@ -154,13 +131,13 @@ class Worker:
 
 
 def end_all(workers: Sequence[Worker]) -> None:
-    """Let workers end by themselves, which frees their semaphores; kill those that are busy or late."""
+    """Let workers end by themselves, which frees their semaphores; kill those that do not within CLOSE_S."""
     deadline = time.monotonic() + CLOSE_S
     try:
         for worker in workers:
-            worker.part()
+            worker._channel.close()
         for worker in workers:
-            worker.await_end(deadline)
+            worker._process.join(max(0.0, deadline - time.monotonic()))
     finally:
         for worker in workers:
             worker.kill()
@@ -186,38 +163,19 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     from common.python.workers.commands import Commands
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time
-    at_work = ["workload"]
-
-    def at(who: str, what: str) -> None:
-        at_work[:] = [who]
-        board.say(0, who, what)
-
     channel = Channel(connection)
     if settings.get("ranks"):
         from common.python.workers.distributed import Leader  # few pairs are on several GPUs
 
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
-        leader.lead(lambda: _serve(channel, leader.perform, at_work))
+        leader.lead(lambda: _serve(channel, leader.perform))
     else:
-        _serve(channel, Commands(Path(root), Path(scratch), settings, at).perform, at_work)
+        _serve(channel, Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
 
 
-def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], Any], at_work: list[str]) -> None:
-    """Answer commands until the parent has closed the connection. `at_work` says in whose code an exception arose."""
-    import traceback
-
-    from common.python.proof.preparation import VariantError
-
-    while True:
-        try:
+def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer commands until the parent has closed the connection."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             word, command, arguments = channel.asked()
-        except (EOFError, OSError):
-            return
-        try:
-            answer = {"value": perform(command, arguments)}
-        except SystemExit:
-            traceback.print_exc()  # the parent finds in the log which line it was
-            raise
-        except Exception as error:
-            answer = (error if isinstance(error, VariantError) else VariantError(at_work[0], error)).told()
-        channel.reply(word, answer)
+            channel.reply(word, perform(command, arguments))

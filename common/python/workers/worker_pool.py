@@ -122,6 +122,7 @@ class TurnPool(WorkerPool):
         self._modules = modules
         self._prepared: dict[str, Any] = {}
         self._warm: dict[str, Any] = {}
+        self._dtypes: list[str] = []  # what was last asked for
         self._proofs: list[dict[str, Any]] = []  # made at the end of each turn
 
     def _turn(self, name: str, timed: bool = False) -> tuple[Worker, dict[str, Any]]:
@@ -142,15 +143,13 @@ class TurnPool(WorkerPool):
             return merged(proofs)
         if command == "prepare":
             self._prepared = arguments
+        self._dtypes = arguments.get("dtypes", self._dtypes)
         answers = []
         for name in names:
             worker, prepared = self._turn(name, timed=command == "trios")
             done = prepared if command == "prepare" else self._call(worker, command, names=[name], **arguments)
             answers.append(done)
         return merged(answers)
-
-    def start_clocks(self) -> float:
-        return float(self.first("start_clock"))
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
         """Every turn warms up as the first one does, one step a sample: what fills the memory is not short."""
@@ -163,7 +162,7 @@ class TurnPool(WorkerPool):
         for name, run in itertools.groupby(order):
             worker, _ = self._turn(name, timed=True)
             answers.append(self._call(worker, "block", order=list(run), count=count, probes=[], waken=False))
-            asked = {"when": AFTER, "trials": 1, "dtypes": self._prepared["dtypes"]}
+            asked = {"when": AFTER, "trials": 1, "dtypes": self._dtypes}
             self._proofs.append(self._call(worker, "prove", names=[name], **asked))
         return merged(answers)
 

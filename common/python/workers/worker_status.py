@@ -1,11 +1,9 @@
 """Who is at work in a worker, and on what: written there, and read by the parent when nobody answers any more.
 
-A file of a line for the worker, then one for each of its ranks, where it has any. Those who say something have mapped
-it; it is read as a file, since user code may cut it off, and whoever then reads a mapping dies. Each has a log too,
-whose end holds the stack of whoever crashed or was asked for it.
+A file of a line for the worker, then one for each of its ranks, where it has any. Each has a log too, whose end holds
+the stack of whoever crashed or was asked for it.
 """
 
-import mmap
 import os
 import re
 import signal
@@ -36,9 +34,8 @@ class Board:
     """The lines in a file; `log` is that of the worker itself."""
 
     def __init__(self, path: Path, log: Path) -> None:
-        self._log = log
-        self._file = path.open("r+b")
-        self._lines = mmap.mmap(self._file.fileno(), 0)
+        self._log, self._file = log, path.open("r+b")
+        self.ranks = range(1, path.stat().st_size // LINE_BYTES)  # the lines of ranks
 
     @classmethod
     def blank(cls, path: Path, log: Path, ranks: int) -> "Board":
@@ -46,15 +43,10 @@ class Board:
         path.write_bytes(b" " * LINE_BYTES * (1 + ranks))
         return cls(path, log)
 
-    @property
-    def ranks(self) -> range:
-        """The lines of ranks: from 1."""
-        return range(1, len(self._lines) // LINE_BYTES)
-
     def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
         """Write this process's line."""
         text = f"{os.getpid()}|{who}|{what}|{rank}".encode()[:LINE_BYTES].ljust(LINE_BYTES)
-        self._lines[line * LINE_BYTES : (line + 1) * LINE_BYTES] = text
+        os.pwrite(self._file.fileno(), text, line * LINE_BYTES)
 
     def read(self, line: int) -> State:
         text = os.pread(self._file.fileno(), LINE_BYTES, line * LINE_BYTES).decode(errors="replace").strip()
