@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import changed
 import pytest
 import torch
 from changed import PAIRS, PROVEN
 from torch.utils._pytree import tree_leaves, tree_map
 
 from common.python.base.results import Cost
-from common.python.corpus.discovery import Pair
+from common.python.corpus.discovery import Pair, find_pairs
 from common.python.workload import AnyOrder, Draw, Workload
 from tools.testing.sanitize import kernels
 
@@ -64,6 +65,22 @@ def test_it_is_proven_at_test_size(pair: Pair, swept: list[str]) -> None:
 def test_nothing_else_is_wrong_with_the_tree(swept: list[str]) -> None:
     found = [line for line in swept if re.match(r"[\w/]+\.\w+:\d+: ", line)]
     assert [line for line in found if not any(told_of(pair, line) for pair in PAIRS)] == []
+
+
+@pytest.mark.parametrize("other", ["baseline_a.py", "optimized_a.cu", "peer_a__new.py", "near.cuh", "deep.cuh"])
+def test_a_pair_with_another_file_is_not_the_one_that_passed(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter, kernel = tmp_path / "ch07", '#include "near.cuh"'
+    chapter.mkdir()
+    names = {"baseline_a.py": "", "optimized_a.py": "", "optimized_a.cu": kernel}
+    for name, text in (names | {"near.cuh": '#include "deep.cuh"', "deep.cuh": ""}).items():
+        (chapter / name).write_text(text)
+    monkeypatch.setattr(changed, "HEADERS", [*chapter.glob("*.cuh")])
+    before = [changed.digest(pair, tmp_path) for pair in find_pairs(tmp_path)]
+    with (chapter / other).open("a") as file:
+        file.write("\n")
+    assert [changed.digest(pair, tmp_path) for pair in find_pairs(tmp_path)] != before
 
 
 def workload_of(pair: Pair) -> Workload:
