@@ -6,10 +6,11 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 from common.python.base.toolkit import find_nvcc
-from common.python.build.compilation import CHAPTER, imports_of
+from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, find_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +18,10 @@ PASSED = Path(__file__).with_name("passed.json")
 PAIRS = find_pairs(ROOT)
 SLOW = {"ch15:beam_kv_reorder", "ch18:balanced_ragged_decode", "ch20:decode_8b"}  # Triton interprets them for a minute
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
+MODEL = re.compile(r"common\.models(?:\.| import )(\w+)")
+MODELS = {
+    file.stem: imports_of(file, ROOT, r"common\.models") for file in (ROOT / "common" / "models").glob("[a-z]*.py")
+}
 
 
 def included(text: str) -> set[Path]:
@@ -25,11 +30,12 @@ def included(text: str) -> set[Path]:
     return direct.union(*(included(header.read_text()) for header in direct))
 
 
-def digest(pair: Pair, root: Path = ROOT) -> str:
+def digest(pair: Pair) -> str:
     """Of the pair's files, the models that they import and the headers that they include."""
-    files = {file for variant in pair.variants for file in imports_of(variant.path, root, rf"common\.models|{CHAPTER}")}
-    kernels = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-    files |= kernels.union(*(included(cu.read_text()) for cu in kernels))
+    own = (file for variant in pair.variants for file in (variant.path, variant.path.with_suffix(".cu")))
+    files = {file for file in own if file.exists()}
+    read = "".join(file.read_text() for file in files)
+    files |= included(read).union(*(MODELS[name] for name in MODEL.findall(read)))
     named = [f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in sorted(files)]
     return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
 

@@ -77,10 +77,10 @@ def test_a_pair_with_another_file_is_not_the_one_that_passed(
     for name, text in (names | {"near.cuh": '#include "deep.cuh"', "deep.cuh": ""}).items():
         (chapter / name).write_text(text)
     monkeypatch.setattr(changed, "HEADERS", [*chapter.glob("*.cuh")])
-    before = [changed.digest(pair, tmp_path) for pair in find_pairs(tmp_path)]
+    before = [changed.digest(pair) for pair in find_pairs(tmp_path)]
     with (chapter / other).open("a") as file:
         file.write("\n")
-    assert [changed.digest(pair, tmp_path) for pair in find_pairs(tmp_path)] != before
+    assert [changed.digest(pair) for pair in find_pairs(tmp_path)] != before
 
 
 def workload_of(pair: Pair) -> Workload:

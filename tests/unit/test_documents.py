@@ -3,7 +3,6 @@
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -26,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "benchmark_harness_guide.md").read_text()
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
-pairs = cache(find_pairs)
 CHAPTERS = sorted(ROOT.glob("ch??/README.md"))
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *CHAPTERS])
 CURRENT = [path for path in DOCUMENTS if not {"results", "research"} & set(path.parts)]  # others tell of their day
@@ -61,7 +59,7 @@ def test_the_results_on_the_front_page_are_what_the_chapters_expect() -> None:
 
 def test_a_pair_for_other_gpus_alone_says_everywhere_that_it_was_not_run() -> None:
     targets = front_page.compiled_only(ROOT)
-    for pair in (pair for pair in pairs(ROOT) if pair.key in targets):
+    for pair in (pair for pair in find_pairs(ROOT) if pair.key in targets):
         said = f"Compiled for {targets[pair.key][0]}, not run"
         told = re.split(r"^## ", (ROOT / pair.chapter / "README.md").read_text(), flags=re.MULTILINE)
         assert any(part.startswith(pair.name) and said in part for part in told), pair.key
@@ -79,7 +77,7 @@ def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_dr
 
 def test_every_pair_of_a_learning_path_exists() -> None:
     paths = rows((ROOT / "docs" / "learning_paths.md").read_text())
-    there = {pair.key for pair in pairs(ROOT)}
+    there = {pair.key for pair in find_pairs(ROOT)}
     assert len(paths) == 5
     for who, named in paths:
         keys = re.findall(r"ch\d\d:\w+", named)
@@ -100,7 +98,7 @@ def test_a_page_is_short_enough_to_be_read(name: str) -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
 def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
-    names = {pair.key.split(":")[1] for pair in pairs(ROOT) if pair.chapter == chapter.parent.name}
+    names = {pair.key.split(":")[1] for pair in find_pairs(ROOT) if pair.chapter == chapter.parent.name}
     assert missing_parts(chapter.read_text(), names) == []
 
 
@@ -235,7 +233,7 @@ def pasted(root: Path) -> list[Path]:
 
 def test_the_guides_pair_keeps_the_rules_and_both_sides_give_the_answer(tmp_path: Path) -> None:
     baseline, optimized = pasted(tmp_path)
-    (pair,) = pairs(tmp_path)
+    (pair,) = find_pairs(tmp_path)
     assert [breach for rule in RULES for breach in rule(tmp_path)] == []
     assert f"benchmark_cli run {pair.key}" in GUIDE
     given = run_path(str(baseline))

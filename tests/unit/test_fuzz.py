@@ -9,10 +9,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from typer.testing import CliRunner
 from common.python.base import lock
 from common.python.base.results import Manifest, PairResult
 from common.python.base.text import clean
-from common.python.corpus import discovery
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.store import Survey
 from common.python.peaks.store import load as load_peaks
@@ -287,15 +285,6 @@ def test_a_run_with_a_symbolic_link_in_it_is_refused(read: Callable[[Path], obje
 # Targets.
 
 
-@pytest.fixture(scope="module")
-def pairs_read_once() -> Iterator[None]:
-    """Each command finds all pairs of this tree, whose files stay as they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(discovery, "read_variant", cache(discovery.read_variant))
-        yield
-
-
-@pytest.mark.usefixtures("pairs_read_once")
 @pytest.mark.parametrize("command", ["show", "list", "run", "verify"])
 @pytest.mark.parametrize(
     "target",
