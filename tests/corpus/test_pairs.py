@@ -71,10 +71,9 @@ def test_nothing_else_is_wrong_with_the_tree(swept: list[str]) -> None:
 def test_a_pair_with_another_file_is_not_the_one_that_passed(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chapter, kernel = tmp_path / "ch07", '#include "near.cuh"'
+    chapter, includes = tmp_path / "ch07", {"optimized_a.cu": '#include "near.cuh"', "near.cuh": '#include "deep.cuh"'}
     chapter.mkdir()
-    names = {"baseline_a.py": "", "optimized_a.py": "", "optimized_a.cu": kernel}
-    for name, text in (names | {"near.cuh": '#include "deep.cuh"', "deep.cuh": ""}).items():
+    for name, text in ({"baseline_a.py": "", "optimized_a.py": "", "deep.cuh": ""} | includes).items():
         (chapter / name).write_text(text)
     monkeypatch.setattr(changed, "HEADERS", [*chapter.glob("*.cuh")])
     before = [changed.digest(pair) for pair in find_pairs(tmp_path)]

@@ -28,6 +28,7 @@ from tools.cli.measuring import _age_s, claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
+QUICK = ("--jobs", "1", "--iterations", "4", "--warmup", "0", "--reproducible")
 PAIRS = ("ch01:a", "ch01:b", "ch01:c")
 KILLS = int(os.environ.get("BENCHMARK_KILLS", "3"))
 Process = subprocess.Popen[str]
@@ -60,19 +61,7 @@ def family(mark: Path) -> list[int]:
 
 
 def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> Process:
-    asked = [
-        "--root",
-        tree.root,
-        "--artifacts-dir",
-        tree.artifacts,
-        "--iterations",
-        "4",
-        "--warmup",
-        "0",
-        "--reproducible",
-        *words,
-    ]
-    asked += [] if "--jobs" in words else ["--jobs", "1"]
+    asked = ("--root", tree.root, "--artifacts-dir", tree.artifacts, *QUICK, *words)
     command = [*CLI, "run", *targets, *map(str, asked)]
     # A session of its own, as a shell gives a job a group: what the terminal sends goes to all that are in it.
     return subprocess.Popen(
@@ -179,14 +168,16 @@ def interrupt_twice(run: Process) -> None:
     os.killpg(run.pid, signal.SIGINT)
 
 
-def end(run: Process, how: str) -> None:
-    """End the run in this way, or wait for it where its time is up, and see that its exit code says so."""
+def end(run: Process, how: str, mark: Path) -> None:
+    """End the run in this way, or wait for it where its time is up: its exit code says so, and nothing is left."""
     if how == "kill -9":
         run.kill()
     elif how == "Ctrl-C":
         interrupt_twice(run)
     code, _, _ = finish(run)
     assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+    gone(mark)
+    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
 
 def enough_to_begin_s() -> int:
@@ -205,10 +196,8 @@ def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path
     run = start(here, "--jobs", "2", "--suite-timeout", str(limit_s))
     until(lambda: all(note.exists() for note in notes))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
-    end(run, how)
+    end(run, how, tmp_path)
     assert how != "time up" or time.monotonic() - started < limit_s + late_s()
-    gone(tmp_path)
-    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
 
 HANGS_AT_ITS_END = """
@@ -225,12 +214,10 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
     here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
     hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
     here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
-    run = start(here, "--jobs", "1", *(["--suite-timeout", str(enough_to_begin_s())] if how == "time up" else []))
+    run = start(here, *(["--suite-timeout", str(enough_to_begin_s())] if how == "time up" else []))
     until(note.exists)
     until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
-    end(run, how)
-    gone(tmp_path)
-    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
+    end(run, how, tmp_path)
 
 
 # Going on.
