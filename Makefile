@@ -4,11 +4,12 @@ ARGS ?=
 STAMP := .venv/.stamp
 BIN := .venv/bin
 
-.PHONY: help setup run verify test lint types check check-all format
+.PHONY: help setup run verify test passed lint types check check-all format
 help:
 	@echo "make run TARGETS=ch1   measure a chapter, by default the first (ARGS=... passes options on)"
 	@echo "make verify            check every pair that can be checked here, without timing (TARGETS, ARGS as above)"
 	@echo "make test              run the tests"
+	@echo "make passed            the same, and then note each pair's files: while they stay so, tests pass over the pair"
 	@echo "make check             lint, types and tests, as CI does"
 	@echo "make check-all         the same, every pair proven and every kernel compiled for every kind of GPU, as CI does each night"
 	@echo "make format            rewrite the sources in the common format"
@@ -27,6 +28,9 @@ verify: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+passed: test
+	@$(BIN)/python tests/corpus/changed.py
 
 lint: $(STAMP)
 	@$(BIN)/ruff check --quiet .

@@ -24,5 +24,5 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.hookimpl(optionalhook=True)  # for whoever has no xdist, and so runs one test after the other
 def pytest_xdist_auto_num_workers() -> int:
-    """None beside this process where there is a GPU, which is for one at a time."""
-    return 0 if machine().gpus else min(MOST, os.cpu_count() or 1)
+    """None beside this process where there is a GPU, which is for one at a time; tests of runs wait for most of it."""
+    return 0 if machine().gpus else min(MOST, 1 + (os.cpu_count() or 1))

@@ -1,45 +1,56 @@
-"""Which pairs have changed since a GPU measured them: they are proven and compiled anew; `make check-all` takes all."""
+"""Which pairs have changed since these tests passed on them: those, and each chapter's first, are proven and compiled.
+
+`passed.json` holds a digest of each pair's files; `make passed` runs the tests, then writes it. `PROVE=all` takes all.
+"""
 
 import hashlib
+import json
 import os
-import subprocess
-from functools import cache
+import re
 from pathlib import Path
 
-from common.python.build.compilation import CHAPTER, imports_of
+from common.python.base.toolkit import find_nvcc
+from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, find_pairs
-from common.python.regress.expectations import expected
 
 ROOT = Path(__file__).resolve().parents[2]
+PASSED = Path(__file__).with_name("passed.json")
 PAIRS = find_pairs(ROOT)
+SLOW = {"ch15:beam_kv_reorder", "ch18:balanced_ragged_decode", "ch20:decode_8b"}  # Triton interprets them for a minute
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
+MODEL = re.compile(r"common\.models(?:\.| import )(\w+)")
+MODELS = {
+    file.stem: imports_of(file, ROOT, r"common\.models") for file in (ROOT / "common" / "models").glob("[a-z]*.py")
+}
 
 
-@cache
-def blobs(commit: str) -> dict[str, str]:
-    """Git's hash of each file at that commit, by path; empty where this clone does not hold the commit."""
-    command = ["git", "ls-tree", "-r", "--format=%(objectname) %(path)", commit]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return {path: name for name, path in (line.split(" ", 1) for line in listed.stdout.splitlines())}
+def included(text: str) -> set[Path]:
+    """The project's headers that a source includes, and those that they include."""
+    direct = {header for header in HEADERS if f'#include "{header.name}"' in text}
+    return direct.union(*(included(header.read_text()) for header in direct))
 
 
-def is_as_measured(pair: Pair, commit: str | None) -> bool:
-    """Whether the pair's files are those that a GPU measured, and so proved, at that commit."""
-    files = {file for variant in pair.variants for file in imports_of(variant.path, ROOT, rf"common\.models|{CHAPTER}")}
-    kernels = [cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()]
-    read = "".join(cu.read_text() for cu in kernels)
-    files |= {*kernels, *(header for header in HEADERS if f'#include "{header.name}"' in read)}
-    now = {file: hashlib.sha1(b"blob %d\0" % file.stat().st_size + file.read_bytes()).hexdigest() for file in files}
-    return commit is not None and all(blobs(commit).get(str(f.relative_to(ROOT))) == name for f, name in now.items())
+def digest(pair: Pair) -> str:
+    """Of the pair's files, the models that they import and the headers that they include."""
+    own = (file for variant in pair.variants for file in (variant.path, variant.path.with_suffix(".cu")))
+    files = {file for file in own if file.exists()}
+    read = "".join(file.read_text() for file in files)
+    files |= included(read).union(*(MODELS[name] for name in MODEL.findall(read)))
+    named = [f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in sorted(files)]
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
 
 
-def to_prove() -> list[Pair]:
-    """The first pair of each chapter, and those that no GPU has proved as they are."""
-    if os.environ.get("PROVE") == "all":
-        return PAIRS
-    measured = {key: one.commit for key, one in expected(ROOT, "NVIDIA H200").items()}
-    first = {pair.chapter: pair for pair in reversed(PAIRS)}.values()
-    return [pair for pair in PAIRS if pair in first or not is_as_measured(pair, measured.get(pair.key))]
+def differ() -> list[Pair]:
+    """Those that differ from what passed."""
+    passed = {} if os.environ.get("PROVE") == "all" else json.loads(PASSED.read_text())
+    return [pair for pair in PAIRS if passed.get(pair.key) != digest(pair)]
 
 
-PROVEN = to_prove()
+CHANGED = differ()
+FIRST = {pair.chapter: pair for pair in reversed(PAIRS) if pair.key not in SLOW}  # by chapter
+PROVEN = [pair for pair in PAIRS if pair in CHANGED or pair == FIRST[pair.chapter]]
+
+if __name__ == "__main__":
+    if find_nvcc() is None:
+        raise SystemExit("kernels were not compiled: there is no nvcc")
+    PASSED.write_text(json.dumps({pair.key: digest(pair) for pair in PAIRS}, indent=0) + "\n")

@@ -48,12 +48,8 @@ def test_speculation_keeps_the_targets_distribution(tmp_path: Path) -> None:
         shares = F.linear(states, weights["head"]).softmax(-1)
         expected[answer] = float(shares[range(3), answer].prod())
     assert max(expected.values()) < 0.5  # or there would be little to tell apart
-    step, generator, seen = (
-        prepare_speculative(weights, shapes, draft, prompt, noise).step,
-        torch.Generator(),
-        Counter(),
-    )
-    generator.manual_seed(11)
+    step, seen = prepare_speculative(weights, shapes, draft, prompt, noise).step, Counter()
+    generator = torch.Generator().manual_seed(11)
     for _ in range(runs):
         noise.copy_(gumbel(generator, 3, count))
         seen[tuple(step()[0].tolist())] += 1

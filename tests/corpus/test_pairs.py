@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import changed
 import pytest
 from changed import PAIRS, PROVEN
 
 from common.python.base.results import Cost
-from common.python.corpus.discovery import Pair
+from common.python.corpus.discovery import Pair, find_pairs
 from common.python.workload import Workload
 from tools.testing.sanitize import kernels
 
@@ -46,6 +47,21 @@ def test_it_is_proven_at_test_size(pair: Pair, swept: list[str]) -> None:
 def test_nothing_else_is_wrong_with_the_tree(swept: list[str]) -> None:
     found = [line for line in swept if re.match(r"[\w/]+\.\w+:\d+: ", line)]
     assert [line for line in found if not any(told_of(pair, line) for pair in PAIRS)] == []
+
+
+@pytest.mark.parametrize("other", ["baseline_a.py", "optimized_a.cu", "peer_a__new.py", "near.cuh", "deep.cuh"])
+def test_a_pair_with_another_file_is_not_the_one_that_passed(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter, includes = tmp_path / "ch07", {"optimized_a.cu": '#include "near.cuh"', "near.cuh": '#include "deep.cuh"'}
+    chapter.mkdir()
+    for name, text in ({"baseline_a.py": "", "optimized_a.py": "", "deep.cuh": ""} | includes).items():
+        (chapter / name).write_text(text)
+    monkeypatch.setattr(changed, "HEADERS", [*chapter.glob("*.cuh")])
+    before = [changed.digest(pair) for pair in find_pairs(tmp_path)]
+    with (chapter / other).open("a") as file:
+        file.write("\n")
+    assert [changed.digest(pair) for pair in find_pairs(tmp_path)] != before
 
 
 def workload_of(pair: Pair) -> Workload:

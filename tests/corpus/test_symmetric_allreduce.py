@@ -4,7 +4,6 @@ Here the ranks are processes that share memory at the same addresses, and the ke
 knows no PTX, so an ordinary store stands in for the strong one.
 """
 
-import pytest
 from interpreter import interpret
 
 RANKS_IN_PROCESSES = """
@@ -46,6 +45,5 @@ assert (outs[:, :, n:] == -7).all(), "and write no others"
 """
 
 
-@pytest.mark.parametrize(("ranks", "n", "before"), [(2, 40, 0), (3, 33, 0), (2, 16, 0xFFFD)])
-def test_ranks_wait_for_each_others_words_and_sum_them_in_one_order(ranks: int, n: int, before: int) -> None:
-    interpret(RANKS_IN_PROCESSES, ranks, n, before)
+def test_ranks_wait_for_each_others_words_and_sum_them_in_one_order() -> None:
+    interpret(RANKS_IN_PROCESSES, (2, 40, 0), (3, 33, 0), (2, 16, 0xFFFD))

@@ -1,6 +1,5 @@
 """Chapter 4's put: every microbatch arrives where it belongs, with its own flag, and nothing beside it is written."""
 
-import pytest
 from interpreter import interpret
 
 INTERPRETED = """
@@ -24,6 +23,5 @@ assert (received[1][-8:] == -7).all() and (received[0] == -7).all() and (receive
 """
 
 
-@pytest.mark.parametrize(("microbatches", "n"), [(3, 185), (2, 128), (1, 1)])
-def test_each_microbatch_is_stored_at_its_place_with_its_own_flag_behind_it(microbatches: int, n: int) -> None:
-    interpret(INTERPRETED, microbatches, n)
+def test_each_microbatch_is_stored_at_its_place_with_its_own_flag_behind_it() -> None:
+    interpret(INTERPRETED, (3, 185), (2, 128), (1, 1))

@@ -60,16 +60,10 @@ def run(root: Path, name: str, *words: str) -> Done:
     temporary.mkdir()
     marker = f"FAULT_MATRIX={root.parent}/{name}"
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *words, "--root", str(root), "--seed", "0"]
-        + ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(temporary), "FAULT_MATRIX": marker.partition("=")[2]},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *words, "--root", str(root), "--seed", "0"]
+    command += ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")]
+    env = os.environ | {"TMPDIR": str(temporary), "FAULT_MATRIX": marker.partition("=")[2]}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=300)
     seconds = time.monotonic() - started
     [folder] = artifacts.glob("*Z")
     summary = Summary.model_validate_json((folder / "summary.json").read_text())

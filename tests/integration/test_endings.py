@@ -28,6 +28,7 @@ from tools.cli.measuring import _age_s, claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
+QUICK = ("--jobs", "1", "--iterations", "4", "--warmup", "0", "--reproducible")
 PAIRS = ("ch01:a", "ch01:b", "ch01:c")
 KILLS = int(os.environ.get("BENCHMARK_KILLS", "3"))
 Process = subprocess.Popen[str]
@@ -60,19 +61,7 @@ def family(mark: Path) -> list[int]:
 
 
 def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> Process:
-    asked = [
-        "--root",
-        tree.root,
-        "--artifacts-dir",
-        tree.artifacts,
-        "--iterations",
-        "4",
-        "--warmup",
-        "0",
-        "--reproducible",
-        *words,
-    ]
-    asked += [] if "--jobs" in words else ["--jobs", "1"]
+    asked = ("--root", tree.root, "--artifacts-dir", tree.artifacts, *QUICK, *words)
     command = [*CLI, "run", *targets, *map(str, asked)]
     # A session of its own, as a shell gives a job a group: what the terminal sends goes to all that are in it.
     return subprocess.Popen(
@@ -179,14 +168,16 @@ def interrupt_twice(run: Process) -> None:
     os.killpg(run.pid, signal.SIGINT)
 
 
-def end(run: Process, how: str) -> None:
-    """End the run in this way, or wait for it where its time is up, and see that its exit code says so."""
+def end(run: Process, how: str, mark: Path) -> None:
+    """End the run in this way, or wait for it where its time is up: its exit code says so, and nothing is left."""
     if how == "kill -9":
         run.kill()
     elif how == "Ctrl-C":
         interrupt_twice(run)
     code, _, _ = finish(run)
     assert code == {"kill -9": -signal.SIGKILL, "Ctrl-C": 130, "time up": 1}[how]
+    gone(mark)
+    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
 
 def enough_to_begin_s() -> int:
@@ -200,15 +191,13 @@ def test_all_workers_that_are_at_work_go_with_the_run(here: Tree, tmp_path: Path
     for note in notes:  # which hang as they are proven
         hangs = NOTED.replace("> 1000", "< 1000").format(note=str(note), seconds=600)
         here.pair(f"ch01:{note.name}", optimized=hangs)
-    limit_s = 2 * enough_to_begin_s()  # proofs get half of it
+    limit_s = 2 * enough_to_begin_s() if how == "time up" else 600  # proofs get half of it
     started = time.monotonic()
-    run = start(here, "--jobs", "2", *(["--suite-timeout", str(limit_s)] if how == "time up" else []))
+    run = start(here, "--jobs", "2", "--suite-timeout", str(limit_s))
     until(lambda: all(note.exists() for note in notes))
     assert len(family(tmp_path)) >= 6  # the run, its forkserver, two workers below their reapers
-    end(run, how)
+    end(run, how, tmp_path)
     assert how != "time up" or time.monotonic() - started < limit_s + late_s()
-    gone(tmp_path)
-    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
 
 
 HANGS_AT_ITS_END = """
@@ -225,12 +214,10 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
     here.pair("ch01:a", optimized=HANGS_AT_ITS_END.format(note=str(note)) + dedent(HONEST))
     hangs = NOTED.format(note=str(tmp_path / "late"), seconds=600)
     here.pair("ch01:b", fields="isolated=True,", optimized=hangs)
-    run = start(here, "--jobs", "1", *(["--suite-timeout", str(enough_to_begin_s())] if how == "time up" else []))
+    run = start(here, *(["--suite-timeout", str(enough_to_begin_s())] if how == "time up" else []))
     until(note.exists)
     until(lambda: len(family(tmp_path)) >= 8)  # the run, its forkserver, workers below their reapers
-    end(run, how)
-    gone(tmp_path)
-    assert how == "kill -9" or not list(Path(os.environ["TMPDIR"]).glob("benchmark-*"))
+    end(run, how, tmp_path)
 
 
 # Going on.
@@ -349,9 +336,7 @@ def test_the_suites_time_holds_for_a_step_that_never_lets_python_run_and_resume_
     here: Tree, tmp_path: Path
 ) -> None:
     here.pair("ch01:a")
-    started = time.monotonic()
-    finish(start(here))
-    limit_s = 6 + math.ceil(2 * (time.monotonic() - started))  # enough for the first pair, however busy the machine
+    limit_s = enough_to_begin_s()  # and for the first pair
     here.pair("ch01:b", optimized=doing("if a.numel() > 1000:\n" + indent(SPINS.strip(), "    ")))
     started = time.monotonic()
     code, out, err = finish(start(here, "--suite-timeout", str(limit_s)))
@@ -394,10 +379,10 @@ def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> No
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 400 kB: room for a few pairs' results."""
+    """A file system of 100 kB: room for a run's manifest and a pair or two."""
     place = tmp_path / "full"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "none", str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small file system needs the right to mount one")
     yield place
@@ -406,9 +391,8 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 def test_what_is_kept_is_counted_among_the_pairs_that_were_asked_for(here: Tree) -> None:
     three(here)
-    finish(start(here))  # with 0, or with 1: on a busy machine a control may be off
-    [folder] = folders(here)
-    assert summary(folder).complete
+    assert here.run("ch1", iterations=4, reproducible=True).complete
+    folder = here.folder
     (folder / "summary.json").unlink()
     (folder / "summary.json").mkdir()
     code, _, err = finish(start(here, "--resume", folder, targets=("ch01:a",)))
@@ -417,16 +401,15 @@ def test_what_is_kept_is_counted_among_the_pairs_that_were_asked_for(here: Tree)
 
 
 def test_a_full_disk_stops_the_suite_with_one_line_and_keeps_what_was_written(here: Tree, full: Path) -> None:
-    three(here)
-    for letter in "defghijklmno":
+    for letter in "abcde":
         here.pair(f"ch01:{letter}")
-    code, _, err = finish(start(here, "--artifacts-dir", full, "--iterations", "60"))
+    code, _, err = finish(start(here, "--artifacts-dir", full))
     assert (code, err.count("\n")) == (1, 1), err
     assert "No space left on device" in err
     [folder] = full.glob("*Z")
     kept = journaled(folder)
-    assert 0 < len(kept) < 15
-    assert f"{len(kept)} of 15 pairs are kept: `run ... --resume {folder}` goes on" in err
+    assert 0 < len(kept) < 5
+    assert f"{len(kept)} of 5 pairs are kept: `run ... --resume {folder}` goes on" in err
     for key in kept:
         PairResult.model_validate_json(stored(folder, key))
     assert not list(folder.rglob("*.partial"))

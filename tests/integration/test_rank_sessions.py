@@ -136,15 +136,9 @@ def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_t
     asked = {"NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring", "NCCL_DEBUG_FILE": "/nowhere/%h.%p"}
     others = {key: value for key, value in os.environ.items() if not key.startswith("NCCL_")}
     command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch01:x", "--root", str(tree.root)]
-    done = subprocess.run(
-        [*command, "--artifacts-dir", str(tree.artifacts)],
-        cwd=ROOT.parent,
-        env=others | asked | {"CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command += ["--artifacts-dir", str(tree.artifacts)]
+    env = others | asked | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT.parent, env=env, capture_output=True, text=True, check=False, timeout=60)
     seen = {file.name: json.loads(file.read_text()) for file in (tree.root / "ch01").glob("*.json")}
     assert seen == {f"optimized_x.py.{rank}.json": asked for rank in (0, 1)}, done.stdout + done.stderr
     [manifest] = tree.artifacts.glob("*/manifest.json")
@@ -222,17 +216,14 @@ def test_a_sample_is_the_slowest_ranks_time(tree: Tree) -> None:
 
 def test_ranks_begin_a_sample_together_however_late_one_of_them_was(tree: Tree) -> None:
     """Rank 1 comes late to every sample; were it not met, rank 0's time would hold that wait."""
-    late = "\n".join(
-        (
-            "from common.python.proof import ranks",
-            "meet = ranks.Ranks.meet",
-            "def tardy(self):",
-            "    import time",
-            "    time.sleep(0.2 * self.rank)",
-            "    meet(self)",
-            "ranks.Ranks.meet = tardy",
-        )
-    )
+    late = """
+from common.python.proof import ranks
+meet = ranks.Ranks.meet
+def tardy(self):
+    import time
+    time.sleep(0.2 * self.rank)
+    meet(self)
+ranks.Ranks.meet = tardy"""
     pair = only_pair(tree, baseline=summing(), optimized=summing())
     path = pair.variants[0].path
     path.write_text(path.read_text().replace("import torch\n", f"import torch\n{late}\n", 1))
@@ -334,8 +325,8 @@ def test_more_ranks_can_be_asked_for_than_the_pair_needs(tree: Tree) -> None:
     assert (tree.artifacts / "logs" / "worker0.rank2.log").exists()
 
 
-def test_two_hosts_share_a_pair_and_the_one_that_follows_says_who_has_the_results(tree: Tree) -> None:
-    pair = only_pair(tree, baseline=summing(), optimized=summing())
+def on_two_hosts(tree: Tree, pair: Pair) -> tuple[PairResult, PairResult]:
+    """What the host that leads has of the pair, and what the one that follows."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         endpoint = f"localhost:{free.getsockname()[1]}"
@@ -346,9 +337,14 @@ def test_two_hosts_share_a_pair_and_the_one_that_follows_says_who_has_the_result
     other.start()
     result = session(pair, tree.root, tree.artifacts, launch=hosts[0])
     other.join()
+    return result, followed[0]
+
+
+def test_two_hosts_share_a_pair_and_the_one_that_follows_says_who_has_the_results(tree: Tree) -> None:
+    result, followed = on_two_hosts(tree, only_pair(tree, baseline=summing(), optimized=summing()))
     assert sound(result), result.reason
-    assert followed[0].status == "unsupported"
-    assert "node rank 0, which has the results" in (row(followed[0], "optimized_x").reason or "")
+    assert followed.status == "unsupported"
+    assert "node rank 0, which has the results" in (row(followed, "optimized_x").reason or "")
     assert (tree.root / "there" / "logs" / "worker0.rank0.log").exists()
 
 
@@ -366,20 +362,11 @@ def test_an_endpoint_that_somebody_else_listens_on_is_said(tree: Tree) -> None:
 
 def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> None:
     dying = "import os; '/there/' in os.readlink('/proc/self/fd/1') and os._exit(5)"  # by where its log is
-    pair = only_pair(tree, baseline=summing(), optimized=summing(before=dying))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        endpoint = f"localhost:{free.getsockname()[1]}"
-    there = settings_for(pair, tree.root, tree.root / "there", launch=Launch(2, 1, rdzv_endpoint=endpoint))
-    followed: list[PairResult] = []
-    other = threading.Thread(target=lambda: followed.append(opened(pair, False, there).follow()))
-    other.start()
-    result = session(pair, tree.root, tree.artifacts, launch=Launch(2, 0, rdzv_endpoint=endpoint))
-    other.join()
+    result, followed = on_two_hosts(tree, only_pair(tree, baseline=summing(), optimized=summing(before=dying)))
     assert result.status == "failed"
-    assert followed[0].status == "failed"
+    assert followed.status == "failed"
     assert re.search(r"rank \d exited with code 5 during prepare", result.reason or ""), result.reason
-    assert "exited with code 5" in (followed[0].reason or "")
+    assert "exited with code 5" in (followed.reason or "")
     assert nothing_left()
 
 

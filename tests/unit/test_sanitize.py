@@ -306,15 +306,8 @@ def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tm
     calls = [step_command(60, modules=dict([*modules.items()][:n]), **about)[-1] for n in (1, 3)]
     program = f"import sys\nfrom common.python.workers.one_step import main\nfor words in {calls!r}:\n"
     program += "    sys.argv[1:] = [words]\n    print('exit', main())\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=ROOT,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
+    command, env = [sys.executable, "-c", program], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, env=env)
     alone, three = done.stdout.partition("exit 0\n")[::2]
     assert alone.count("stepped 7") == 1
     assert three.count("stepped 7") == 1

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -254,17 +255,25 @@ def imports_of(start: Path, root: Path, packages: str = f"common|{CHAPTER}") -> 
     """A file, and the files of these packages (a regular expression) that it imports, and those that they import."""
     found, pending = {start}, [start]
     while pending:
-        for node in ast.walk(ast.parse(pending.pop().read_bytes())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or "", *(f"{node.module}.{name}" for name in names)]
-            for name in names:
-                base = LIBRARY if name.startswith("common.") else root
-                file = base / f"{name.replace('.', '/')}.py"
-                if re.match(rf"({packages})\.", name) and file.is_file() and file not in found:
-                    found.add(file)
-                    pending.append(file)
+        for name in _imported(pending.pop().read_bytes()):
+            base = LIBRARY if name.startswith("common.") else root
+            file = base / f"{name.replace('.', '/')}.py"
+            if re.match(rf"({packages})\.", name) and file.is_file() and file not in found:
+                found.add(file)
+                pending.append(file)
     return sorted(found)
+
+
+@cache
+def _imported(source: bytes) -> list[str]:
+    """Every name that may be that of an imported module."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
 
 
 def _kept(place: Path) -> Compiled | None:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,23 +124,27 @@ def read_variant(path: Path) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
-    here = f"{path.parent.name}/{path.name}"
     try:
-        source = path.read_bytes()
-        tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
-        sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
-        problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
-        required, wrong = _requirements(tree) if b"requires" in source else (Requirements(), "")
+        return _read(path, role, label, path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        wrong = f"{here}:{line}: {getattr(error, 'msg', error) or 'nested too deeply'}"  # which MemoryError stands for
-        return Variant(path.stem, role, label, path, "", (), Requirements(), wrong)
+        wrong = getattr(error, "msg", error) or "nested too deeply"  # which MemoryError stands for
+        told = f"{path.parent.name}/{path.name}:{line}: {wrong}"
+        return Variant(path.stem, role, label, path, "", (), Requirements(), told)
+
+
+@cache
+def _read(path: Path, role: "Role", label: str, source: bytes) -> Variant:
+    tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
+    sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
+    problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
+    required, wrong = _requirements(tree) if b"requires" in source else (Requirements(), "")
     kinds = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
     if "CUDA" in kinds and not required.gpus:
         required = replace(required, gpus=1)
     literals = workload_literals(tree) if role == "baseline" else {}
     problem = wrong or problem
-    told = f"{here}:{problem[:MOST_QUOTED]}" if problem else None
+    told = f"{path.parent.name}/{path.name}:{problem[:MOST_QUOTED]}" if problem else None
     return Variant(path.stem, role, label, path, sentence, kinds, required, told, literals)
 
 

@@ -338,7 +338,7 @@ def open_suite(
     if options.reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
-        machine, found = open_machine(options.root, folder, pairs)
+        machine, found = open_machine(options.root, folder, pairs, options.reproducible)
     device, uuid = found["device"], found.get("uuid")
     claim(uuid)
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:

@@ -16,7 +16,9 @@ from common.python.workers.process import Worker, WorkerError
 START_LIMIT_S = 120.0
 
 
-def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[Machine, dict[str, Any]]:
+def open_machine(
+    root: Path, folder: Path, pairs: Iterable[Pair] = (), reproducible: bool = False
+) -> tuple[Machine, dict[str, Any]]:
     """This machine as a worker can use it, and what `describe` tells; its workers are to hold these pairs.
 
     Raises RuntimeError if no worker starts.
@@ -29,7 +31,7 @@ def open_machine(root: Path, folder: Path, pairs: Iterable[Pair] = ()) -> tuple[
     os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))  # Inductor would move it in each process
     compiling = any(variant.uses_torch_compile or variant.autotunes for pair in pairs for variant in pair.variants)
     further = COMPILERS if compiling and machine.gpus else INDUCTOR
-    warm_up_forkserver(*([further] if compiling or machine.gpus else []))
+    warm_up_forkserver(*([further] if compiling or machine.gpus or reproducible else []))
     found = describe(root, folder)
     return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
 
