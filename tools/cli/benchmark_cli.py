@@ -114,7 +114,8 @@ def run(
 
 @app.command()
 def report(
-    folder: o.RunFolder,
+    folder: o.RunFolder = o.NEWEST,
+    opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -122,13 +123,21 @@ def report(
 
     Charts, proofs and both sources of each pair, in one file that opens from disk.
     """
-    typer.echo(f"report: {publish(folder, root, junit)}")
+    import webbrowser
+
+    path = publish(folder, root, junit)
+    typer.echo(f"report: {path}")
+    if opened and not webbrowser.open(path.resolve().as_uri()):
+        typer.echo(f"benchmark_cli: there is no browser here: open {path} in one elsewhere", err=True)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a run.")],
-    run_b: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a later one.")],
+    run_a: Annotated[Path, typer.Argument(parser=o.run_folder, help="The folder of a run.")],
+    run_b: Annotated[
+        Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
+    ] = o.NEWEST,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
 ) -> None:
     """Compare two runs, pair by pair.

@@ -197,6 +197,7 @@ def _age_s() -> float:
 
 def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
     from common.python.base.journal import write
+    from common.python.report.artifacts import mark_latest
     from common.python.run.clocks_lock import held
     from common.python.stats.verdict import failed
 
@@ -209,6 +210,7 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
                 write(suite.folder / "manifest.json", suite.manifest.model_dump_json(indent=1))
             with display:
                 summary = suite.run()
+        mark_latest(suite.folder)
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
             _publish(suite.folder, suite.options.root, junit, job_page=True)

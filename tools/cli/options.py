@@ -29,6 +29,13 @@ def folder(value: str) -> Path:
     return Path(value)
 
 
+def run_folder(value: str) -> Path:
+    """That of a run, which `latest` may name. Raises typer.BadParameter."""
+    from common.python.report.artifacts import followed
+
+    return followed(folder(value))
+
+
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
 Words = Annotated[
     list[str] | None,
@@ -39,8 +46,9 @@ Targets = Annotated[
     typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+NEWEST = Path("artifacts/latest")
 RunFolder = Annotated[
-    Path, typer.Argument(parser=folder, metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")
+    Path, typer.Argument(parser=run_folder, metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z.")
 ]
 ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
 BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
@@ -96,7 +104,7 @@ ProfileOption = Annotated[
 ]
 ResumeOption = Annotated[
     Path | None,
-    typer.Option(parser=folder, help="Continue the run in this folder, with its targets if none is named."),
+    typer.Option(parser=run_folder, help="Continue the run in this folder, with its targets if none is named."),
 ]
 FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
 JobsOption = Annotated[
