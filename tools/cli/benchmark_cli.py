@@ -31,7 +31,14 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+def list_pairs(
+    words: o.Words = None,
+    targets: o.Targets = None,
+    kind: o.KindOption = None,
+    runnable: o.RunnableOption = False,
+    as_json: o.JsonOption = False,
+    root: o.RootOption = ROOT,
+) -> None:
     """What there is to run, and what of it can run here.
 
     Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
@@ -41,11 +48,13 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
     from common.python.report.listing import print_list
 
     with exits():
-        print_list(choose(root, o.named(words, targets) or ["all"]), machine())
+        print_list(choose(root, o.named(words, targets) or ["all"]), machine(), kind, runnable, as_json)
 
 
 @app.command()
-def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+def show(
+    words: o.Words = None, targets: o.Targets = None, as_json: o.JsonOption = False, root: o.RootOption = ROOT
+) -> None:
     """Chapters, the pairs of one, or the sources of a pair.
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
@@ -53,7 +62,7 @@ def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = 
     from common.python.report.listing import print_targets
 
     with exits():
-        print_targets(root, o.named(words, targets))
+        print_targets(root, o.named(words, targets), as_json)
 
 
 @app.command(
@@ -86,6 +95,7 @@ def run(
     rdzv_endpoint: o.RendezvousOption = None,
     junit: o.JunitOption = None,
     wait: o.WaitOption = True,
+    as_json: o.JsonOption = False,
     root: o.RootOption = ROOT,
 ) -> None:
     options = Options(
@@ -109,7 +119,9 @@ def run(
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
-    raise typer.Exit(run_sweep(options, sweep, wait) if sweep else measure(options, junit, wait))
+    if sweep and as_json:
+        raise usage("--sweep writes sweep.csv: --json goes without it")
+    raise typer.Exit(run_sweep(options, sweep, wait) if sweep else measure(options, junit, wait, as_json))
 
 
 @app.command()
@@ -138,7 +150,7 @@ def compare(
     run_b: Annotated[
         Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
     ] = o.NEWEST,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
+    as_json: o.JsonOption = False,
 ) -> None:
     """Compare two runs, pair by pair.
 

@@ -2,15 +2,16 @@
 
 import errno
 import io
+import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -123,8 +124,11 @@ def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoin
         return Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint)
 
 
-def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
-    """Run the suite before the user's eyes; the exit code."""
+def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: bool = False) -> int:
+    """Run the suite before the user's eyes; the exit code.
+
+    With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
+    """
     from common.python.base.interrupt import Interrupts
     from common.python.report.display import Display
     from common.python.run.clocks_lock import check
@@ -140,13 +144,16 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
     make_room(junit)
     display = Display()
     with ExitStack() as stack:
+        data = sys.stdout if as_json else None
+        if as_json:
+            stack.enter_context(redirect_stdout(sys.stderr))
         with exits(options.artifacts_dir):
             check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
         try:
             with Interrupts(told) as interrupts:
                 suite.asked_to_stop = lambda: interrupts.asked
-                return _run(suite, display, junit, interrupts)
+                return _run(suite, display, junit, interrupts, data)
         except KeyboardInterrupt:  # the second one
             return INTERRUPTED
 
@@ -195,7 +202,7 @@ def _age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
+def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts", data: TextIO | None) -> int:
     from common.python.base.journal import write
     from common.python.report.artifacts import mark_latest
     from common.python.run.clocks_lock import held
@@ -214,6 +221,9 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
             _publish(suite.folder, suite.options.root, junit, job_page=True)
+        if data is not None:
+            json.dump({"folder": str(suite.folder)} | summary.model_dump(mode="json"), data, indent=1)
+            data.write("\n")
     except OSError as error:
         done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
         kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"

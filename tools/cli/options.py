@@ -1,6 +1,7 @@
 """The arguments and options of the commands, with their help: those of several, and the many of `run`."""
 
 import math
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,14 @@ from tools.cli.completion import complete_target
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
+
+
+class Kind(str, Enum):
+    """What a variant may be written in."""
+
+    PYTORCH = "pytorch"
+    TRITON = "triton"
+    CUDA = "cuda"
 
 
 def number(value: float | None) -> float | None:
@@ -57,6 +66,11 @@ PublishedPeaks = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
 ]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
+KindOption = Annotated[Kind | None, typer.Option(help="Only pairs with a solution of this kind.")]
+RunnableOption = Annotated[
+    bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can run here.")
+]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
