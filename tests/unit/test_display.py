@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from common.python.base.results import PairResult
-from common.python.report.display import SILENT_S, Display
+from common.python.report.display import Display
+from common.python.report.live_view import SILENT_S
 
 
 def pair(name: str) -> PairResult:
@@ -22,7 +23,9 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
     with display:
         for name, phase in (("a_long_name_of_a_pair", "start"), ("b", "start"), ("a_long_name_of_a_pair", "done")):
             display.show(phase, pair(name))
-        assert display.progress() == "1 of 3, 0 s left: ch01:b, start"
+        assert display.progress() == "1 of 3, 0 s left"
+        display.show("proven", pair("b"))
+        assert display.progress() == "1 proven, 1 of 3"
     assert "ch01:a_long_name_of_a_pair" in out.getvalue()
     assert "GPU" in out.getvalue()
 

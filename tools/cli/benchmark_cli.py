@@ -103,8 +103,7 @@ def run(
         root=root,
         artifacts_dir=artifacts_dir,
         size=size,
-        iterations=20 if iterations is None and warmup is not None else iterations,
-        warmup=5 if iterations is not None and warmup is None else warmup,
+        **o.counts(iterations, warmup),
         timeout_multiplier=timeout_multiplier,
         suite_timeout=suite_timeout,
         reproducible=reproducible,
@@ -119,9 +118,7 @@ def run(
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
-    if sweep and as_json:
-        raise usage("--sweep writes sweep.csv: --json goes without it")
-    raise typer.Exit(run_sweep(options, sweep, wait) if sweep else measure(options, junit, wait, as_json))
+    raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
 
 
 @app.command()
@@ -177,11 +174,12 @@ def verify(
     What is written in them, that both sides compute the same, that they compile for each kind of GPU, and that stored
     results and the tables of READMEs agree. All pairs, if none is named.
     """
-    from common.python.verify.report import follow, print_report
+    from common.python.report.live_view import LiveView, aside
+    from common.python.verify.report import print_report
     from common.python.verify.sweep import verify as sweep
 
-    with exits(root), ExitStack() as stack, follow() as listener:
-        report = sweep(root, o.named(words, targets) or ["all"], build, execute, listener, claims(stack, wait), again)
+    with exits(root), ExitStack() as stack, LiveView(aside()) as view:
+        report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claims(stack, wait), again)
     print_report(report)
     if report.nothing_checked:
         typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)

@@ -3,7 +3,7 @@
 import math
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +43,13 @@ def run_folder(value: str) -> Path:
     from common.python.report.artifacts import followed
 
     return followed(folder(value))
+
+
+def counts(iterations: int | None, warmup: int | None) -> dict[str, Any]:
+    """Both of them where one is given: 20 samples, 5 calls to warm up."""
+    if iterations is None and warmup is None:
+        return {}
+    return {"iterations": 20 if iterations is None else iterations, "warmup": 5 if warmup is None else warmup}
 
 
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."

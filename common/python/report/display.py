@@ -1,15 +1,12 @@
 """What a person sees of a run: on a terminal a line a pair above a bar, then a table; plain lines in a pipe."""
 
-import time
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.text import Text
+from rich.console import Console
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean
+from common.python.report.live_view import LiveView
 from common.python.report.rows import (
     footers,
     interval_text,
@@ -22,67 +19,29 @@ from common.python.report.rows import (
 from common.python.stats.verdict import headline_row
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
-SILENT_S = 30.0  # without output, after which the next event prints the progress to a pipe
-BAR_WIDTH = 40
 
 
-class Display:
-    """Shows a suite as it runs; `show` is its listener. A context manager, so that the terminal is left as it was."""
+class Display(LiveView):
+    """Shows a suite as it runs; `show` is its listener."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or wide_console()
-        self.done, self.pairs = 0, 0
-        self.started = self.told = time.monotonic()
-        self.running: dict[str, str] = {}  # what each pair is at
-        self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
-
-    def __enter__(self) -> "Display":
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def expect(self, pairs: int) -> None:
-        """How many pairs will be run: with their mean so far it gives the time left."""
-        self.pairs, self.started = pairs, time.monotonic()
+        super().__init__(console)
+        self.proven = 0
 
     def show(self, phase: str, result: PairResult) -> None:
         """Hear that a pair has entered a phase, finished a round, is proven, or is done."""
-        if phase in ("done", "proven"):  # what is proven waits for its turn to be timed
+        if phase == "proven":  # it waits for its turn; how long the rest takes is counted from the last proof on
+            self.proven += 1
             self.running.pop(result.key, None)
-        else:
-            own = headline_row(result)
-            so_far = interval_text(own.speedup) if own and own.speedup else ""
-            self.running[result.key] = ", ".join(filter(None, (clean(result.key), clean(phase), so_far)))
+            self.restart(f"{self.proven} proven,")
+            return
         if phase == "done":
-            self.done += 1
-            self._tell(short_line(result) if self.live else pair_line(result))
-        if self.live is not None:
-            self.live.update(self._footer(), refresh=True)
-        elif time.monotonic() - self.told > SILENT_S and self.running:
-            self._tell(self.progress())
-
-    def _tell(self, line: Text | str) -> None:
-        if self.live is not None:
-            self.console.print(line, no_wrap=isinstance(line, Text) and line.no_wrap, overflow="ellipsis")
-        else:
-            print(line, flush=True)
-        self.told = time.monotonic()
-
-    def progress(self) -> str:
-        """`33 of 68, 120 s left: ch07:transpose, samples`."""
-        left = ""
-        if 0 < self.done < self.pairs:
-            spent_s = time.monotonic() - self.started
-            left = f", {spent_s / self.done * (self.pairs - self.done):.0f} s left"
-        return f"{self.done} of {self.pairs}{left}: " + "; ".join(self.running.values())
-
-    def _footer(self) -> Group:
-        bar = ProgressBar(max(1, self.pairs), self.done, min(BAR_WIDTH, self.console.width))
-        return Group(Text(self.progress(), no_wrap=True, overflow="ellipsis"), bar)
+            self.tell(short_line(result) if self.live else pair_line(result))
+            self.end(result.key)
+            return
+        own = headline_row(result)
+        so_far = interval_text(own.speedup) if own and own.speedup else ""
+        self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
