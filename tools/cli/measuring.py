@@ -249,10 +249,12 @@ def publish(folder: Path, root: Path, junit: Path | None) -> Path:
 
 def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
     """The same, and the page of the CI job that the run was in. Raises OSError, ValueError and ArithmeticError."""
+    from common.python.regress.check import statuses
     from common.python.report.artifacts import read_run
     from common.python.report.publish import append_to_job_page
     from common.python.report.publish import publish as write_report
 
     if job_page:
         append_to_job_page((folder / "summary.md").read_text() + "\n", os.environ)
-    return write_report(read_run(folder), root, junit)
+    run = read_run(folder)
+    return write_report(run, root, junit, statuses(run, root))
