@@ -2,9 +2,11 @@
 
 import io
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from synthetic_run import every_kind, summary
 
 from common.python.base.results import PairResult
 from common.python.report.display import Display
@@ -38,3 +40,24 @@ def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr(time, "monotonic", lambda: now + 7200)
     display.show("samples", pair("a"))
     assert capsys.readouterr().out == "0 of 2: ch01:a, samples\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "complete", "command"),
+    [
+        (["copy", "crash"], True, "verify ch08:crash"),
+        (["copy", "doubtful"], True, "run ch07:doubtful --budget 10"),
+        (["same", "copy"], True, "show ch07:copy"),
+        (["cluster"], True, "list --runnable"),
+        (["copy"], False, "run --resume runs/a"),
+    ],
+)
+def test_a_run_ends_with_the_report_and_one_command_that_helps(
+    names: list[str], complete: bool, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {result.name: result for result in every_kind()}
+    Display(Console(width=200)).finish(summary([known[name] for name in names], complete=complete), Path("runs/a"))
+    report, following, results = capsys.readouterr().out.splitlines()[-3:]
+    assert report == "report: runs/a/report.html; `benchmark_cli report --open runs/a` shows it"
+    assert following.startswith(f"next: `benchmark_cli {command}` ")
+    assert results == "results: runs/a"

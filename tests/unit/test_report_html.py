@@ -206,7 +206,7 @@ def test_the_first_screen_has_cards_of_verdicts_medians_and_what_regressed(folde
     assert "Pairs 10" in cards
     assert "2 faster" in cards
     assert "over 5 headline variants" in cards
-    assert "peer time over ours, over 1 pairs" in cards
+    assert "peer time over ours, over 1 pair " in cards
     assert "Regressed 1 of 2 held against expectations: ch07:copy" in cards
     assert "nothing is expected of this device" in Page(page(read_run(folder), root)).shown()
 

@@ -16,7 +16,7 @@ from common.python.report.rows import (
     suite_title,
     variant_table,
 )
-from common.python.stats.verdict import headline_row
+from common.python.stats.verdict import failed, headline_row
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
 
@@ -54,12 +54,24 @@ class Display(LiveView):
             print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
-        faster = [
-            (own.speedup.ratio, result.key)
-            for result in summary.pairs
-            if result.verdict == "faster" and (own := headline_row(result)) and own.speedup
-        ]
-        if faster:
-            show = f"`benchmark_cli show {clean(max(faster)[1])}`"
-            print(f"next: open {folder / 'report.html'}, or {show} for two sources side by side")
+        print(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it")
+        print(f"next: {next_command(summary, folder)}")
         print(f"results: {folder}")
+
+
+def next_command(summary: Summary, folder: Path) -> str:
+    """The one command that helps most after this run, and what for."""
+    if not summary.complete:
+        return f"`benchmark_cli run --resume {folder}` continues this run"
+    doubtful, gains = list[str](), list[tuple[float, str]]()
+    for result in summary.pairs:
+        own, key = headline_row(result), clean(result.key)
+        if failed(result):
+            return f"`benchmark_cli verify {key}` says what is wrong, by file and line"
+        doubtful += [key] * (result.verdict in ("too noisy", "inconclusive"))
+        gains += [(own.speedup.ratio, key)] if own and own.speedup else []
+    if doubtful:
+        return f"`benchmark_cli run {doubtful[0]} --budget 10` measures it for longer"
+    if gains:
+        return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
+    return "`benchmark_cli list --runnable` names the pairs that can run here"

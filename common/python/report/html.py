@@ -58,6 +58,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         chapters=[(name, list(own)) for name, own in groupby(pairs, key=lambda result: result.chapter)],
         places=places,
         cards=_cards(pairs, held),
+        counted=counted,
         chapter_line=_chapter_line,
         columns=COLUMNS,
         rows=rows,
