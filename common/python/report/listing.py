@@ -195,7 +195,10 @@ def _readme(root: Path, chapter: str) -> tuple[str, str]:
 
 
 def _print_pair(pair: Pair) -> None:
-    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any."""
+    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any.
+
+    Behind the first files, which are whole, Python is cut to the solution.
+    """
     from rich.columns import Columns
     from rich.text import Text
 
@@ -204,21 +207,24 @@ def _print_pair(pair: Pair) -> None:
     rows = [[variant] for variant in pair.variants]
     if baseline and others and console.width >= 2 * LEAST_COLUMNS:
         rows = [[baseline, other] for other in others]
-    for sides in rows:
+    for number, sides in enumerate(rows):
         console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
             console.print(Text(clean(f"{side.label}: {side.sentence}")))
         width = console.width // len(sides) - 1
         for paths in ([side.path for side in sides], [side.path.with_suffix(".cu") for side in sides]):
-            if panels := [_panel(path, width) for path in paths if path.exists()]:
+            if panels := [_panel(path, width, number > 0) for path in paths if path.exists()]:
                 console.print(Columns(panels, padding=0))
 
 
-def _panel(path: Path, width: int) -> "Panel":
+def _panel(path: Path, width: int, cut: bool) -> "Panel":
     from rich.panel import Panel
     from rich.syntax import Syntax
     from rich.text import Text
 
-    language = "cuda" if path.suffix == ".cu" else "python"
-    code = Syntax(re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE), language, word_wrap=True)
+    from common.python.report.sources import solution
+
+    language, text = "cuda" if path.suffix == ".cu" else "python", path.read_text()
+    text = solution(text) if cut and path.suffix == ".py" else text
+    code = Syntax(re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE), language, word_wrap=True)
     return Panel(code, title=Text(clean(f"{path.parent.name}/{path.name}")), width=width)

@@ -38,6 +38,12 @@ class Panel:
         return replace(self, lines=[line for fold, lines in self.parts() if not fold for line in lines])
 
 
+def solution(source: str) -> str:
+    """A Python file without what is folded."""
+    hidden = _folded(source)
+    return "\n".join(line for at, line in enumerate(source.split("\n")) if at not in hidden)
+
+
 def _folded(source: str) -> set[int]:
     """The numbers, from 0, of the lines that say nothing about the solution; none where it is no Python."""
     try:
