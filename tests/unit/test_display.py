@@ -29,6 +29,10 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
         assert display.progress() == "1 proven, 1 of 3"
     assert "ch01:a_long_name_of_a_pair" in out.getvalue()
     assert "GPU" in out.getvalue()
+    out.truncate(0)
+    noted = pair("b").model_copy(update={"notes": ["of the control and of a_long_name_in_a_note alone"]})
+    display.finish(summary([noted]), Path("a"))
+    assert "a_long_name_in_a_note" in out.getvalue()
 
 
 def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean
@@ -51,7 +52,8 @@ class Display(LiveView):
         if self.live is not None and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:
-            print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
+            for line in (suite_title(summary.pairs), *footers(summary.pairs)):
+                self.tell(Text(line))  # which a narrow terminal wraps between words
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
         print(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it")
