@@ -147,10 +147,12 @@ def test_the_ladder_has_a_bar_for_each_variant_in_learning_order_and_the_limit()
 
 def test_a_long_suite_is_ranked_from_the_smallest_gain_to_the_largest() -> None:
     chart = ranked_chart([*gains(four=4.0, two=2.0, sixteen=16.0), *every_kind()[5:9]])
+    assert chart is not None
     marks = circles(chart, "fill: var")
     assert marks == sorted(marks, key=lambda mark: (mark[0], -mark[1]))
     titles = [title.text or "" for title in ElementTree.fromstring(chart).iter(f"{SVG}title")]
     assert [title.split(":")[1] for title in titles] == ["two", "four", "sixteen"]
+    assert ranked_chart(every_kind()[5:9]) is None
     assert (marks[0][1] - marks[2][1]) / (marks[0][1] - marks[1][1]) == pytest.approx(3, abs=0.02)
 
 

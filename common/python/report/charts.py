@@ -167,13 +167,15 @@ def gain_chart(results: Sequence[PairResult]) -> Markup:
     return _svg("Gain of each pair over its baseline, with its interval", bottom + BOTTOM, parts)
 
 
-def ranked_chart(results: Sequence[PairResult]) -> Markup:
+def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
     known = []
     for result in results:
         own = headline_row(result)
         if own and (gain := _gain(result, own)):
             known.append((gain.ratio, result, own))
+    if not known:
+        return None
     known.sort(key=lambda one: one[0])
     top, bottom = 10, 230
     scale = Scale(min(0.8, known[0][0]) / 1.1, max(1.25, known[-1][0]) * 1.1, bottom, top)

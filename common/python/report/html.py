@@ -45,8 +45,8 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    measured = [trusted(result, row) and row.speedup for result in pairs for row in result.variants]
-    chart = gain_chart if len(pairs) <= NAMED_GAINS else ranked_chart
+    measured = [result for result, row in _headlines(pairs) if row.speedup]
+    chart = gain_chart if len(measured) <= NAMED_GAINS else ranked_chart
     places = {result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)}
     return environment.get_template("report.html").render(
         palette=Markup(PALETTE),
@@ -65,7 +65,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         on_cpu=on_cpu,
         loud=any(map(on_cpu, pairs)),
         footers=footers(pairs),
-        gains=chart(pairs) if any(measured) else None,
+        gains=chart(measured) if measured else None,
         ranked=chart is ranked_chart,
         roofline=roofline_chart(pairs, run.peaks) if run.peaks else None,
         peaks=run.peaks,
