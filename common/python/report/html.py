@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,7 @@ from common.python.report.charts import (
     roofline_chart,
     sample_chart,
 )
-from common.python.report.markdown import Section, pair_facts, sections
+from common.python.report.markdown import pair_facts, sections
 from common.python.report.rows import COLUMNS, footers, on_cpu, ratio_text, rows, suite_title, time_text, trusted
 from common.python.report.sources import Lines, sources
 from common.python.stats.verdict import headline_row
@@ -57,9 +56,8 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         title=suite_title(pairs),
         chapters=[(name, list(own)) for name, own in groupby(pairs, key=lambda result: result.chapter)],
         places=places,
-        cards=_cards(pairs, held),
+        cards=lambda results: _cards(results, held),
         counted=counted,
-        chapter_line=_chapter_line,
         columns=COLUMNS,
         rows=rows,
         on_cpu=on_cpu,
@@ -72,7 +70,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         peak_text=peak_text,
         off_roofline=[result.key for result in pairs if not on_roofline(result, run.peaks)],
         facts=_facts("", about.model_dump(mode="json", exclude={"schema_version", "sources"})),
-        sections=_sections,
+        sections=sections,
         pair_facts=pair_facts,
         ladder_chart=ladder_chart,
         sample_chart=sample_chart,
@@ -105,14 +103,6 @@ def _median(values: Sequence[float | None], shown: Callable[[float], str]) -> tu
     return (shown(median(known)), len(known)) if known else ("", 0)
 
 
-def _chapter_line(results: Sequence[PairResult]) -> str:
-    """`14 pairs: 13 faster, 1 smaller; median 82% of the limit`."""
-    counts = Counter(rows(result)[0].verdict for result in results)
-    limit, _ = _median([row.percent_of_limit for _, row in _headlines(results)], lambda share: f"{share:.0f}%")
-    told = f"{counted(len(results), 'pair')}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}"
-    return told + (f"; median {limit} of the limit" if limit else "")
-
-
 def _kernels(result: PairResult) -> tuple[list[str], list[tuple[str, ...]]]:
     """The longest kernels (operators on a CPU) of one profiled step, baseline beside headline: two heads, and lines."""
     own = headline_row(result)
@@ -136,17 +126,6 @@ def _code(lines: Lines) -> Markup:
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         parts.append(f"<mark>{text}</mark>" if marked else text)
     return Markup("\n".join(parts))
-
-
-def _sections(result: PairResult) -> list[Section]:
-    """The tables about the variants; the longest kernels, their last column, stand in a table of their own."""
-    named = bool(_kernels(result)[1])
-    return [
-        replace(one, columns=one.columns[:-1], lines=[line[:-1] for line in one.lines])
-        if named and one.columns[-1] == "longest"
-        else one
-        for one in sections(result)
-    ]
 
 
 def _shown(value: object) -> object:
