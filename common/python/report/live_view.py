@@ -99,9 +99,11 @@ class LiveView:
             if self.live is not None:
                 self.live.update(self._footer(), refresh=True)
             elif time.monotonic() - self.told >= SILENT_S:
-                told = ": ".join(filter(None, (self.progress(), "; ".join(self.running.values()))))
-                self.console.print(told, soft_wrap=True, markup=False, highlight=False)
-                self.told = time.monotonic()
+                line = ": ".join(filter(None, (self.progress(), "; ".join(self.running.values()))))
+                self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+            else:
+                return
+            self.told = time.monotonic()
 
     def progress(self) -> str:
         """`33 of 68, 120 s left`."""
