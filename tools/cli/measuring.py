@@ -142,11 +142,11 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
     if not options.targets:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     make_room(junit)
-    display = Display()
     with ExitStack() as stack:
         data = sys.stdout if as_json else None
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
+        display = Display()
         with exits(options.artifacts_dir):
             check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
