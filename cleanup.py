@@ -21,7 +21,10 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent
 CACHES = ("build", "dist", "reports", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 RUNS = "artifacts"
-PEAKS = "peaks"  # in there: what this machine was measured to do, which takes a minute to measure again
+PEAKS, LATEST = (
+    "peaks",
+    "latest",
+)  # in there: what this machine was measured to do, which takes a minute to measure again
 SPARED = {".git", ".venv", "venv", "node_modules"}  # no caches are looked for in here
 TEMPORARY = "benchmark-"
 # Of the command lines of processes that may be at work on such files.
@@ -62,7 +65,7 @@ def runs(folder: Path, keep: int) -> Iterator[Item]:
     if not keep or folder.is_symlink() or not folder.is_dir():
         yield from item(folder)
         return
-    found = sorted(path for path in folder.iterdir() if path.name != PEAKS)
+    found = sorted(path for path in folder.iterdir() if path.name not in (PEAKS, LATEST))
     for path in found[:-keep]:
         yield from item(path)
 

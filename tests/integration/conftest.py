@@ -9,6 +9,7 @@ import pytest
 from small_tree import Tree
 
 from common.python.base import manifest
+from common.python.report import live_view
 from common.python.run import proof_cache, suite
 from common.python.stats import memoization_check
 from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
@@ -26,6 +27,14 @@ def forkserver() -> Iterator[None]:
         warm_up_forkserver(INDUCTOR)  # which each worker would import anew for --reproducible and torch.compile
         yield
         server._stop()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def no_progress() -> Iterator[None]:
+    """On a busy host a command may be silent for 30 s, and what it then says is not what is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live_view, "SILENT_S", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="package", autouse=True)

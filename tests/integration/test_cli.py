@@ -93,6 +93,28 @@ def test_list_says_of_each_variant_what_it_does_and_whether_it_runs_here(small: 
     assert len(cli("list", "ch2", "--root", small.root).stdout.splitlines()) == 2
 
 
+def test_list_show_and_run_give_json_and_nothing_else(small: Tree) -> None:
+    done = cli("list", "--json", "--runnable", "--kind", "pytorch", "--root", small.root)
+    told = json.loads(done.stdout)
+    assert {line["pair"] for line in told} == {"ch01:doubles", "ch01:wrong", "ch02:transpose"}
+    assert told[2] | {"mechanism": ""} == {
+        "pair": "ch01:doubles", "variant": "padded", "kind": "PyTorch", "needs": "", "here": "yes", "mechanism": ""
+    }  # fmt: skip
+    assert json.loads(cli("list", "--json", "--kind", "cuda", "--root", small.root).stdout) == []
+    assert_usage(cli("list", "--kind", "c"), "'pytorch', 'triton', 'cuda'")
+    told = json.loads(cli("show", "--json", "transpose", "1", "--root", small.root).stdout)
+    assert [(one["chapter"], one["pairs"]) for one in told["chapters"]] == [("ch01", ["ch01:doubles", "ch01:wrong"])]
+    [shown] = told["pairs"]
+    path = "ch02/baseline_transpose.py"
+    assert shown["variants"][0]["files"] == {path: (small.root / path).read_text()}
+    done = run(small, "doubles", "--json", *QUICK)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["pairs"] == json.loads((Path(told["folder"]) / "summary.json").read_text())["pairs"]
+    assert f"results: {told['folder']}" in done.stderr
+    assert_usage(run(small, "doubles", "--json", "--sweep", "n=1,2"), "--json")
+
+
 def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree) -> None:
     done = cli("roofline", "ch01:doubles", "--gpu", "H200", "--root", small.root)
     assert (done.returncode, done.stderr) == (0, "")

@@ -47,7 +47,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
         junit, page, runs = (tree.root / f"{attempt}{name}" for name in (".xml", ".md", "_runs"))
         words = ("run", "ch1", "--root", tree.root, "--artifacts-dir", runs, "--iterations", "6", "--warmup", "0")
         done = cli(*words, "--junit", junit, GITHUB_STEP_SUMMARY=str(page))
-        (folder,) = (path for path in runs.iterdir() if (path / "summary.json").exists())
+        [folder] = runs.glob("*Z")
         verdicts = [pair["verdict"] for pair in json.loads((folder / "summary.json").read_text())["pairs"]]
         if verdicts[0] not in ("invalid", "too noisy"):
             break
@@ -89,6 +89,23 @@ def test_report_makes_the_same_again_from_the_folder_and_tells_no_job(measured: 
     assert (copy / "report.html").read_text() == (measured.folder / "report.html").read_text()
     assert (tmp_path / "again.xml").read_text() == measured.junit.read_text()
     assert not (tmp_path / "page.md").exists()
+
+
+def test_report_and_compare_take_the_newest_run_and_open_a_browser(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, browsers = list[str](), [True, False]
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or browsers.pop(0))
+    monkeypatch.chdir(measured.tree.root)
+    (measured.tree.root / "artifacts").symlink_to(measured.folder.parent)
+    page = Path("artifacts") / measured.folder.name / "report.html"
+    for code in (0, 1):
+        done = CliRunner().invoke(app, ["report", "--open", "--root", str(measured.tree.root)])
+        assert (done.exit_code, done.stdout) == (code, f"report: {page}\n")
+    assert done.stderr == f"benchmark_cli: there is no browser here: open {page} in one elsewhere\n"
+    assert opened == [page.resolve().as_uri()] * 2
+    done = CliRunner().invoke(app, ["compare", str(measured.folder)])
+    assert f"B: {page.parent}\n" in done.stdout
 
 
 def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from common.python.base.results import PairResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import find_pairs
 from common.python.regress import expectations
+from common.python.report.live_view import LiveView
 from common.python.verify import sweep
-from common.python.verify.report import Listener
 from common.python.verify.static_checks import Check, Problem
 from common.python.verify.sweep import Place, execute_pair
 from tools.cli.benchmark_cli import app
@@ -356,7 +356,7 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
     sound = {variant.module for variant in pair.variants}
     place = Place(tree.root, tree.root / device, host or machine(), device, {key: pair}, sound)
-    _, proofs, _ = execute_pair(pair, place, lambda doing: None)
+    _, proofs, _ = execute_pair(pair, place)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
 
@@ -385,7 +385,9 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
     pairs = find_pairs(honest.root)
     place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
-    _, proofs, _ = sweep.execute_pairs(pairs, place, Listener(found=heard.append))
+    view = LiveView()
+    monkeypatch.setattr(view, "tell", heard.append)
+    _, proofs, _ = sweep.execute_pairs(pairs, place, view)
     assert tries == {"ch01:doubles": 2, "ch02:other": 1}
     assert heard == told
     assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
@@ -403,7 +405,9 @@ def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, mon
         return real(pair, place, show)
 
     monkeypatch.setattr(sweep, "execute_pair", execute)
-    report = sweep.verify(honest.root, ["all"], build=False, listener=Listener(found=lambda problem: heard.set()))
+    view = LiveView()
+    monkeypatch.setattr(view, "tell", lambda problem: heard.set())
+    report = sweep.verify(honest.root, ["all"], build=False, view=view)
     assert [problem.file for problem in report.problems] == [OPTIMIZED]
 
 

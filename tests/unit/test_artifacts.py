@@ -1,11 +1,13 @@
 """A run's folder is read back whole, or refused in one line."""
 
+import os
 from pathlib import Path
 
 import pytest
 from synthetic_run import PEAKS, every_kind, pair, write_run
 
-from common.python.report.artifacts import read_run
+from common.python.regress.runs import run_folders
+from common.python.report.artifacts import followed, mark_latest, read_run
 
 TWO = {"baseline": 400.0, "optimized": 50.0}
 
@@ -29,3 +31,23 @@ def test_a_run_without_peaks_has_those_of_the_datasheet_if_there_is_one(tmp_path
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere has no summary\.json"):
         read_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_latest_names_the_run_that_was_marked_last(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("no links on this file system")
+
+    if not links:
+        monkeypatch.setattr(os, "symlink", refuse)
+    folders = [write_run(tmp_path / name, []) for name in ("20260101T000000Z", "20260102T000000Z")]
+    for folder in folders:
+        mark_latest(folder)
+    latest = tmp_path / "latest"
+    assert latest.is_symlink() == links
+    assert followed(latest) == folders[1]
+    assert followed(folders[0]) == folders[0]
+    assert run_folders(tmp_path) == folders
+    assert {path.name for path in tmp_path.iterdir()} == {"latest", *(folder.name for folder in folders)}

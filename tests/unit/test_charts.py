@@ -11,7 +11,14 @@ from synthetic_run import HOSTILE_NAME, PEAKS, every_kind, pair
 
 from common.python.base.results import Interval, PairResult
 from common.python.performance_targets import Peaks
-from common.python.report.charts import gain_chart, roofline_chart, sample_chart, standing_alone
+from common.python.report.charts import (
+    gain_chart,
+    ladder_chart,
+    ranked_chart,
+    roofline_chart,
+    sample_chart,
+    standing_alone,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -41,7 +48,7 @@ def lines(chart: Markup | None, *parts: str) -> list[list[Place]]:
 
 def words(chart: Markup | None, *anchors: str) -> dict[str, float]:
     """Each text with its x, of these anchors or of all."""
-    found = (text for text in styled(chart, "text") if not anchors or text.attrib["text-anchor"] in anchors)
+    found = (text for text in styled(chart, "text") if not anchors or text.get("text-anchor") in anchors)
     return {"".join(text.itertext()): float(text.attrib["x"]) for text in found}
 
 
@@ -117,6 +124,36 @@ def test_without_a_roof_or_a_time_that_holds_there_is_no_roofline() -> None:
     others = [result for result in every_kind() if result.verdict in untrusted or result.status != "measured"]
     assert len(others) == 5
     assert roofline_chart(others, PEAKS) is None
+
+
+def test_the_ladder_has_a_bar_for_each_variant_in_learning_order_and_the_limit() -> None:
+    us = {"baseline": 300.0, "optimized": 30.0, "optimized__wide": 60.0, "optimized__pad": 150.0, "peer__lib": 75.0}
+    chart = ladder_chart(pair(us))
+    bars = [(float(bar.attrib["y"]), float(bar.attrib["width"])) for bar in styled(chart, "rect")]
+    assert [y for y, _ in bars] == sorted(y for y, _ in bars)
+    widths = [width for _, width in bars]
+    assert [round(300 * width / widths[0]) for width in widths] == [300, 60, 150, 30, 75]
+    [[(limit, _), _]] = lines(chart, "var(--bad)")
+    start = min(float(bar.attrib["x"]) for bar in styled(chart, "rect"))
+    assert (limit - start) / widths[0] == pytest.approx(20 / 300, abs=2e-3)
+    told = words(chart)
+    assert list(told)[::2] == ["baseline", "wide", "pad", "optimized", "peer lib", "limit 20.0 us"]
+    assert any(word.startswith("30.0 us, 10.0x") for word in told)
+    assert "limit 20.0 us, log scale" in words(ladder_chart(pair({"baseline": 4000.0, "optimized": 40.0})))
+    held = ladder_chart(pair(TWO, goal="memory"))
+    assert {"3.0 GB", "1.0 GB, 3.00x"} <= set(words(held))
+    assert ladder_chart(pair(TWO, control_us=4000.0)) is None
+
+
+def test_a_long_suite_is_ranked_from_the_smallest_gain_to_the_largest() -> None:
+    chart = ranked_chart([*gains(four=4.0, two=2.0, sixteen=16.0), *every_kind()[5:9]])
+    assert chart is not None
+    marks = circles(chart, "fill: var")
+    assert marks == sorted(marks, key=lambda mark: (mark[0], -mark[1]))
+    titles = [title.text or "" for title in ElementTree.fromstring(chart).iter(f"{SVG}title")]
+    assert [title.split(":")[1] for title in titles] == ["two", "four", "sixteen"]
+    assert ranked_chart(every_kind()[5:9]) is None
+    assert (marks[0][1] - marks[2][1]) / (marks[0][1] - marks[1][1]) == pytest.approx(3, abs=0.02)
 
 
 def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> None:

@@ -89,6 +89,7 @@ def test_usage(words: list[str], cleanup: ModuleType, root: Path, capsys: pytest
 
 
 def test_the_newest_runs_and_the_peaks_may_stay(cleanup: ModuleType, root: Path) -> None:
+    (root / "artifacts/latest").symlink_to("20260102T000000.000000Z")
     assert cleanup.main(["--yes", "--keep", "1"], root) == 0
     assert left(root) == {"artifacts/20260102T000000.000000Z/summary.json", "artifacts/peaks/GPU-1.json"}
     assert cleanup.main(["--yes", "--keep", "5"], root) == 0

@@ -2,12 +2,14 @@
 
 import io
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from synthetic_run import every_kind, summary
 
 from common.python.base.results import PairResult
-from common.python.report.display import SILENT_S, Display
+from common.python.report.display import Display
 
 
 def pair(name: str) -> PairResult:
@@ -22,9 +24,15 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
     with display:
         for name, phase in (("a_long_name_of_a_pair", "start"), ("b", "start"), ("a_long_name_of_a_pair", "done")):
             display.show(phase, pair(name))
-        assert display.progress() == "1 of 3, 0 s left: ch01:b, start"
+        assert display.progress() == "1 of 3, 0 s left"
+        display.show("proven", pair("b"))
+        assert display.progress() == "1 proven, 1 of 3"
     assert "ch01:a_long_name_of_a_pair" in out.getvalue()
     assert "GPU" in out.getvalue()
+    out.truncate(0)
+    noted = pair("b").model_copy(update={"notes": ["of the control and of a_long_name_in_a_note alone"]})
+    display.finish(summary([noted]), Path("a"))
+    assert "a_long_name_in_a_note" in out.getvalue()
 
 
 def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +41,27 @@ def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeyp
     display.show("start", pair("a"))
     assert capsys.readouterr().out == ""
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + SILENT_S + 1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 7200)
     display.show("samples", pair("a"))
     assert capsys.readouterr().out == "0 of 2: ch01:a, samples\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "complete", "command"),
+    [
+        (["copy", "crash"], True, "verify ch08:crash"),
+        (["copy", "doubtful"], True, "run ch07:doubtful --budget 10"),
+        (["same", "copy"], True, "show ch07:copy"),
+        (["cluster"], True, "list --runnable"),
+        (["copy"], False, "run --resume runs/a"),
+    ],
+)
+def test_a_run_ends_with_the_report_and_one_command_that_helps(
+    names: list[str], complete: bool, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {result.name: result for result in every_kind()}
+    Display(Console(width=200)).finish(summary([known[name] for name in names], complete=complete), Path("runs/a"))
+    report, following, results = capsys.readouterr().out.splitlines()[-3:]
+    assert report == "report: runs/a/report.html; `benchmark_cli report --open runs/a` shows it"
+    assert following.startswith(f"next: `benchmark_cli {command}` ")
+    assert results == "results: runs/a"

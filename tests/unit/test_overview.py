@@ -82,6 +82,7 @@ def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
     titles = [line for line in lines if "╭" in line and f"ch07/baseline_{NAME}.py" in line]
     assert len(titles) == heads
     assert all((f"{NAME}__" in title or "optimized" in title) == (columns > 80) for title in titles)
+    assert sum("load_cuda" in line for line in lines) == (columns > 80)  # behind the first files only solutions
 
 
 def test_on_a_terminal_a_list_keeps_names_and_words_whole(

@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from markupsafe import escape
 from synthetic_run import (
     HOSTILE,
     SOURCES,
@@ -27,12 +26,12 @@ from common.python.report.html import page
 from common.python.report.rows import rows
 
 ELEMENTS = (
-    "html head meta title style body main h1 h2 h3 h4 p a ul li table thead tbody tr th td div span figure figcaption "
-    "details summary pre code mark section svg polyline polygon circle text rect"
+    "html head meta title style body main h1 h2 h3 h4 p a b ul li table thead tbody tr th td div span figure "
+    "figcaption details summary pre code mark section svg polyline path circle text rect"
 )
 ATTRIBUTES = (
     "lang charset name content http-equiv class id href scope tabindex style role aria-label width height viewbox "
-    "xmlns points cx cy r x y text-anchor font-size"
+    "xmlns points cx cy r x y d text-anchor font-size data-label open"
 )
 TWO = {"baseline": 400.0, "optimized": 50.0}
 
@@ -201,20 +200,57 @@ def test_what_is_invalid_or_too_noisy_shows_its_reason_and_no_number(tmp_path: P
     assert "svg" not in {element for element, _ in found.elements}
 
 
+def test_the_first_screen_has_cards_of_verdicts_medians_and_what_regressed(folder: Path, root: Path) -> None:
+    shown = Page(page(read_run(folder), root, {"ch07:copy": "regressed", "ch07:same": "met"})).shown()
+    cards = " ".join(shown.partition("Results")[0].split())
+    assert "Pairs 10" in cards
+    assert "2 faster" in cards
+    assert "over 5 headline variants" in cards
+    assert "peer time over ours, over 1 pair " in cards
+    assert "Regressed 1 of 2 held against expectations: ch07:copy" in cards
+    assert "nothing is expected of this device" in Page(page(read_run(folder), root)).shown()
+
+
+def test_kernels_of_baseline_and_headline_stand_beside_each_other(found: Page) -> None:
+    heads = [text for element, text in found.texts if element == "th"]
+    at = heads.index("baseline: 4 kernels")
+    assert heads[at + 1] == "optimized: 1 kernel"
+
+
 # Sources.
 
 
 def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_path: Path, root: Path) -> None:
     folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root))
     text = page(read_run(folder), root)
-    codes = re.findall(r"<code>(.*?)</code>", text, re.DOTALL)
-    files = [SOURCES[f"{role}_copy.{kind}"] for kind in ("py", "cu") for role in ("baseline", "optimized")]
-    assert [re.sub(r"</?mark>", "", code) for code in codes] == [escape(file) for file in files]
-    marked = [text for element, text in Page(text).texts if element == "mark"]
+    found = Page(text)
+    shown = "".join(text for element, text in found.texts if element in ("code", "mark", "summary"))
+    for file in SOURCES.values():
+        for line in file.splitlines():
+            assert line in shown
+    marked = [text for element, text in found.texts if element == "mark"]
     assert "    return fast" in marked
     assert '"""Row by row."""' in marked
     assert "shared = 1" not in marked
     assert text.count('class="sides"') == 2
+    fold = r"<summary>(\d+ lines): docstring, imports, workload</summary>\n<pre[^>]*><code>(.*?)</code>"
+    folds = re.findall(fold, text, re.DOTALL)
+    assert [(count, re.sub(r"</?mark>|\n", "", code)) for count, code in folds] == [
+        ("2 lines", '"""Element by element."""'),
+        ("2 lines", '"""Row by row."""'),
+    ]
+
+
+def test_a_further_variant_stands_alone_without_what_the_baseline_has_said(tmp_path: Path, root: Path) -> None:
+    head = '"""Wider rows."""\nimport torch\n\nworkload = 1\n'
+    (root / "ch07" / "optimized_copy__wide.py").write_text(f"{head}\ndef prepare():\n    return wide\n")
+    folder = write_run(tmp_path / "run", [pair({**TWO, "optimized__wide": 44.0})], manifest(root))
+    text = page(read_run(folder), root)
+    assert "Sources: optimized</summary>" not in text
+    _, alone = text.split("Sources: wide</summary>")
+    assert "return wide" in alone
+    assert "return None" not in alone
+    assert "import torch" not in alone
 
 
 def test_sources_that_changed_or_vanished_are_withheld(tmp_path: Path) -> None:
@@ -242,10 +278,8 @@ def test_a_file_outside_the_checkout_is_not_read(tmp_path: Path) -> None:
 
 def test_the_suites_charts_stand_on_top_and_each_measured_pair_has_its_samples(text: str, found: Page) -> None:
     labels = found.values("aria-label")
-    assert labels[:2] == [
-        "Gain of each pair over its baseline, with its interval",
-        "Roofline: each variant under the peaks of this machine",
-    ]
-    assert len(labels) == text.count("<svg") == 2 + 5
+    assert labels[0] == "Gain of each pair over its baseline, with its interval"
+    assert labels[-1] == "Roofline: each variant under the peaks of this machine"
+    assert len(labels) == text.count("<svg") == 2 + 2 * 5
     for chart in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
         assert ElementTree.fromstring(chart).tag == "{http://www.w3.org/2000/svg}svg"

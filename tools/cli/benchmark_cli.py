@@ -31,7 +31,14 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+def list_pairs(
+    words: o.Words = None,
+    targets: o.Targets = None,
+    kind: o.KindOption = None,
+    runnable: o.RunnableOption = False,
+    as_json: o.JsonOption = False,
+    root: o.RootOption = ROOT,
+) -> None:
     """What there is to run, and what of it can run here.
 
     Every pair that is named, or all: what each of its files does, what it is written in, and what it needs.
@@ -41,11 +48,13 @@ def list_pairs(words: o.Words = None, targets: o.Targets = None, root: o.RootOpt
     from common.python.report.listing import print_list
 
     with exits():
-        print_list(choose(root, o.named(words, targets) or ["all"]), machine())
+        print_list(choose(root, o.named(words, targets) or ["all"]), machine(), kind, runnable, as_json)
 
 
 @app.command()
-def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = ROOT) -> None:
+def show(
+    words: o.Words = None, targets: o.Targets = None, as_json: o.JsonOption = False, root: o.RootOption = ROOT
+) -> None:
     """Chapters, the pairs of one, or the sources of a pair.
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
@@ -53,7 +62,7 @@ def show(words: o.Words = None, targets: o.Targets = None, root: o.RootOption = 
     from common.python.report.listing import print_targets
 
     with exits():
-        print_targets(root, o.named(words, targets))
+        print_targets(root, o.named(words, targets), as_json)
 
 
 @app.command(
@@ -86,6 +95,7 @@ def run(
     rdzv_endpoint: o.RendezvousOption = None,
     junit: o.JunitOption = None,
     wait: o.WaitOption = True,
+    as_json: o.JsonOption = False,
     root: o.RootOption = ROOT,
 ) -> None:
     options = Options(
@@ -93,8 +103,7 @@ def run(
         root=root,
         artifacts_dir=artifacts_dir,
         size=size,
-        iterations=20 if iterations is None and warmup is not None else iterations,
-        warmup=5 if iterations is not None and warmup is None else warmup,
+        **o.counts(iterations, warmup),
         timeout_multiplier=timeout_multiplier,
         suite_timeout=suite_timeout,
         reproducible=reproducible,
@@ -109,12 +118,13 @@ def run(
         lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
-    raise typer.Exit(run_sweep(options, sweep, wait) if sweep else measure(options, junit, wait))
+    raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
 
 
 @app.command()
 def report(
-    folder: o.RunFolder,
+    folder: o.RunFolder = o.NEWEST,
+    opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -122,14 +132,22 @@ def report(
 
     Charts, proofs and both sources of each pair, in one file that opens from disk.
     """
-    typer.echo(f"report: {publish(folder, root, junit)}")
+    import webbrowser
+
+    path = publish(folder, root, junit)
+    typer.echo(f"report: {path}")
+    if opened and not webbrowser.open(path.resolve().as_uri()):
+        typer.echo(f"benchmark_cli: there is no browser here: open {path} in one elsewhere", err=True)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a run.")],
-    run_b: Annotated[Path, typer.Argument(parser=o.folder, help="The folder of a later one.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")] = False,
+    run_a: Annotated[Path, typer.Argument(parser=o.run_folder, help="The folder of a run.")],
+    run_b: Annotated[
+        Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
+    ] = o.NEWEST,
+    as_json: o.JsonOption = False,
 ) -> None:
     """Compare two runs, pair by pair.
 
@@ -156,11 +174,12 @@ def verify(
     What is written in them, that both sides compute the same, that they compile for each kind of GPU, and that stored
     results and the tables of READMEs agree. All pairs, if none is named.
     """
-    from common.python.verify.report import follow, print_report
+    from common.python.report.live_view import LiveView, aside
+    from common.python.verify.report import print_report
     from common.python.verify.sweep import verify as sweep
 
-    with exits(root), ExitStack() as stack, follow() as listener:
-        report = sweep(root, o.named(words, targets) or ["all"], build, execute, listener, claims(stack, wait), again)
+    with exits(root), ExitStack() as stack, LiveView(aside()) as view:
+        report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claims(stack, wait), again)
     print_report(report)
     if report.nothing_checked:
         typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)

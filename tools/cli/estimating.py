@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tools.cli.measuring import exits, usage
+from tools.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from common.python.estimate.estimate import Board, Case
@@ -43,7 +44,6 @@ Rate = Annotated[float | None, typer.Option(help="A rate to hold against the flo
 Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.")]
 Phase = Annotated[str | None, typer.Option(help="What was measured: decode (by default), prefill or train.")]
 Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this machine can do.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 
 
 def estimate(
@@ -62,7 +62,7 @@ def estimate(
     measured_ms: Took = None,
     phase: Phase = None,
     artifacts_dir: Artifacts = Path("artifacts"),
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """What physics allows a language model on a GPU.
 

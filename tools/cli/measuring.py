@@ -2,15 +2,16 @@
 
 import errno
 import io
+import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -123,8 +124,11 @@ def launch(nnodes: int, node_rank: int, nproc_per_node: int | None, rdzv_endpoin
         return Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint)
 
 
-def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
-    """Run the suite before the user's eyes; the exit code."""
+def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: bool = False) -> int:
+    """Run the suite before the user's eyes; the exit code.
+
+    With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
+    """
     from common.python.base.interrupt import Interrupts
     from common.python.report.display import Display
     from common.python.run.clocks_lock import check
@@ -138,15 +142,18 @@ def measure(options: "Options", junit: Path | None, wait: bool = True) -> int:
     if not options.targets:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     make_room(junit)
-    display = Display()
     with ExitStack() as stack:
+        data = sys.stdout if as_json else None
+        if as_json:
+            stack.enter_context(redirect_stdout(sys.stderr))
+        display = Display()
         with exits(options.artifacts_dir):
             check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
         try:
             with Interrupts(told) as interrupts:
                 suite.asked_to_stop = lambda: interrupts.asked
-                return _run(suite, display, junit, interrupts)
+                return _run(suite, display, junit, interrupts, data)
         except KeyboardInterrupt:  # the second one
             return INTERRUPTED
 
@@ -195,8 +202,9 @@ def _age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts") -> int:
+def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts", data: TextIO | None) -> int:
     from common.python.base.journal import write
+    from common.python.report.artifacts import mark_latest
     from common.python.run.clocks_lock import held
     from common.python.stats.verdict import failed
 
@@ -209,9 +217,13 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
                 write(suite.folder / "manifest.json", suite.manifest.model_dump_json(indent=1))
             with display:
                 summary = suite.run()
+        mark_latest(suite.folder)
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
             _publish(suite.folder, suite.options.root, junit, job_page=True)
+        if data is not None:
+            json.dump({"folder": str(suite.folder)} | summary.model_dump(mode="json"), data, indent=1)
+            data.write("\n")
     except OSError as error:
         done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
         kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
@@ -237,10 +249,12 @@ def publish(folder: Path, root: Path, junit: Path | None) -> Path:
 
 def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
     """The same, and the page of the CI job that the run was in. Raises OSError, ValueError and ArithmeticError."""
+    from common.python.regress.check import statuses
     from common.python.report.artifacts import read_run
     from common.python.report.publish import append_to_job_page
     from common.python.report.publish import publish as write_report
 
     if job_page:
         append_to_job_page((folder / "summary.md").read_text() + "\n", os.environ)
-    return write_report(read_run(folder), root, junit)
+    run = read_run(folder)
+    return write_report(run, root, junit, statuses(run, root))

@@ -1,8 +1,9 @@
 """The arguments and options of the commands, with their help: those of several, and the many of `run`."""
 
 import math
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,14 @@ from tools.cli.completion import complete_target
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
+
+
+class Kind(str, Enum):
+    """What a variant may be written in."""
+
+    PYTORCH = "pytorch"
+    TRITON = "triton"
+    CUDA = "cuda"
 
 
 def number(value: float | None) -> float | None:
@@ -29,6 +38,20 @@ def folder(value: str) -> Path:
     return Path(value)
 
 
+def run_folder(value: str) -> Path:
+    """That of a run, which `latest` may name. Raises typer.BadParameter."""
+    from common.python.report.artifacts import followed
+
+    return followed(folder(value))
+
+
+def counts(iterations: int | None, warmup: int | None) -> dict[str, Any]:
+    """Both of them where one is given: 20 samples, 5 calls to warm up."""
+    if iterations is None and warmup is None:
+        return {}
+    return {"iterations": 20 if iterations is None else iterations, "warmup": 5 if warmup is None else warmup}
+
+
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
 Words = Annotated[
     list[str] | None,
@@ -39,8 +62,9 @@ Targets = Annotated[
     typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
+NEWEST = Path("artifacts/latest")
 RunFolder = Annotated[
-    Path, typer.Argument(parser=folder, metavar="RUN", help="The folder of a run, such as artifacts/2026...Z.")
+    Path, typer.Argument(parser=run_folder, metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z.")
 ]
 ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
 BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
@@ -49,6 +73,11 @@ PublishedPeaks = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
 ]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
+KindOption = Annotated[Kind | None, typer.Option(help="Only pairs with a solution of this kind.")]
+RunnableOption = Annotated[
+    bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can run here.")
+]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
@@ -96,7 +125,7 @@ ProfileOption = Annotated[
 ]
 ResumeOption = Annotated[
     Path | None,
-    typer.Option(parser=folder, help="Continue the run in this folder, with its targets if none is named."),
+    typer.Option(parser=run_folder, help="Continue the run in this folder, with its targets if none is named."),
 ]
 FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
 JobsOption = Annotated[

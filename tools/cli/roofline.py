@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
 Run = Annotated[
-    Path | None, typer.Option("--run", parser=o.folder, help="What this run measured, under its own peaks.")
+    Path | None, typer.Option("--run", parser=o.run_folder, help="What this run measured, under its own peaks.")
 ]
 
 

@@ -31,14 +31,14 @@ class Point:
     percent: float | None  # of the limit, of the optimized side
 
 
-def run_sweep(options: "Options", text: str, wait: bool) -> int:
+def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
     from common.python.base.interrupt import Interrupts
     from common.python.run.suite import open_suite
     from common.python.stats.verdict import failed, lacked_memory
 
-    if options.resume or options.size not in (None, "bench", "cpu", "test"):
-        raise usage("--sweep goes with --size bench, cpu or test, and without --resume")
+    if options.resume or as_json or options.size not in (None, "bench", "cpu", "test"):
+        raise usage("--sweep goes with --size bench, cpu or test, and without --resume and --json")
     with exits():
         figure, values = read(text)
         found = costs(options.root, options.targets, f"bench,{figure}={values[0]}")

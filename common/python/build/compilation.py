@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +32,7 @@ from common.python.build.record import ARCHS, Compiled, Language, sm_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
+from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 
 __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
@@ -40,7 +41,6 @@ TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[3]
 CHAPTER = r"ch\d\d"  # packages of pairs
-Show = Callable[[Compiled], None]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class Task:
     @property
     def path(self) -> Path:
         return self.variant.path.with_suffix(".cu") if self.language == "CUDA" else self.variant.path
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} for {self.arch}"
 
     def ended(self, status: Any, **fields: Any) -> Compiled:
         return Compiled(source=self.source, language=self.language, arch=self.arch, status=status, **fields)
@@ -80,25 +84,28 @@ def compile_pairs(
     archs: Sequence[str],
     root: Path,
     jobs: int | None = None,
-    show: Show = lambda compiled: None,
+    view: LiveView = SILENCE,
 ) -> list[Compiled]:
     """Compile the .cu files and Triton kernels of these pairs for each architecture, as many at a time as cores.
 
-    `jobs` sets another number. One result for each file and architecture, in the order of the pairs; `show` hears of
-    each as it ends. Raises TargetError for an unknown architecture.
+    `jobs` sets another number. One result for each file and architecture, in the order of the pairs; `view` shows how
+    far it is. Raises TargetError for an unknown architecture.
     """
     check_archs(archs)
     here = machine()
     jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs, root)]
     results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, root, here))}
-    for ended in results.values():
-        show(ended)
-    for language, compile_all in (("CUDA", _cuda), ("Triton", _triton)):
-        todo = {i: task for i, task in enumerate(tasks) if task.language == language and i not in results}
-        for index, compiled in compile_all(todo, root, jobs):
-            results[index] = compiled
-            show(compiled)
+    view.expect(len(tasks) - len(results), "compilations")
+    todo = {index: task for index, task in enumerate(tasks) if index not in results}
+    cuda = {index: task for index, task in todo.items() if task.language == "CUDA"}
+    for index, compiled in _cuda(cuda, root, jobs, view):
+        results[index] = compiled
+        view.end(tasks[index].name)
+    for index, compiled in _triton({index: task for index, task in todo.items() if index not in cuda}, root, jobs):
+        results[index] = compiled
+        view.begin("Triton", f"the last one {tasks[index].name}")  # another process compiles, several at a time
+        view.end()
     return [results[index] for index in range(len(tasks))]
 
 
@@ -146,9 +153,9 @@ def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
 # CUDA.
 
 
-def _cuda(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, Compiled]]:
+def _cuda(tasks: dict[int, Task], root: Path, jobs: int, view: LiveView) -> Iterator[tuple[int, Compiled]]:
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_compile_source, task, root): index for index, task in tasks.items()}
+        futures = {pool.submit(_compile_source, task, root, view): index for index, task in tasks.items()}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -156,7 +163,8 @@ def _cuda(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, 
             pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
 
 
-def _compile_source(task: Task, root: Path) -> Compiled:
+def _compile_source(task: Task, root: Path, view: LiveView) -> Compiled:
+    view.begin(task.name)
     started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)

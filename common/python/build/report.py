@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from common.python.base import manifest
 from common.python.base.builds import KernelUse
@@ -17,6 +16,7 @@ from common.python.base.text import clean, counted, text_table
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import choose
+from common.python.report.live_view import LiveView, aside
 from common.python.report.markdown import escaped, table
 
 Row = tuple[str, ...]
@@ -36,10 +36,8 @@ def sweep(
     check_archs(names)
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     folder.mkdir(parents=True)
-    with Console(stderr=True).status("compiling") as status:
-        compiled = compile_pairs(
-            pairs, names, root, jobs, lambda one: status.update(Text(f"compiled {one.source} for {one.arch}"))
-        )
+    with LiveView(aside()) as view:
+        compiled = compile_pairs(pairs, names, root, jobs, view)
     sources = [root / source for source in by_source(compiled)]
     options = {"arch": ",".join(names), "jobs": jobs}
     build = Build(

@@ -8,6 +8,7 @@ the optimized variant's own time is held too, but loosely: clocks and heat of an
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult
@@ -15,6 +16,7 @@ from common.python.base.text import clean, counted
 from common.python.corpus.targets import parse
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time
+from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
 from common.python.report.markdown import csv_text, escaped, interval_fields, table
@@ -53,13 +55,27 @@ def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
     """A row for each pair of the run, and for each that its targets name, that is expected, and that it lacks."""
     about = run.summary.manifest
     rows = [hold(pair, expected.get(pair.key), about) for pair in run.summary.pairs]
-    asked = [target for text in about.targets for target in parse(text)]
+    names = {key.partition(":")[2] for key in (*expected, *(row.key for row in rows))}  # each is a target by itself
+    words = [f"ch{word}" if word.isdigit() else word for word in about.targets]
+    asked = [target for word in words if word not in names for target in parse(word)]
     there = {row.key for row in rows}
     for key, one in expected.items():
         chapter, name = key.split(":", 1)
-        if key not in there and any(target.chapter == chapter and target.pair in (None, name) for target in asked):
+        named = name in words or any(target.chapter == chapter and target.pair in (None, name) for target in asked)
+        if key not in there and named:
             rows.append(Held(key, "missing", "expected, and the run has no result of it", expected=one))
     return rows
+
+
+def statuses(run: Run, root: Path) -> dict[str, str] | None:
+    """The status of each pair of a run that is held against an expectation, by key; None where nothing is expected.
+
+    Raises ValueError naming a file of expectations that cannot be read.
+    """
+    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
+    known = read_expected(root, device) if device else {}
+    rows = hold_run(run, known) if known else []
+    return {row.key: row.status for row in rows if row.status in HELD_AGAINST} or None
 
 
 def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> Held:

@@ -26,7 +26,8 @@ def run_folders(place: Path) -> list[Path]:
     """
     if _is_run(place):
         return [place]
-    found = sorted(filter(_is_run, place.iterdir()), key=_started) if place.is_dir() else []
+    inside = [path for path in place.iterdir() if not path.is_symlink()] if place.is_dir() else []  # `latest` is one
+    found = sorted(filter(_is_run, inside), key=_started)
     if not found:
         right = "name a folder of runs, such as artifacts, or that of a run in it"
         raise ValueError(f"{place} holds no run: {right}")

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.python.base import safe_read
+from common.python.base.journal import write
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model, PairResult, Status, Summary, Verdict
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks
 
 RESULTS = Path("results") / "benchmark_test_results.json"  # in a pair's folder
+LATEST = "latest"  # beside the folders of runs
 
 Read = TypeVar("Read", bound=Model)
 
@@ -33,6 +35,29 @@ class Line(Model):
     status: Status | None = None
     verdict: Verdict | None = None
     folder: str
+
+
+def mark_latest(folder: Path) -> None:
+    """Point `latest`, beside a run's folder, at that folder: a link, or a file with its name where no link can be made.
+
+    Raises OSError where neither can be written.
+    """
+    latest, link = folder.with_name(LATEST), folder.with_name(f"{LATEST}-{folder.name}")
+    try:
+        link.symlink_to(folder.name)
+        link.replace(latest)
+    except OSError:
+        link.unlink(missing_ok=True)
+        write(latest, folder.name)
+
+
+def followed(place: Path) -> Path:
+    """A run's folder; for `latest`, the folder beside it that it names."""
+    if place.name != LATEST:
+        return place
+    if place.is_symlink():
+        return place.with_name(Path(os.readlink(place)).name)
+    return place.with_name(place.read_text().strip()) if place.is_file() else place
 
 
 def read_run(folder: Path) -> Run:

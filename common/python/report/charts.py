@@ -14,7 +14,18 @@ from markupsafe import Markup
 from common.python.base.results import CONTROL, Interval, PairResult, VariantResult
 from common.python.base.text import clean
 from common.python.performance_targets import Peaks, peak_text
-from common.python.report.rows import gain_text, headline_spread, interval_text, rows, time_text, trusted
+from common.python.report.rows import (
+    bytes_text,
+    gain_text,
+    headline_spread,
+    interval_text,
+    ratio_text,
+    rows,
+    time_text,
+    trusted,
+    verdict_text,
+    weak_baseline,
+)
 from common.python.stats.verdict import headline_row, times
 
 PALETTE = """
@@ -28,7 +39,7 @@ COLOURS = {"faster": GOOD, "smaller": GOOD, "slower": BAD, "larger": BAD, "inval
 WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right of its axes, the labels under them
 LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
 LINE = 13  # pixels between two lines of text
-BINS = 40
+BINS = 24
 REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; samples further out are counted
 Points = Sequence[tuple[float, float]]
 
@@ -66,17 +77,14 @@ def _element(name: str, inside: str = "", **attributes: object) -> Markup:
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12) -> Markup:
-    return _element("text", words, x=x, y=y + size / 3, text_anchor=anchor, font_size=size)
+    more = {} if anchor == "start" else {"text_anchor": anchor}
+    more |= {} if size == 12 else {"font_size": str(size)}
+    return _element("text", words, x=f"{x:.4g}", y=f"{y + size / 3:.6g}", **more)
 
 
 def _line(points: Points, colour: str, width: float = 1) -> Markup:
     joined = " ".join(f"{x},{y}" for x, y in points)
     return _element("polyline", points=joined, style=f"fill: none; stroke: {colour}; stroke-width: {width}")
-
-
-def _area(points: Points, colour: str) -> Markup:
-    joined = " ".join(f"{x},{y}" for x, y in points)
-    return _element("polygon", points=joined, style=f"fill: {colour}; fill-opacity: 0.35")
 
 
 def _mark(x: float, y: float, variant: VariantResult, leads: bool, told: str) -> Markup:
@@ -97,7 +105,9 @@ def _colour(variant: VariantResult) -> str:
 
 def _axis(scale: Scale, ticks: Iterable[float], label: Callable[[float], str], top: float, bottom: float) -> Markup:
     """Vertical grid lines at the ticks, each with its label under it."""
-    parts = [_line([(scale(tick), top), (scale(tick), bottom)], FAINT, 0.5) for tick in ticks]
+    ticks = list(ticks)
+    lines = "".join(f"M{scale(tick):g} {top:g}V{bottom:g}" for tick in ticks)
+    parts = [_element("path", d=lines, style=f"stroke: {FAINT}; stroke-width: 0.5")]
     parts += [_text(scale(tick), bottom + LINE, label(tick), "middle") for tick in ticks]
     return Markup("").join(parts)
 
@@ -116,7 +126,7 @@ def _svg(title: str, height: float, parts: Iterable[Markup]) -> Markup:
 
 def standing_alone(chart: Markup) -> str:
     """The chart as a file of its own, with its own colours for light and dark."""
-    own = "svg { background: var(--paper); color: var(--ink); } text { fill: var(--ink); font-family: sans-serif; }"
+    own = "svg { background: var(--paper); color: var(--ink); font: 12px sans-serif; } text { fill: var(--ink); }"
     opening, inside = chart.split(">", 1)
     return f"{opening}><style>{PALETTE}{own}</style>{inside}"
 
@@ -128,7 +138,7 @@ def _name(text: str) -> str:
 
 
 def _left(names: Sequence[str]) -> float:
-    return 15 + LETTER * max(map(len, names), default=0)
+    return round(15 + LETTER * max(map(len, names), default=0))
 
 
 # Gains.
@@ -155,6 +165,28 @@ def gain_chart(results: Sequence[PairResult]) -> Markup:
             told = interval_text(gain) if variant.role == "peer" else gain_text(result, variant)
             parts.append(_mark(scale(gain.ratio), y, variant, variant is own, told))
     return _svg("Gain of each pair over its baseline, with its interval", bottom + BOTTOM, parts)
+
+
+def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
+    """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
+    known = []
+    for result in results:
+        own = headline_row(result)
+        if own and (gain := _gain(result, own)):
+            known.append((gain.ratio, result, own))
+    if not known:
+        return None
+    known.sort(key=lambda one: one[0])
+    top, bottom = 10, 230
+    scale = Scale(min(0.8, known[0][0]) / 1.1, max(1.25, known[-1][0]) * 1.1, bottom, top)
+    parts = [_height_axis(scale, lambda tick: f"{tick:g}x", 45, WIDTH), _line([(45, scale(1)), (WIDTH, scale(1))], INK)]
+    step = (WIDTH - 55) / len(known)
+    for rank, (ratio, result, own) in enumerate(known):
+        title = _element("title", f"{clean(result.key)}: {verdict_text(result, own)} {gain_text(result, own)}")
+        style = f"fill: {_colour(own)}" + "; fill-opacity: 0.4" * weak_baseline(result)
+        x = round(50 + step * (rank + 0.5), 1)
+        parts.append(_element("circle", title, cx=x, cy=scale(ratio), r=3, style=style))
+    return _svg("Gain of each pair over its baseline, from the smallest to the largest", bottom + top, parts)
 
 
 def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
@@ -258,6 +290,50 @@ def _names(results: Sequence[PairResult], x: Scale, y: Scale) -> list[Markup]:
     return parts
 
 
+# The ladder.
+
+
+def ladder_chart(result: PairResult) -> Markup | None:
+    """A bar for each variant in the order to learn them: baseline, rungs, headline, peers; and the limit as a line.
+
+    Bars are times, or bytes at the peak where memory is the goal; over a span of 20 on a log scale. None where fewer
+    than two variants have one.
+    """
+    memory, own = result.goal == "memory", headline_row(result)
+    place = {"baseline": 0, "optimized": 1, "peer": 3}
+    known = [(row, value) for row in result.variants if trusted(result, row) and (value := _height(result, row))]
+    known.sort(key=lambda one: 2 if one[0] is own else place[one[0].role])
+    if len(known) < 2:
+        return None
+    names, step = [_name(f"peer {row.label}" if row.role == "peer" else row.label) for row, _ in known], 24
+    limit = None if memory or result.limit is None else result.limit.us
+    values = [value for _, value in known] + ([limit] if limit else [])
+    log = max(values) > 20 * min(values)
+    scale = Scale(min(values) / 1.5 if log else 0, max(values), _left(names), WIDTH - RIGHT, log)
+    bottom, parts = step * len(names), []
+    for row, (variant, value) in enumerate(known):
+        y, gain = row * step, _gain(result, variant)
+        told = [bytes_text(value) if memory else time_text(value), *([ratio_text(gain.ratio)] if gain else [])]
+        title = _element("title", f"{clean(variant.label)}: {', '.join(told)}. {clean(variant.sentence)}")
+        style = f"fill: {_colour(variant)}; fill-opacity: {0.85 if variant is own else 0.5}"
+        wide = max(1.0, round(scale(value) - scale.start, 1))
+        parts.append(_element("rect", title, x=scale.start, y=y + 4, width=wide, height=step - 8, style=style))
+        parts.append(_text(scale.start - 8, y + step / 2, names[row], "end"))
+        parts.append(_text(scale.start + wide + 6, y + step / 2, ", ".join(told)))
+    if limit:
+        parts.append(_line([(scale(limit), 0), (scale(limit), bottom + 4)], BAD, 1.5))
+        parts.append(_text(scale(limit), bottom + LINE, f"limit {time_text(limit)}" + ", log scale" * log))
+    return _svg(f"The variants of {clean(result.key)} and their limit", bottom + 2 * LINE, parts)
+
+
+def _height(result: PairResult, variant: VariantResult) -> float | None:
+    """Microseconds of a step, or bytes at the peak where memory is the goal."""
+    if result.goal == "memory":
+        return variant.why.peak_bytes if variant.why else None
+    spread = headline_spread(result, variant)
+    return spread.median if spread else None
+
+
 # Samples.
 
 
@@ -277,14 +353,16 @@ def sample_chart(result: PairResult) -> Markup | None:
     far = max(map(_far, offsets.values()))
     names = [f"{_name(variant.label)} {time_text(middles[variant.name])}" for variant in shown]
     scale, bottom = Scale(-far, far, _left(names), WIDTH - RIGHT, log=False), step * len(names)
-    ticks = [far * part for part in (-0.8, -0.4, 0, 0.4, 0.8)]
+    ticks = [far * part for part in (-0.8, 0, 0.8)]
     parts = [_axis(scale, ticks, lambda tick: f"{100 * tick:+.2g}%" if tick else "median", 0, bottom)]
     for row, variant in enumerate(shown):
         foot, seen = step * (row + 0.9), offsets[variant.name]
         beyond = int((abs(seen) > far).sum())
-        parts.append(_area(_histogram(seen, scale, foot), _colour(variant)))
+        parts.append(_outline(seen, scale, foot, f"fill: {_colour(variant)}; fill-opacity: 0.35"))
         if variant.role == "baseline" and (control := times(result.blocks, CONTROL, clock)):
-            parts.append(_line(_histogram(np.array(control) / middles[variant.name] - 1, scale, foot), INK))
+            parts.append(
+                _outline(np.array(control) / middles[variant.name] - 1, scale, foot, f"stroke: {INK}; fill: none")
+            )
         parts.append(_text(scale.start - 8, foot - step / 2, names[row], "end"))
         parts.append(_text(scale.end + 8, foot - step / 2, f"n {seen.size}" + f", {beyond} beyond" * (beyond > 0)))
     return _svg(f"Samples of {clean(result.key)} about the median of each variant", bottom + BOTTOM, parts)
@@ -297,11 +375,9 @@ def _far(offsets: np.ndarray) -> float:
     return float(max(1e-3, min(abs(offsets).max(), outlying)))
 
 
-def _histogram(offsets: np.ndarray, scale: Scale, foot: float) -> list[tuple[float, float]]:
+def _outline(offsets: np.ndarray, scale: Scale, foot: float, style: str) -> Markup:
     """The outline of a histogram that stands on the height `foot`, 40 pixels high."""
     counts, edges = np.histogram(offsets, BINS, (scale.low, scale.high))
-    tops = foot - 40 * counts / max(int(counts.max()), 1)
-    outline = [(scale.start, foot)]
-    for top, left, right in zip(tops.round(1).tolist(), edges[:-1], edges[1:]):
-        outline += [(scale(left), top), (scale(right), top)]
-    return [*outline, (scale.end, foot)]
+    tops = (foot - 40 * counts / max(int(counts.max()), 1)).round().tolist()
+    steps = "".join(f"V{top:g}H{scale(right):.0f}" for top, right in zip(tops, edges[1:].tolist()))
+    return _element("path", d=f"M{scale.start:g} {foot:g}{steps}V{foot:g}Z", style=style)

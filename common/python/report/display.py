@@ -1,15 +1,13 @@
 """What a person sees of a run: on a terminal a line a pair above a bar, then a table; plain lines in a pipe."""
 
-import time
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
 from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean
+from common.python.report.live_view import LiveView
 from common.python.report.rows import (
     footers,
     interval_text,
@@ -19,70 +17,32 @@ from common.python.report.rows import (
     suite_title,
     variant_table,
 )
-from common.python.stats.verdict import headline_row
+from common.python.stats.verdict import failed, headline_row
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
-SILENT_S = 30.0  # without output, after which the next event prints the progress to a pipe
-BAR_WIDTH = 40
 
 
-class Display:
-    """Shows a suite as it runs; `show` is its listener. A context manager, so that the terminal is left as it was."""
+class Display(LiveView):
+    """Shows a suite as it runs; `show` is its listener."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or wide_console()
-        self.done, self.pairs = 0, 0
-        self.started = self.told = time.monotonic()
-        self.running: dict[str, str] = {}  # what each pair is at
-        self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
-
-    def __enter__(self) -> "Display":
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def expect(self, pairs: int) -> None:
-        """How many pairs will be run: with their mean so far it gives the time left."""
-        self.pairs, self.started = pairs, time.monotonic()
+        super().__init__(console)
+        self.proven = 0
 
     def show(self, phase: str, result: PairResult) -> None:
         """Hear that a pair has entered a phase, finished a round, is proven, or is done."""
-        if phase in ("done", "proven"):  # what is proven waits for its turn to be timed
+        if phase == "proven":  # it waits for its turn; how long the rest takes is counted from the last proof on
+            self.proven += 1
             self.running.pop(result.key, None)
-        else:
-            own = headline_row(result)
-            so_far = interval_text(own.speedup) if own and own.speedup else ""
-            self.running[result.key] = ", ".join(filter(None, (clean(result.key), clean(phase), so_far)))
+            self.restart(f"{self.proven} proven,")
+            return
         if phase == "done":
-            self.done += 1
-            self._tell(short_line(result) if self.live else pair_line(result))
-        if self.live is not None:
-            self.live.update(self._footer(), refresh=True)
-        elif time.monotonic() - self.told > SILENT_S and self.running:
-            self._tell(self.progress())
-
-    def _tell(self, line: Text | str) -> None:
-        if self.live is not None:
-            self.console.print(line, no_wrap=isinstance(line, Text) and line.no_wrap, overflow="ellipsis")
-        else:
-            print(line, flush=True)
-        self.told = time.monotonic()
-
-    def progress(self) -> str:
-        """`33 of 68, 120 s left: ch07:transpose, samples`."""
-        left = ""
-        if 0 < self.done < self.pairs:
-            spent_s = time.monotonic() - self.started
-            left = f", {spent_s / self.done * (self.pairs - self.done):.0f} s left"
-        return f"{self.done} of {self.pairs}{left}: " + "; ".join(self.running.values())
-
-    def _footer(self) -> Group:
-        bar = ProgressBar(max(1, self.pairs), self.done, min(BAR_WIDTH, self.console.width))
-        return Group(Text(self.progress(), no_wrap=True, overflow="ellipsis"), bar)
+            self.tell(short_line(result) if self.live else pair_line(result))
+            self.end(result.key)
+            return
+        own = headline_row(result)
+        so_far = interval_text(own.speedup) if own and own.speedup else ""
+        self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
@@ -92,15 +52,28 @@ class Display:
         if self.live is not None and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:
-            print("\n".join([suite_title(summary.pairs), *footers(summary.pairs)]))
+            for line in (suite_title(summary.pairs), *footers(summary.pairs)):
+                self.tell(Text(line))  # which a narrow terminal wraps between words
         for reason in dict.fromkeys(summary.not_run.values()):
             print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
-        faster = [
-            (own.speedup.ratio, result.key)
-            for result in summary.pairs
-            if result.verdict == "faster" and (own := headline_row(result)) and own.speedup
-        ]
-        if faster:
-            show = f"`benchmark_cli show {clean(max(faster)[1])}`"
-            print(f"next: open {folder / 'report.html'}, or {show} for two sources side by side")
+        print(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it")
+        print(f"next: {next_command(summary, folder)}")
         print(f"results: {folder}")
+
+
+def next_command(summary: Summary, folder: Path) -> str:
+    """The one command that helps most after this run, and what for."""
+    if not summary.complete:
+        return f"`benchmark_cli run --resume {folder}` continues this run"
+    doubtful, gains = list[str](), list[tuple[float, str]]()
+    for result in summary.pairs:
+        own, key = headline_row(result), clean(result.key)
+        if failed(result):
+            return f"`benchmark_cli verify {key}` says what is wrong, by file and line"
+        doubtful += [key] * (result.verdict in ("too noisy", "inconclusive"))
+        gains += [(own.speedup.ratio, key)] if own and own.speedup else []
+    if doubtful:
+        return f"`benchmark_cli run {doubtful[0]} --budget 10` measures it for longer"
+    if gains:
+        return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
+    return "`benchmark_cli list --runnable` names the pairs that can run here"

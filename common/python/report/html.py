@@ -1,37 +1,41 @@
 """A run as one page that opens from disk: no network, no script, and foreign text is always escaped."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from hashlib import sha256
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from common.python.base.results import PairResult, VariantResult
-from common.python.base.text import clean, printable
+from common.python.base.text import clean, counted, printable
 from common.python.performance_targets import peak_text
 from common.python.report.artifacts import Run
-from common.python.report.charts import PALETTE, gain_chart, on_roofline, roofline_chart, sample_chart
+from common.python.report.charts import (
+    PALETTE,
+    gain_chart,
+    ladder_chart,
+    on_roofline,
+    ranked_chart,
+    roofline_chart,
+    sample_chart,
+)
 from common.python.report.markdown import pair_facts, sections
-from common.python.report.rows import COLUMNS, footers, on_cpu, rows, suite_title, trusted
+from common.python.report.rows import COLUMNS, footers, on_cpu, ratio_text, rows, suite_title, time_text, trusted
+from common.python.report.sources import Lines, sources
 from common.python.stats.verdict import headline_row
 
-CHANGED = "this file has changed since the run, so its text is not shown"
+NAMED_GAINS = 24  # pairs whose names a chart of gains has room for on the first screen
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A source file: its lines, each with whether the file beside it lacks it; or why they are not shown."""
+def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
+    """The whole report. `root` is the checkout whose sources are shown, where they are still those of the run.
 
-    file: str
-    lines: Sequence[tuple[str, bool]] = ()
-    withheld: str = ""
-
-
-def page(run: Run, root: Path) -> str:
-    """The whole report. `root` is the checkout whose sources are shown, where they are still those of the run."""
+    `held` has the status of each pair that was held against an expectation, by key; None where nothing is expected.
+    """
     pairs, about = run.summary.pairs, run.summary.manifest
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -40,7 +44,9 @@ def page(run: Run, root: Path) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    measured = [trusted(result, row) and row.speedup for result in pairs for row in result.variants]
+    measured = [result for result, row in _headlines(pairs) if row.speedup]
+    chart = gain_chart if len(measured) <= NAMED_GAINS else ranked_chart
+    places = {result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)}
     return environment.get_template("report.html").render(
         palette=Markup(PALETTE),
         summary=run.summary,
@@ -48,12 +54,17 @@ def page(run: Run, root: Path) -> str:
         machine=about.machine,
         devices=sorted({result.device for result in pairs if result.device}),
         title=suite_title(pairs),
+        chapters=[(name, list(own)) for name, own in groupby(pairs, key=lambda result: result.chapter)],
+        places=places,
+        cards=lambda results: _cards(results, held),
+        counted=counted,
         columns=COLUMNS,
         rows=rows,
         on_cpu=on_cpu,
         loud=any(map(on_cpu, pairs)),
         footers=footers(pairs),
-        gains=gain_chart(pairs) if any(measured) else None,
+        gains=chart(measured) if measured else None,
+        ranked=chart is ranked_chart,
         roofline=roofline_chart(pairs, run.peaks) if run.peaks else None,
         peaks=run.peaks,
         peak_text=peak_text,
@@ -61,9 +72,60 @@ def page(run: Run, root: Path) -> str:
         facts=_facts("", about.model_dump(mode="json", exclude={"schema_version", "sources"})),
         sections=sections,
         pair_facts=pair_facts,
+        ladder_chart=ladder_chart,
         sample_chart=sample_chart,
-        sources=lambda result: _sources(result, about.sources, root),
+        kernels=_kernels,
+        code=_code,
+        sources=lambda result: sources(result, about.sources, root),
     )
+
+
+def _headlines(pairs: Sequence[PairResult]) -> list[tuple[PairResult, VariantResult]]:
+    """The headline variant of each pair whose numbers may be shown."""
+    return [(result, row) for result in pairs if (row := headline_row(result)) and trusted(result, row)]
+
+
+def _cards(pairs: Sequence[PairResult], held: Mapping[str, str] | None) -> dict[str, Any]:
+    """What the first screen says of a run: counts of verdicts, medians over the headlines, and what regressed."""
+    headlines = _headlines(pairs)
+    return {
+        "counts": Counter(rows(result)[0].verdict for result in pairs),
+        "limit": _median([row.percent_of_limit for _, row in headlines], lambda share: f"{share:.0f}%"),
+        "peers": _median([peer.ratio for result, _ in headlines if (peer := result.peer_ratio)], ratio_text),
+        "held": held,
+        "regressed": [result.key for result in pairs if (held or {}).get(result.key) == "regressed"],
+    }
+
+
+def _median(values: Sequence[float | None], shown: Callable[[float], str]) -> tuple[str, int]:
+    """The median of the values that are known, in words, and how many there are; empty for none."""
+    known = [value for value in values if value is not None]
+    return (shown(median(known)), len(known)) if known else ("", 0)
+
+
+def _kernels(result: PairResult) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The longest kernels (operators on a CPU) of one profiled step, baseline beside headline: two heads, and lines."""
+    own = headline_row(result)
+    sides = [row for row in result.variants if row.role == "baseline" or row is own]
+    known = [(row, row.why) for row in sides if row.why and row.why.top and trusted(result, row)]
+    if len(known) != 2:
+        return [], []
+    heads = []
+    for row, why in known:
+        count = counted(why.operators, "operator") if why.kernels is None else counted(why.kernels, "kernel")
+        busy = f", {time_text(why.busy_us)} busy" if why.busy_us else ""
+        heads.append(f"{row.label}: {count}{busy}")
+    return heads, list(zip_longest(*(map(clean, why.top) for _, why in known), fillvalue=""))
+
+
+def _code(lines: Lines) -> Markup:
+    """Lines of a source, those marked that the file beside it lacks. Quotes stay as they are: it is no attribute."""
+    parts = []
+    for marked, own in groupby(lines, key=lambda line: line[1]):
+        text = str(_shown("\n".join(line for line, _ in own)))
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        parts.append(f"<mark>{text}</mark>" if marked else text)
+    return Markup("\n".join(parts))
 
 
 def _shown(value: object) -> object:
@@ -84,51 +146,3 @@ def _facts(name: str, value: object) -> list[tuple[str, object]]:
     if isinstance(value, bool):
         value = "yes" if value else "no"
     return [] if value is None else [(name, value)]
-
-
-def _sources(result: PairResult, digests: Mapping[str, str], root: Path) -> list[tuple[str, list[list[Panel]]]]:
-    """The baseline beside the headline, then beside each other variant: a title, and the panels by kind of file."""
-    baseline, own = next((row for row in result.variants if row.role == "baseline"), None), headline_row(result)
-    others = sorted((row for row in result.variants if row is not baseline), key=lambda row: row is not own)
-    sides = [[baseline, other] for other in others] if baseline else [[other] for other in others]
-    if baseline and not others:
-        sides = [[baseline]]
-    return [(" | ".join(clean(row.label) for row in side), _panels(side, digests, root)) for side in sides]
-
-
-def _panels(side: Sequence[VariantResult], digests: Mapping[str, str], root: Path) -> list[list[Panel]]:
-    """The Python files of variants beside each other, then the .cu files that the run had."""
-    python = [_panel(row.file, digests, root) for row in side]
-    names = [row.file.removesuffix(".py") + ".cu" for row in side]
-    cuda = [_panel(name, digests, root) for name in names if _recorded(name, digests, root)]
-    return [_marked(panels) for panels in (python, cuda) if panels]
-
-
-def _recorded(name: str, digests: Mapping[str, str], root: Path) -> str | None:
-    """The manifest's digest of a file, which it names from the root of the project or, elsewhere, in full."""
-    return digests.get(name) or digests.get(str((root / name).resolve()))
-
-
-def _panel(name: str, digests: Mapping[str, str], root: Path) -> Panel:
-    path, recorded = (root / name).resolve(), _recorded(name, digests, root)
-    if recorded is None or not path.is_relative_to(root.resolve()):
-        return Panel(name, withheld="the run does not say what was in this file")
-    if not path.is_file():
-        return Panel(name, withheld="this file is no longer here")
-    content = path.read_bytes()
-    if sha256(content).hexdigest() != recorded:
-        return Panel(name, withheld=CHANGED)
-    return Panel(name, [(line, False) for line in content.decode(errors="replace").splitlines()])
-
-
-def _marked(panels: list[Panel]) -> list[Panel]:
-    """Of two files beside each other, the lines that only one of them has."""
-    if len(panels) != 2 or not all(panel.lines for panel in panels):
-        return panels
-    left, right = ([line for line, _ in panel.lines] for panel in panels)
-    blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
-    shared = [{block[side] + offset for block in blocks for offset in range(block.size)} for side in (0, 1)]
-    return [
-        Panel(panel.file, [(line, bool(line.strip()) and at not in common) for at, (line, _) in enumerate(panel.lines)])
-        for panel, common in zip(panels, shared)
-    ]

@@ -3,6 +3,7 @@
 `list` must answer at once, so rich is loaded for sources alone.
 """
 
+import json
 import re
 import shutil
 import sys
@@ -10,9 +11,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.python.base.machine import Machine
 from common.python.base.text import clean, counted, wide_console
@@ -26,23 +26,47 @@ if TYPE_CHECKING:
 
 PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
 LEAST_COLUMNS = 60  # of a source beside another; on a narrower terminal they stand one below the other
-Line = tuple[str, ...]  # pair, variant, kind, needs, here (yes, or why not), mechanism
 NEXT = (
     "`benchmark_cli show ch07:transpose` shows the sources of a pair, `benchmark_cli run ch07:transpose` measures it, "
     "and `benchmark_cli show` lists the chapters."
 )
 
 
-def print_list(pairs: list[Pair], machine: Machine) -> None:
-    """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each."""
+class Line(NamedTuple):
+    """What `list` says of a variant, in this order."""
+
+    pair: str
+    variant: str  # its label
+    kind: str  # PyTorch, Triton, CUDA, or several with a + between them
+    needs: str
+    here: str  # yes, or why it does not run here
+    mechanism: str
+
+
+def print_list(
+    pairs: list[Pair], machine: Machine, kind: str | None = None, runnable: bool = False, as_json: bool = False
+) -> None:
+    """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each.
+
+    `kind` (triton, cuda, pytorch) keeps the pairs that have a variant of this kind, peers aside, and `runnable` those
+    whose baseline and one optimized variant run here. JSON is a list of `Line`s.
+    """
     missing = cache(lambda required: unmet(required, machine))  # files share what they need
-    lines = [_line(pair, variant, machine, missing) for pair in pairs for variant in pair.variants]
-    if not sys.stdout.isatty():
-        print("\n".join("\t".join(line) for line in lines))
-        return
-    for key, own in groupby(lines, key=lambda line: line[0]):
-        print(f"{key}\n{_block(list(own))}\n")
-    print(hanging("", f"{counted(len(pairs), 'pair')}. {NEXT}"))
+    blocks = []
+    for pair in pairs:
+        kinds = {word.lower() for variant in pair.variants if variant.role != "peer" for word in variant.kinds}
+        own = [_line(pair, variant, machine, missing) for variant in pair.variants]
+        here = {variant.role for variant, line in zip(pair.variants, own) if line.here == "yes"}
+        if kind in {None, *kinds} and (not runnable or here >= {"baseline", "optimized"}):
+            blocks.append(own)
+    if as_json:
+        print(json.dumps([line._asdict() for own in blocks for line in own], indent=1))
+    elif not sys.stdout.isatty():
+        sys.stdout.writelines("\t".join(line) + "\n" for own in blocks for line in own)
+    else:
+        for own in blocks:
+            print(f"{own[0].pair}\n{_block(own)}\n")
+        print(hanging("", f"{counted(len(blocks), 'pair')}. {NEXT}"))
 
 
 def _line(pair: Pair, variant: Variant, machine: Machine, missing: Callable[[Requirements], list[str]]) -> Line:
@@ -52,7 +76,7 @@ def _line(pair: Pair, variant: Variant, machine: Machine, missing: Callable[[Req
     lacks = missing(variant.required) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
     here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(lacks)) or "yes"
     cells = (pair.key, variant.label, "+".join(variant.kinds), needs_text(required), here, variant.sentence)
-    return tuple(map(clean, cells))  # names of files are foreign text, too
+    return Line(*map(clean, cells))  # names of files are foreign text, too
 
 
 def _block(lines: Sequence[Line]) -> str:
@@ -93,18 +117,44 @@ def needs_text(required: Requirements) -> str:
     return ", ".join([*words, *required.modules, *required.tools, *required.headers])
 
 
-def print_targets(root: Path, words: Sequence[str]) -> None:
-    """Show what words name, the chapters if there are none. Raises TargetError for a word that names nothing."""
+def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> None:
+    """Show what words name, the chapters if there are none. Raises TargetError for a word that names nothing.
+
+    JSON is an object of two lists: the `chapters` that are shown, and the `pairs` with their sources.
+    """
     pairs = find_pairs(root)
     targets = read_targets(words, pairs)
     select(pairs, targets)  # all of them exist, before any is shown
+    asked = [target.chapter for target in targets if target.pair is None] if words else CHAPTERS
+    chapters = [chapter for chapter in asked if (root / chapter).is_dir()]
+    named = select(pairs, [target for target in targets if target.pair])
+    if as_json:
+        told = {"chapters": [_chapter(root, name, pairs) for name in chapters], "pairs": [*map(_sources, named)]}
+        print(json.dumps(told, indent=1))
+        return
     if not words:
         _print_chapters(root, pairs)
-    for target in targets:
-        if target.pair is None and (root / target.chapter).is_dir():
-            _print_chapter(root, target.chapter, [pair for pair in pairs if pair.chapter == target.chapter])
-    for pair in select(pairs, [target for target in targets if target.pair]):
+        return
+    for chapter in chapters:
+        _print_chapter(root, chapter, [pair for pair in pairs if pair.chapter == chapter])
+    for pair in named:
         _print_pair(pair)
+
+
+def _chapter(root: Path, chapter: str, pairs: Sequence[Pair]) -> dict[str, Any]:
+    title, question = _readme(root, chapter)
+    own = [pair.key for pair in pairs if pair.chapter == chapter]
+    return {"chapter": chapter, "title": title, "question": question, "pairs": own}
+
+
+def _sources(pair: Pair) -> dict[str, Any]:
+    variants = []
+    for variant in pair.variants:
+        paths = [path for path in (variant.path, variant.path.with_suffix(".cu")) if path.exists()]
+        files = {f"{path.parent.name}/{path.name}": path.read_text(errors="replace") for path in paths}
+        told = {"kind": "+".join(variant.kinds), "mechanism": variant.sentence, "files": files}
+        variants.append({"variant": variant.label, "role": variant.role} | told)
+    return {"pair": pair.key, "variants": variants}
 
 
 def _print_chapters(root: Path, pairs: Sequence[Pair]) -> None:
@@ -145,7 +195,10 @@ def _readme(root: Path, chapter: str) -> tuple[str, str]:
 
 
 def _print_pair(pair: Pair) -> None:
-    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any."""
+    """The baseline beside each rung where there is room: Python first, then the .cu files where there are any.
+
+    Behind the first files, which are whole, Python is cut to the solution.
+    """
     from rich.columns import Columns
     from rich.text import Text
 
@@ -154,21 +207,24 @@ def _print_pair(pair: Pair) -> None:
     rows = [[variant] for variant in pair.variants]
     if baseline and others and console.width >= 2 * LEAST_COLUMNS:
         rows = [[baseline, other] for other in others]
-    for sides in rows:
+    for number, sides in enumerate(rows):
         console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
             console.print(Text(clean(f"{side.label}: {side.sentence}")))
         width = console.width // len(sides) - 1
         for paths in ([side.path for side in sides], [side.path.with_suffix(".cu") for side in sides]):
-            if panels := [_panel(path, width) for path in paths if path.exists()]:
+            if panels := [_panel(path, width, number > 0) for path in paths if path.exists()]:
                 console.print(Columns(panels, padding=0))
 
 
-def _panel(path: Path, width: int) -> "Panel":
+def _panel(path: Path, width: int, cut: bool) -> "Panel":
     from rich.panel import Panel
     from rich.syntax import Syntax
     from rich.text import Text
 
-    language = "cuda" if path.suffix == ".cu" else "python"
-    code = Syntax(re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE), language, word_wrap=True)
+    from common.python.report.sources import solution
+
+    language, text = "cuda" if path.suffix == ".cu" else "python", path.read_text()
+    text = solution(text) if cut and path.suffix == ".py" else text
+    code = Syntax(re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE), language, word_wrap=True)
     return Panel(code, title=Text(clean(f"{path.parent.name}/{path.name}")), width=width)

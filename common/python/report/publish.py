@@ -28,10 +28,13 @@ NOT_MEASURED = (
 )
 
 
-def publish(run: Run, root: Path, junit: Path | None) -> Path:
-    """Write report.html into the run's folder and, if asked for, the JUnit file; gives the report's path."""
+def publish(run: Run, root: Path, junit: Path | None, held: Mapping[str, str] | None = None) -> Path:
+    """Write report.html into the run's folder and, if asked for, the JUnit file; gives the report's path.
+
+    `held` is as `page` takes it.
+    """
     report = run.folder / "report.html"
-    write(report, page(run, root))
+    write(report, page(run, root, held))
     if junit is not None:
         write(junit, junit_xml(run.summary))
     return report

@@ -1,30 +1,9 @@
 """The report of `verify`: problems as they are found, and the counts at the end."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from common.python.base.text import counted
 from common.python.verify.static_checks import Check, Problem
-
-Say = Callable[[str], None]
-
-
-class Listener(NamedTuple):
-    """Hears what `verify` is `doing`, and each problem and warning `found`."""
-
-    doing: Say = lambda doing: None
-    found: Say = lambda problem: None
-
-    def tell(self, check: Check) -> Check:
-        for problem in (*check.warnings, *check.problems):
-            self.found(str(problem))
-        return check
-
-
-SILENCE = Listener()
 
 
 @dataclass(frozen=True)
@@ -43,20 +22,6 @@ class Report:
     @property
     def nothing_checked(self) -> bool:
         return not any(check.passed or check.problems for check in self.checks)
-
-
-@contextmanager
-def follow() -> Iterator[Listener]:
-    """A listener that prints a line for each problem and, on a terminal, what is being done."""
-    if not sys.stdout.isatty():
-        yield Listener(found=lambda problem: print(f"{problem}\n", end="", flush=True))  # whole lines, from any thread
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    out = Console(soft_wrap=True)
-    with out.status("reading") as status:
-        yield Listener(lambda doing: status.update(Text(doing)), lambda problem: out.print(Text(problem)))
 
 
 def print_report(report: Report) -> None:

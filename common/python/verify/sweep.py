@@ -21,6 +21,7 @@ from common.python.base.machine import Machine
 from common.python.base.results import PairResult
 from common.python.build.compilation import TARGETS, Compiled, compile_pairs
 from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
+from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
 from common.python.run.parallel import at_once, room
@@ -29,7 +30,7 @@ from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
-from common.python.verify.report import SILENCE, Listener, Report, Say
+from common.python.verify.report import Report
 from common.python.verify.static_checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.probe import open_machine
@@ -108,7 +109,7 @@ def verify(
     targets: Sequence[str],
     build: bool = True,
     execute: bool = True,
-    listener: Listener = SILENCE,
+    view: LiveView = SILENCE,
     claim: Claim = unclaimed,
     again: bool = False,
 ) -> Report:
@@ -117,13 +118,14 @@ def verify(
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
     started = time.monotonic()
+    view.begin("starting")
     whole = {pair.key: pair for pair in find_pairs(root)}
     asked = read_targets(targets, whole.values())
     pairs = select(list(whole.values()), asked)
     sources, sound = check_sources(pairs, whole)
     checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
     for check in checks:
-        listener.tell(check)
+        _tell(view, check)
     unchanged = 0
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         if execute and pairs:
@@ -138,13 +140,19 @@ def verify(
             place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
             kept = {} if again else _kept_checks(pairs, place)
             unchanged = len(kept)
-            checks += execute_pairs(pairs, place, listener, kept)
+            checks += execute_pairs(pairs, place, view, kept)
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
             checks += [Check("costs", not_done=Counter({"--no-execute": len(pairs)}))]
-        compilation = listener.tell(check_compilation(pairs, sound, root, build, listener.doing))
+        compilation = _tell(view, check_compilation(pairs, sound, root, build, view))
     return Report([*checks, compilation], len(pairs), time.monotonic() - started, unchanged)
+
+
+def _tell(view: LiveView, check: Check) -> Check:
+    for problem in (*check.warnings, *check.problems):
+        view.tell(str(problem))
+    return check
 
 
 def _kept_checks(pairs: Sequence[Pair], place: Place) -> dict[str, tuple[Check, ...]]:
@@ -157,10 +165,10 @@ def _kept_checks(pairs: Sequence[Pair], place: Place) -> dict[str, tuple[Check, 
     return kept
 
 
-def _execute_and_keep(pair: Pair, place: Place, show: Say) -> tuple[Check, ...]:
+def _execute_and_keep(pair: Pair, place: Place, view: LiveView) -> tuple[Check, ...]:
     """Execute a pair and keep its checks; where one has a problem or a warning, discard those kept earlier."""
     note = place.note(pair)
-    checks = execute_pair(pair, place, show)
+    checks = execute_pair(pair, place, view)
     if note and note == place.note(pair):  # its files have not changed meanwhile
         with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
             if any(check.problems or check.warnings for check in checks):
@@ -171,7 +179,7 @@ def _execute_and_keep(pair: Pair, place: Place, show: Say) -> tuple[Check, ...]:
 
 
 def execute_pairs(
-    pairs: Sequence[Pair], place: Place, listener: Listener, kept: dict[str, tuple[Check, ...]] | None = None
+    pairs: Sequence[Pair], place: Place, view: LiveView, kept: dict[str, tuple[Check, ...]] | None = None
 ) -> list[Check]:
     """Import and prove pairs and audit their costs, several at once, but for those whose checks are `kept`.
 
@@ -181,24 +189,27 @@ def execute_pairs(
     whole, again = [Check("imports"), Check("proofs"), Check("costs")], list[Pair]()
 
     def execute(number: int) -> tuple[Check, ...]:
-        return kept.get(pairs[number].key) or _execute_and_keep(pairs[number], place, listener.doing)
+        return kept.get(pairs[number].key) or _execute_and_keep(pairs[number], place, view)
 
     def add(checks: Sequence[Check]) -> None:
         for check, more in zip(whole, checks):
-            check.add(listener.tell(more))
+            check.add(_tell(view, more))
 
+    view.expect(len(pairs) - len(kept), "proofs")
     for number, checks in at_once(execute, range(len(pairs)), place.jobs):
+        if pairs[number].key not in kept:
+            view.end(pairs[number].key)
         messages = [problem.message for check in checks for problem in check.problems]
         if place.device != CPU and any("out of memory" in message for message in messages):
             again.append(pairs[number])
         else:
             add(checks)
     for pair in again:
-        add(execute_pair(pair, place, listener.doing))
+        add(execute_pair(pair, place, view))
     return whole
 
 
-def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check, Check]:
+def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> tuple[Check, Check, Check]:
     """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too.
 
     Where anything could be imported, the pair's cost is audited as well.
@@ -217,10 +228,10 @@ def execute_pair(pair: Pair, place: Place, show: Say) -> tuple[Check, Check, Che
         else:
             able.append(variant)
     if able or imported:
-        show(pair.key)
         rows = [new_row(pair, variant) for variant in (*able, *imported)]
         result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
-        session = Session(pair, Roster(result, [], able, imported), place.settings(pair))
+        settings = replace(place.settings(pair), progress=lambda phase, _: view.begin(pair.key, phase))
+        session = Session(pair, Roster(result, [], able, imported), settings)
         session.prove(then=lambda pool: found.update(pool.first("call", **AUDIT)))
         _count(session, imports, proofs)
         costs.problems = [_located(session, "workload", fault) for fault in dict.fromkeys(found.get("faults", []))]
@@ -263,7 +274,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
 
 
-def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, show: Say) -> Check:
+def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, view: LiveView) -> Check:
     """Compile the sound CUDA and Triton sources for every target; a spill is a warning."""
     check = Check("compilation")
     for pair in pairs:
@@ -275,7 +286,7 @@ def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build:
         return check
     ready = [pair.only({v.name for v in pair.variants if v.module in sound}) for pair in pairs]
     failed: dict[tuple[str, int, str], list[str]] = {}
-    for each in compile_pairs(ready, TARGETS, root, show=lambda one: show(f"{one.source} for {one.arch}")):
+    for each in compile_pairs(ready, TARGETS, root, view=view):
         if each.status == "compiled":
             check.passed += 1
             told = (warning.removeprefix(f"{each.source}, ") for warning in each.warnings)
