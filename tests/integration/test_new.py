@@ -31,7 +31,7 @@ def test_a_new_pair_of_each_kind_is_verified_and_runs_at_once(chapters: Tree) ->
         assert done.stdout.startswith(f"wrote ch05/baseline_my_{kind}.py")
     assert {path.suffix for path in chapters.root.glob("ch05/*_my_cuda.*")} == {".py", ".cu"}
     checked = invoke(chapters, "verify", "--no-build")
-    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert (checked.exit_code, checked.stderr) == (0, ""), checked.stdout
     rows = re.finditer(r"(?m)^(\w+) +(\d+) +\d+ +(\d+) +\d+$", checked.stdout)
     counts = {row[1]: (int(row[2]), int(row[3])) for row in rows}  # passed and problems
     assert counts["sources"] == counts["imports"] == (6, 0)

@@ -14,7 +14,7 @@ from common.python.workload import Cost, Step, Workload
 workload = Workload(
     inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
     reference=lambda a, b: 2 * a + b,
-    cost=lambda n: Cost(read=3 * 4 * n, flops=2 * n, dtype="fp32"),
+    cost=lambda n: Cost(read=2 * 4 * n, write=4 * n, flops=2 * n, dtype="fp32"),
     sizes={"bench": {"n": 1 << 26}, "cpu": {"n": 1 << 22}, "test": {"n": 1027}},
     tolerance=1e-6,  # the sum is rounded to fp32
 )
