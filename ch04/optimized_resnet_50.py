@@ -1,4 +1,4 @@
-"""Bf16 with channels side by side, and gradients are views of buckets that travel while the backward pass goes on."""
+"""Not measured yet: bf16, channels side by side, and buckets of gradients that travel during the backward pass."""
 
 import torch
 from torch import Tensor

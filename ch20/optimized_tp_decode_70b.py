@@ -1,4 +1,4 @@
-"""One kernel sends a rank's part, waits for the others', adds the residual and norms; a graph replays every layer."""
+"""Not measured yet: a graph of layers, each ended by one kernel that sums over ranks, adds the residual and norms."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ THREADS = 32 * WARPS  # a thread has one word of each chunk, so that neighbours 
 
 @triton.jit
 def send(place, word):
-    """A strong store: a word arrives whole, so whoever reads its turn has its number as well."""
+    """A strong store of one whole word: a rank that reads the new turn in it also has the number."""
     tl.inline_asm_elementwise(
         "st.relaxed.sys.global.b32 [$1], $2;", "=r,l,r", [place, word], dtype=tl.int32, is_pure=False, pack=1
     )

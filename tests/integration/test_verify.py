@@ -401,7 +401,7 @@ def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, mon
 
     def execute(pair, place, show):  # type: ignore[no-untyped-def]
         if pair.key == "ch02:other":
-            assert heard.wait(60), "nothing was told before the last pair was done"
+            assert heard.wait(60), "no problem was printed before the last pair was done"
         return real(pair, place, show)
 
     monkeypatch.setattr(sweep, "execute_pair", execute)

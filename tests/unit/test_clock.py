@@ -77,7 +77,7 @@ class Gpu:
         ((40.0, 40.0, 60_000.0, 40.0), True, 9),
         ((60_000.0,), False, 9),
     ],
-    ids=["nobody", "until its work is done", "whoever is seen late", "somebody who stays"],
+    ids=["device is idle", "other work ends", "other work is seen late", "other work stays"],
 )
 def test_others_are_on_the_device_until_a_small_kernel_is_quick_several_times(
     took_us: tuple[float, ...], done: bool, asked: int, monkeypatch: pytest.MonkeyPatch

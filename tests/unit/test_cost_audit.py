@@ -49,7 +49,7 @@ def test_a_cost_that_is_what_the_problem_needs_or_less_is_right(tmp_path: Path) 
         ({"flops": 4100}, "its cost has flops=4,100, above the 4,096 FLOPs of its reference, at test size"),
     ],
 )
-def test_more_than_is_needed_is_named_unless_it_is_stated_how_often(
+def test_a_cost_above_its_need_is_named_unless_passes_covers_it(
     other: dict[str, float], told: str, tmp_path: Path
 ) -> None:
     assert audit(tmp_path, lambda n, k: right(8, 32, **other)) == [told + AGAIN]

@@ -175,7 +175,7 @@ def verify(
     results and the tables of READMEs agree. All pairs, if none is named.
     """
     from common.python.report.live_view import LiveView, aside
-    from common.python.verify.report import print_report
+    from common.python.verify.sweep import print_report
     from common.python.verify.sweep import verify as sweep
 
     with exits(root), ExitStack() as stack, LiveView(aside()) as view:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from common.python.base.text import clean, wide_console
 
-SILENT_S = 30.0  # without output, after which a pipe is told the progress
+SILENT_S = 30.0  # after this long without output, a pipe gets a line of progress
 BAR_WIDTH = 40
 AT_WORK = 3  # lines of the footer for what is at work
 

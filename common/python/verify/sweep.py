@@ -19,6 +19,7 @@ from common.python.base.journal import write
 from common.python.base.lock import CPU, Claim, unclaimed
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
+from common.python.base.text import counted
 from common.python.build.compilation import TARGETS, Compiled, compile_pairs
 from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
 from common.python.report.live_view import SILENCE, LiveView
@@ -30,7 +31,6 @@ from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
-from common.python.verify.report import Report
 from common.python.verify.static_checks import Check, Problem, check_chapters, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.probe import open_machine
@@ -102,6 +102,24 @@ class Place:
             time_limit_s=2 * PAIR_LIMIT_S,  # others are at work
             prove_at=("test",) if self.device == CPU else ("test", "bench"),
         )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found, and the seconds it took."""
+
+    checks: list[Check]
+    pairs: int
+    seconds: float
+    unchanged: int = 0  # pairs that an earlier sweep proved, and that are as they were
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [problem for check in self.checks for problem in check.problems]
+
+    @property
+    def nothing_checked(self) -> bool:
+        return not any(check.passed or check.problems for check in self.checks)
 
 
 def verify(
@@ -307,3 +325,18 @@ def _compiler_message(failed: Compiled) -> str:
     said = said.removeprefix(f"{failed.source}({failed.line}): ")
     raised = RAISED.fullmatch(said)
     return f"{raised[1]}: {raised[4]}" if raised and (raised[2], raised[3]) == (name, str(failed.line)) else said
+
+
+def print_report(report: Report) -> None:
+    """Print the counts by kind of check, then what could not be done, by reason."""
+    print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
+    for check in report.checks:
+        counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
+        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check.name, *counts))
+    for check in report.checks:
+        for reason, count in (+check.not_done).most_common():
+            print(f"not done: {count} {check.name}: {reason}")
+    if report.unchanged:
+        print(f"{counted(report.unchanged, 'pair')} unchanged since last proven here: --again proves all once more")
+    each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
+    print(f"{counted(report.pairs, 'pair')} in {report.seconds:.1f} s{each}")

@@ -144,7 +144,7 @@ class Leader:
         return lost
 
     def _lost(self) -> dict[str, Any] | None:
-        """The error of a rank that ended though nobody asked it to; of those on other hosts, one that is told of."""
+        """The error of a rank that ended unasked, on this host or as another host reported it; None while all run."""
         pids = [self.board.read(line).pid for line in self.board.ranks]
         gone = [local for local, pid in enumerate(pids) if pid.isdecimal() and parent_of(int(pid)) != os.getpid()]
         if not gone and not self.ended.is_set():

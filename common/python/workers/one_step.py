@@ -41,7 +41,7 @@ def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
 
 def main() -> int:
     asked = json.loads(sys.argv[1])
-    signal.alarm(asked["limit_s"])  # should whoever would stop this process be killed itself
+    signal.alarm(asked["limit_s"])  # ends this process even if its parent was killed
     with tempfile.TemporaryDirectory(prefix="one-step-") as scratch:
         failures = one_step(asked, Path(scratch))
     for name, reason in failures.items():

@@ -1,7 +1,7 @@
 """Who is at work in a worker, and on what: written there, and read by the parent when nobody answers any more.
 
 A file of a line for the worker, then one for each of its ranks, where it has any. Each has a log too, whose end holds
-the stack of whoever crashed or was asked for it.
+the stack of a process that crashed or was asked for it.
 """
 
 import os
