@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(THREADS)
 
     wait(&full[i % STAGES], i / STAGES % 2);
     convolve(sum, box[i % STAGES].value, weight, warp * ROWS, lane);
+    publish_tile();   // or TMA might write before these reads have ended: a barrier alone does not order the two
     __syncthreads();  // all have read the box, so it may be filled again
     const int next = tile + STAGES * gridDim.x;
     if (threadIdx.x == 0 && next < tiles) load(next, i % STAGES);
