@@ -271,7 +271,7 @@ class Manifest(Model):
     sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
-    clocks: str | None = Field(default=None, description="what became of --lock-clocks; null if not asked for")
+    clocks: str | None = Field(default=None, description="what became of --lock-clocks, an option of older runs")
 
 
 class Summary(Model):
