@@ -231,8 +231,7 @@ class PairResult(Model):
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
     best_pace_us: float | None = Field(
-        default=None,
-        description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
+        default=None, description="of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
     )
     usual_pace_us: float | None = Field(
         default=None, description="the median of the pairs that were timed before in this run, each's own median"
