@@ -24,7 +24,6 @@ from common.python.base.results import (
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
 from common.python.stats.verdict import (
-    CHANNEL_US,
     PACE_PART,
     enough,
     failed,
@@ -676,22 +675,6 @@ def test_the_host_pace_widens_an_end_to_end_interval(host_us: dict[str, float], 
     assert half(judge(hosted(host_us, PACES), PEAKS)) == pytest.approx(
         math.hypot(plain, REACH * part, by_pace(most)), rel=0.02
     )
-
-
-def test_gaps_between_kernels_widen_a_device_interval() -> None:
-    """Ten runs of 384 kernels on two H200s read 2.13 or 2.18 ms, each run one of these in all of its rounds."""
-    result = hosted({}, (), "device")
-    plain, known = half(judge(result, PEAKS)), with_row(result, OPT, why=Why(kernels=10))
-    gap_us = CHANNEL_US * 10
-    assert half(judge(known, PEAKS)) == pytest.approx(math.hypot(plain, gap_us / 50), rel=0.01)
-    both = with_row(known, BASE, why=Why(kernels=15))
-    assert half(judge(both, PEAKS)) == pytest.approx(math.hypot(plain, gap_us / 50 - 1.5 * gap_us / 100), rel=0.01)
-    alike = judge(with_row(known, BASE, why=Why(kernels=20)), PEAKS)
-    assert half(alike) == pytest.approx(plain), "as much of both"
-    assert alike.control == judge(result, PEAKS).control, "nor does the control, which is of the same process, differ"
-    on_wall = hosted({}, ())
-    waits = with_row(on_wall, OPT, why=Why(kernels=10))
-    assert half(judge(waits, PEAKS)) == half(judge(on_wall, PEAKS)), "end to end the host's part says more"
 
 
 def test_the_host_pace_widens_a_device_interval_with_launch_latency() -> None:

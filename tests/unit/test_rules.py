@@ -26,7 +26,6 @@ WORKERS = {
     "workload",
     "timing.clock",
     "timing.sampler",
-    "timing.cpu_pinning",
     "timing.memoization_trials",
     "build.triton_targets",
     "verify.cost_audit",

@@ -87,7 +87,6 @@ def run(
     resume: o.ResumeOption = None,
     fail_fast: o.FailFastOption = False,
     jobs: o.JobsOption = None,
-    lock_clocks: o.ClocksOption = None,
     seed: o.SeedOption = None,
     nproc_per_node: o.RanksOption = None,
     nnodes: o.HostsOption = 1,
@@ -115,7 +114,6 @@ def run(
         budget_s=budget * (o.QUICK if quick else 1),
         quick=quick,
         jobs=jobs,
-        lock_clocks=lock_clocks,
         launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
     )
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))

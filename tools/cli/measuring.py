@@ -131,7 +131,6 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
     """
     from common.python.base.interrupt import Interrupts
     from common.python.report.display import Display
-    from common.python.run.clocks_lock import check
 
     if options.size not in (None, "bench", "cpu", "test"):
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
@@ -148,7 +147,6 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
         with exits(options.artifacts_dir):
-            check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
         try:
             with Interrupts(told) as interrupts:
@@ -203,20 +201,13 @@ def _age_s() -> float:
 
 
 def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts", data: TextIO | None) -> int:
-    from common.python.base.journal import write
     from common.python.report.artifacts import mark_latest
-    from common.python.run.clocks_lock import held
     from common.python.stats.verdict import failed
 
     display.expect(len(suite.pairs))
     try:
-        with held(suite.uuid, suite.options.lock_clocks) as clocks:
-            if clocks is not None:
-                told(clocks)
-                suite.manifest.clocks = clocks
-                write(suite.folder / "manifest.json", suite.manifest.model_dump_json(indent=1))
-            with display:
-                summary = suite.run()
+        with display:
+            summary = suite.run()
         mark_latest(suite.folder)
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too

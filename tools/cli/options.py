@@ -134,9 +134,6 @@ JobsOption = Annotated[
         min=1, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
     ),
 ]
-ClocksOption = Annotated[
-    str | None, typer.Option(help="Hold the GPU's clock at base, boost or a number of MHz; needs root.")
-]
 RanksOption = Annotated[
     int | None,
     typer.Option(

@@ -113,7 +113,7 @@ class Block(Model):
     )
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
-    retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
+    retaken: int = Field(default=0, description="more of those, left out beside one that did not")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
 
@@ -231,8 +231,7 @@ class PairResult(Model):
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
     best_pace_us: float | None = Field(
-        default=None,
-        description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
+        default=None, description="of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
     )
     usual_pace_us: float | None = Field(
         default=None, description="the median of the pairs that were timed before in this run, each's own median"
@@ -271,7 +270,7 @@ class Manifest(Model):
     sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
-    clocks: str | None = Field(default=None, description="what became of --lock-clocks; null if not asked for")
+    clocks: str | None = Field(default=None, description="what became of --lock-clocks, an option of older runs")
 
 
 class Summary(Model):

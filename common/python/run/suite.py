@@ -33,7 +33,7 @@ from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
 from common.python.run.parallel import at_once, room
 from common.python.run.proof_cache import Notes, noted_at, take_note
-from common.python.run.session import APART, Session
+from common.python.run.session import Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
 from common.python.stats.verdict import failed, judge, lacked_memory
@@ -87,7 +87,7 @@ class Suite:
     say: Say = aloud
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # a monotonic time
-    best_pace_us: float | None = None  # of the host, so far; at first what a quiet core may take
+    best_pace_us: float | None = None  # of the host, so far; at first as the worker that told of the machine found it
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
@@ -169,7 +169,7 @@ class Suite:
             return False
         session = task.session
         result = session.prove([variant.name for variant in task.unbuilt])
-        if not task.alone and (lacked_memory(result) or APART in result.notes):
+        if not task.alone and lacked_memory(result):
             fresh = self._task(task.pair)
             task.session, task.crowded = fresh.session if fresh else session, True
             return False
@@ -350,7 +350,7 @@ def open_suite(
     journal.begin(folder)
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
-    suite.best_pace_us = found.get("quiet_pace_us")
+    suite.best_pace_us = found["best_pace_us"]
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_cuda(missing, machine, suite.on_gpu, options.launch, say)

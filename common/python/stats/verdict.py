@@ -38,7 +38,6 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
-CHANNEL_US = 0.13  # time between two kernels by which processes differ: on an H200 channels are of two kinds
 
 HINTS = (  # a pattern in a reason that says what happened, and what helps
     (
@@ -195,19 +194,14 @@ def _control(result: PairResult) -> Interval | None:
 def _ratio(
     result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
 ) -> Interval | None:
-    """Time over time, with an interval that another run would fall into too.
-
-    Another run has another host pace, where the host has a part in the times; else its process may have a channel of
-    the other kind.
-    """
+    """Time over time; where the host has a part in the times, with an interval that another run would fall into too."""
     blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
     ratios = round_log_ratios(blocks, above.name, below.name, clock)
     if len(ratios) < 2:  # one that failed has no times
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        found = compare(blocks, above.name, below.name, clock)
-        return found and widened(found, abs(channel_share(above) - channel_share(below)))
+        return compare(blocks, above.name, below.name, clock)
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
@@ -230,11 +224,6 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
     if row.why and row.why.syncs and row.why.busy_us and main:
         share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / main.median))
     return share
-
-
-def channel_share(row: VariantResult) -> float:
-    """The share of a variant's device time by which processes differ through their channel, for each of its kernels."""
-    return CHANNEL_US * (row.why.kernels or 0) / row.device.median if row.why and row.device else 0.0
 
 
 def _compare_with_peers(result: PairResult) -> None:

@@ -7,19 +7,16 @@ end to end, which waits for the device.
 """
 
 import math
-import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from common.python.base.reaper import children
 from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin, blame, spoilt
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
-from common.python.timing.cpu_pinning import others_ns
 from common.python.workload import Output, Step
 
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -27,12 +24,10 @@ LONG_US = 10_000.0  # a longer step is not warmed up where it has been called ju
 LONG_ON_DEVICE_US = 1_000.0  # the same on the device's clock
 WALLED = 3  # rounds in which a long step is timed end to end too: enough for a median
 MOST_STEPS = 64  # in a sample
-RETAKES = 2  # of a device sample that includes CPU launch latency
 MOST_DELAYS = 3.0  # host times; a longer delay is no help where launches overfill the queue (1,024) or wait for the GPU
 SLACK_US = 20.0  # of a delay beyond the host's own time
 RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
-OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step is not the work of one thread
 
 Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
@@ -43,41 +38,25 @@ class BlockTaken(Model):
     samples: list[Sample]
     walls: list[Sample]
     late: int  # device samples that include CPU launch latency
-    retaken: int  # others that did, and were taken again or left out
+    retaken: int  # others that did, and were left out
     proofs: dict[str, list[Proof]]
     proof_s: float  # spent on proving
 
 
 @dataclass
 class Sampler:
-    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is).
-
-    `seek` moves the thread to a core that is not slowed by others' work.
-    """
+    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is)."""
 
     clock: Clock
     headline: ClockName
-    seek: Callable[[], None] = lambda: None
-    stays: bool = False  # on its core
     delays: dict[str, float] = field(default_factory=dict)  # by variant, in us
     hosts: dict[str, float] = field(default_factory=dict)  # shortest host time of a step without a delay, in us
-    in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # ever, by variant and steps in a sample
     long: dict[str, float] = field(default_factory=dict)  # times of long steps, in us
-    retaken: int = 0  # in this block
     rounds: int = 0
     to_wall: Collection[str] = ()  # variants still to be timed end to end in this round
 
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
-
-    def find_core(self) -> None:
-        """Move to a quiet core, where samples are on the host's clock and each step is the work of this thread alone.
-
-        A thread pool's threads wake up where they last ran, and would make a thread that moved there wait: a copy by
-        all cores of an H200's host took 20 to 34 ms for 2.3 in a tenth of its samples.
-        """
-        if not self.on_device() and not self.stays:
-            self.seek()
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
         """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
@@ -89,8 +68,9 @@ class Sampler:
         def late() -> bool:
             return prep.ranks.either(time.perf_counter() - started > limit_s)
 
-        if not self.on_device():
-            self._look_at_cpu_steps(prep)
+        for name, variant in prep.variants.items() if not self.on_device() else ():
+            if LONG_US <= variant.called_s * 1e6 < math.inf:
+                self.long.setdefault(name, variant.called_s * 1e6)
         alone = prep.ranks.size == 1  # several would have to agree on what is long
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
@@ -104,14 +84,6 @@ class Sampler:
                 shortest = min(shortest, self.step_us(prep, name))
             passed += 1
         return self._steps(prep, shortest)
-
-    def _look_at_cpu_steps(self, prep: Preparation) -> None:
-        """On the host's clock: which steps their proofs found long, and whether to stay on this core."""
-        if not self.hosts:  # in the first round
-            self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
-        for name, variant in prep.variants.items():
-            if LONG_US <= variant.called_s * 1e6 < math.inf:
-                self.long.setdefault(name, variant.called_s * 1e6)
 
     def _first_us(self, prep: Preparation, name: str) -> float:
         prep.at(name, "warm-up")
@@ -138,30 +110,13 @@ class Sampler:
         return (self._device if self.on_device() else self._wall)(prep, name, count, step)
 
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
-        self.find_core()
-        others = others_ns()
         reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
-        self.stays = self.stays or others_ns() - others > OTHERS * 1e3 * (reading.wall_us or 0.0)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
         return reading
 
     def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
-        """One device sample, taken again where it includes CPU launch latency, if the host can be in time at all.
-
-        No sample is chosen by its value. A step that is proven as it is timed is called just once, and ranks would each
-        have to know of the others' delays.
-        """
-        key, once = (name, count), step is not None or prep.ranks.size > 1
-        retakes = 0 if once or not self.in_time.get(key, True) else RETAKES
-        pending = self._enqueue(prep, name, count, step)
-        while pending.late and retakes:
-            pending, retakes, self.retaken = self._enqueue(prep, name, count, step), retakes - 1, self.retaken + 1
-        if not once:
-            self.in_time[key] = not pending.late or self.in_time.get(key, False)
-        return pending
-
-    def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:
+        """One device sample; behind one that includes CPU launch latency the delay is longer."""
         assert isinstance(self.clock, GpuClock)
         delay_us = self._delay_us(name, count)
         pending = self.clock.device(step or prep.variants[name].step, count, delay_us)
@@ -185,7 +140,7 @@ class Sampler:
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
-        meanwhile, proof_s, self.retaken = None, 0.0, 0
+        meanwhile, proof_s = None, 0.0
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
@@ -202,15 +157,14 @@ class Sampler:
             proof_s += time.perf_counter() - started
         blame(meanwhile, proofs)
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
-        self.retaken += len(taken) - len(kept)
         readings = [(name, _read(item), fresh) for name, item, fresh in kept]
         if proofs:  # the samples are not part of proving
             proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
         to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
-        late = sum(one.late for one in samples)
-        return BlockTaken(samples=samples, walls=walls, late=late, retaken=self.retaken, proofs=proofs, proof_s=proof_s)
+        late, left_out = sum(one.late for one in samples), len(taken) - len(kept)
+        return BlockTaken(samples=samples, walls=walls, late=late, retaken=left_out, proofs=proofs, proof_s=proof_s)
 
     def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, on inputs that no call has seen, and return its output."""

@@ -19,13 +19,13 @@ from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
-from common.python.timing.cpu_pinning import QuietCore
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
 
 PATIENCE_S = 3.0  # with what other processes have on the GPU
+PACES, PACE_SLACK = 40, 1.15  # runs of the host's loop, and how much slower than the best of them it runs beside work
 
 
 class Commands:
@@ -47,7 +47,6 @@ class Commands:
         self.refused = list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
-        self.seek = QuietCore().seek if ranks.size == 1 else lambda: None  # ranks would all find the same core
         if settings["reproducible"]:
             be_deterministic(settings["seed"], self.refused)
 
@@ -67,8 +66,8 @@ class Commands:
         self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
-        """The device as torch sees it, and the pace below which a core is quiet, in microseconds."""
-        told = {"torch": torch.__version__, "quiet_pace_us": QuietCore().quiet_us()}
+        """The device as torch sees it, and the pace to hold the first pair against, in microseconds."""
+        told = {"torch": torch.__version__, "best_pace_us": PACE_SLACK * min(pace_us() for _ in range(PACES))}
         if self.device.type == "cpu":
             return told | {"device": "cpu", "cuda_build": torch.version.cuda}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -136,7 +135,6 @@ class Commands:
                 variant.held_bytes = median(self.held_bytes[name, size])
         return {
             "failures": {name: str(error) for name, error in failures.items()},
-            "out_of_memory": any(error.out_of_memory for error in failures.values()),
             "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
         }
@@ -151,7 +149,7 @@ class Commands:
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
-        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
+        self.sampler = Sampler(clock, self.workload.clock, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
@@ -166,7 +164,6 @@ class Commands:
         if waken:
             self._prepared.variants[order[0]].step()
             settle(self.device)
-        self.sampler.find_core()
         before = pace_us()
         taken = self.sampler.block(self._prepared, order, count, probes)
         paces = [before, pace_us()]
@@ -215,4 +212,4 @@ class Commands:
 
 def failure(error: VariantError) -> dict[str, Any]:
     """The answer to a command that failed."""
-    return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}
+    return {"error": str(error), "who": error.who}
