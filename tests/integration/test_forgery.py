@@ -20,7 +20,7 @@ import os, stat
 sockets = [int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
 sockets = [fd for fd in sockets if stat.S_ISSOCK(os.fstat(fd).st_mode)]
 """
-FAKE = '{"value": {"failures": {}, "prepare_s": {}, "first_call_s": {}}}'
+FAKE = '{"value": {"failures": {}, "out_of_memory": false, "prepare_s": {}, "first_call_s": {}}}'
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from small_tree import HONEST, WRONG, Tree, doing, late_s, row
 
 from common.python.base.results import PairResult
 from common.python.run.parallel import at_once
-from common.python.run.session import Session
+from common.python.run.session import APART, Session
 from common.python.run.suite import Suite
 from common.python.workers.process import Worker
 
@@ -210,6 +210,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_proven_again_alone(tree:
     assert (tree.root / "was_beside").exists()
     assert [pair.status for pair in summary.pairs] == ["measured", "measured"]
     result = tree.result("ch01:a")
+    assert APART not in result.notes
     proofs = row(result, "optimized_a").proofs
     assert {proof.when for proof in proofs} >= {"before timing", "after timing"}
     assert [proof.reason for proof in proofs if proof.reason] == []  # a busy machine may cost the verdict, no proof

@@ -15,6 +15,26 @@ from common.python.workers.process import Worker
 from common.python.workers.worker_pool import WorkerPool
 
 TIMES = {("test", "before timing"), ("cpu", "before timing"), ("cpu", "while timing"), ("cpu", "after timing")}
+# A stand-in for a full GPU: at `cpu` size there is room for the buffers of one variant. Buffers go with their step.
+ONE_AT_A_TIME = """
+    import weakref
+
+    class Buffer:
+        pass
+
+    alive = workload.__dict__.setdefault("buffers", weakref.WeakSet())
+
+    def prepare(a):
+        if alive and a.numel() > 1000:
+            raise torch.OutOfMemoryError("no room beside another variant")
+        buffer = Buffer()
+        alive.add(buffer)
+
+        def step():
+            return a * 2 if buffer else None
+
+        return step
+"""
 FOREIGN = f"""
     from ch01.baseline_honest import workload as workload
     {HONEST}
@@ -32,7 +52,7 @@ WRONG_LAST = """
 """
 NEVER = """
     def prepare(a):
-        raise torch.OutOfMemoryError("no room beside the others")
+        raise torch.OutOfMemoryError("too large even alone")
 """
 IN_PLACE = """
     def prepare(a, b):
@@ -124,6 +144,7 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:syntax_first", "\ndef prepare(a:\n    pass\n", optimized=HONEST)
     tree.pair("ch01:isolated", fields="isolated=True,", **noting(tree, "isolated"))
     tree.pair("ch01:together", **noting(tree, "together"))
+    tree.pair("ch01:crowded", ONE_AT_A_TIME, optimized=ONE_AT_A_TIME)
     tree.pair("ch01:too_large", optimized=HONEST, huge=NEVER)
     state = {"inputs": '{"a": draw.normal(n), "b": draw.normal(n)}', "reference": "lambda a, b: a.mul_(0.5).add_(b)"}
     tree.pair("ch01:mutates", IN_PLACE, fields='mutates=("a",),', optimized=IN_PLACE, **state)
@@ -325,9 +346,25 @@ def test_variants_share_a_process_unless_the_workload_is_isolated(done: Tree) ->
     assert not baseline & optimized
 
 
-def test_a_variant_that_memory_has_no_room_for_fails_and_the_rest_is_measured(done: Tree) -> None:
+def test_variants_that_do_not_fit_together_run_alone_and_the_note_says_so(done: Tree) -> None:
+    result = done.result("ch01:crowded")
+    assert any("do not fit in memory together" in note for note in result.notes)
+    for stem in ("baseline_crowded", "optimized_crowded"):
+        found = row(result, stem)
+        assert found.status == "measured", found.reason
+        assert found.wall is not None
+        assert {("test", "before timing"), ("cpu", "before timing"), ("cpu", "after timing")} <= {
+            (proof.size, proof.when) for proof in found.proofs
+        }
+    assert result.control is not None
+    for block in result.blocks:
+        order = [sample.variant for sample in block.samples]
+        assert order == order[::-1]
+
+
+def test_a_variant_too_large_even_alone_fails_and_the_rest_is_measured(done: Tree) -> None:
     result = done.result("ch01:too_large")
-    assert_refused(result, "optimized_too_large__huge", "OutOfMemoryError", "no room beside the others")
+    assert_refused(result, "optimized_too_large__huge", "OutOfMemoryError", "too large even alone")
     assert row(result, "optimized_too_large").status == "measured"
 
 

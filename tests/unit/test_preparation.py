@@ -225,6 +225,11 @@ def test_an_error_in_prepare_names_the_line_and_leaves_the_others_to_go_on(tmp_p
     assert sorted(at) == [("a", "prepare"), ("b", "prepare"), ("workload", "inputs")]
 
 
+def test_running_out_of_memory_is_told_from_other_errors() -> None:
+    assert VariantError("a", torch.OutOfMemoryError("too much")).out_of_memory
+    assert not VariantError("a", RuntimeError("too much")).out_of_memory
+
+
 def test_an_error_deep_in_a_library_names_the_line_of_the_user_who_called_it() -> None:
     def shape_error() -> Tensor:
         return torch.nn.functional.layer_norm(torch.zeros(3), [4])

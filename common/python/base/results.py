@@ -113,7 +113,7 @@ class Block(Model):
     )
     gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
-    retaken: int = Field(default=0, description="more of those, left out beside one that did not")
+    retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
     discarded: str | None = Field(default=None, description="why the block does not count")
 

@@ -24,6 +24,7 @@ from common.python.workers.worker_pool import WorkerPool
 
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
 LOOK_S = 0.03  # between two readings of the GPU's clocks and heat, each of which takes a millisecond
+APART = "the variants do not fit in memory together: each ran alone, in its own process"
 PROBES = 2  # rounds in which a sample of each variant is proven while it is timed
 FOLLOWER_PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at its previous pair
 
@@ -199,9 +200,13 @@ class Session:
             self.roster.take_proofs(self._pool.each("prove", names, **asked))
 
     def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
-        """Draw inputs and prepare these variants."""
+        """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
         with self._phase(phase):
             answer = self._pool.each("prepare", names, size=size)
+            if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
+                self.result.notes.append(APART)
+                self.pool = self._pool.in_turn()
+                answer = self.pool.each("prepare", names, size=size)
         self.roster.exclude(answer["failures"])
         return answer
 

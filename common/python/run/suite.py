@@ -33,7 +33,7 @@ from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
 from common.python.run.parallel import at_once, room
 from common.python.run.proof_cache import Notes, noted_at, take_note
-from common.python.run.session import Session
+from common.python.run.session import APART, Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
 from common.python.stats.verdict import failed, judge, lacked_memory
@@ -169,7 +169,7 @@ class Suite:
             return False
         session = task.session
         result = session.prove([variant.name for variant in task.unbuilt])
-        if not task.alone and lacked_memory(result):
+        if not task.alone and (lacked_memory(result) or APART in result.notes):
             fresh = self._task(task.pair)
             task.session, task.crowded = fresh.session if fresh else session, True
             return False

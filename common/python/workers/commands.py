@@ -135,6 +135,7 @@ class Commands:
                 variant.held_bytes = median(self.held_bytes[name, size])
         return {
             "failures": {name: str(error) for name, error in failures.items()},
+            "out_of_memory": any(error.out_of_memory for error in failures.values()),
             "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
             "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
         }
@@ -212,4 +213,4 @@ class Commands:
 
 def failure(error: VariantError) -> dict[str, Any]:
     """The answer to a command that failed."""
-    return {"error": str(error), "who": error.who}
+    return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}

@@ -30,9 +30,9 @@ ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel tha
 class WorkerError(Exception):
     """The worker could not answer: `who` was at work, `kind` says whether it raised, died or hung."""
 
-    def __init__(self, kind: str, who: str, reason: str) -> None:
+    def __init__(self, kind: str, who: str, reason: str, out_of_memory: bool = False) -> None:
         super().__init__(reason)
-        self.kind, self.who, self.reason = kind, who, reason
+        self.kind, self.who, self.reason, self.out_of_memory = kind, who, reason, out_of_memory
 
 
 class Worker:
@@ -93,7 +93,7 @@ class Worker:
             raise self._lost("died", f"the worker {how_ended(self._process.exitcode)}") from error
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
-            raise WorkerError("raised", answer["who"], answer["error"] + place)
+            raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
     def _lost(self, kind: str, how: str, hint: str = "") -> WorkerError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from common.python.base.results import AFTER
 from common.python.workers.process import Worker, end_all
 
 Hire = Callable[[int, bool], Worker]
@@ -14,21 +15,28 @@ Hire = Callable[[int, bool], Worker]
 class WorkerPool:
     """Sends a command to the workers that hold the named variants, one after the other, and merges the answers."""
 
+    turns = False
+
     def __init__(self, hire: Hire, modules: dict[str, str], apart: bool, limit_s: float, load: dict[str, str]) -> None:
         """Start the workers (`hire(index, fresh)`) and have each import its variants.
 
         `apart` gives each variant a process of its own. All calls together take `limit_s` seconds at most. `load` names
         the baseline's module and the size. Raises WorkerError when the workload cannot be loaded.
         """
+        self._hire, self._modules, self._load = hire, modules, load
         self._deadline = time.monotonic() + limit_s
         self._workers: list[tuple[Worker, list[str]]] = []
+        self._log = ""
         self.facts: dict[str, Any] = {}
         groups = [[name] for name in modules] if apart else [list(modules)]
+        self._start(groups if modules else [], apart)
+
+    def _start(self, groups: list[list[str]], fresh: bool) -> None:
         try:
             for index, names in enumerate(groups):
-                self._workers.append((hire(index, apart), names))
+                self._workers.append((self._hire(index, fresh), names))
             for worker, names in self._workers:  # all at the same time, since fresh interpreters import torch
-                worker.ask("load", modules={name: modules[name] for name in names}, **load)
+                worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
             for worker, _ in self._workers:
                 answer = worker.answer(self.left_s())
                 self.facts = answer | {"failures": self.facts.get("failures", {}) | answer["failures"]}
@@ -50,7 +58,7 @@ class WorkerPool:
 
     def apart(self, names: list[str]) -> list[list[str]]:
         """The groups to prove in: all together, or the baseline first where other workers must hear its dtypes."""
-        return [names] if len(self._workers) == 1 else [names[:1], names[1:]]
+        return [names] if len(self._workers) == 1 and not self.turns else [names[:1], names[1:]]
 
     def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
         """Have every worker run it for the names it holds; the answers, merged."""
@@ -77,16 +85,22 @@ class WorkerPool:
             begun += len(own)
         return merged(answers)
 
+    def in_turn(self) -> "TurnPool":
+        """Dismiss these workers for a pool in which only one lives at a time."""
+        self.dismiss()
+        return TurnPool(self._hire, self._modules, self.left_s(), self._load)
+
     def refusals(self) -> list[str]:
         """What the workers could not do deterministically, each once."""
         return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
 
     def logs(self) -> str:
-        return "".join(worker.log_tail() for worker, _ in self._workers)
+        return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
 
     def dismiss(self) -> None:
         """End the workers, and return when they are gone."""
         end_all([worker for worker, _ in self._workers])
+        self._log, self._workers = self.logs(), []
 
     def _holding(self, names: list[str]) -> list[tuple[Worker, list[str]]]:
         return [(worker, own) for worker, held in self._workers if (own := [name for name in names if name in held])]
@@ -96,6 +110,61 @@ class WorkerPool:
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.left_s(), **arguments)
+
+
+class TurnPool(WorkerPool):
+    """For variants that do not fit in memory together: each runs alone, in a fresh process for every turn."""
+
+    turns = True
+
+    def __init__(self, hire: Hire, modules: dict[str, str], limit_s: float, load: dict[str, str]) -> None:
+        super().__init__(hire, {}, True, limit_s, load)
+        self._modules = modules
+        self._prepared: dict[str, Any] = {}
+        self._warm: dict[str, Any] = {}
+        self._dtypes: list[str] = []  # what was last asked for
+        self._proofs: list[dict[str, Any]] = []  # made at the end of each turn
+
+    def _turn(self, name: str, timed: bool = False) -> tuple[Worker, dict[str, Any]]:
+        """A fresh worker that has prepared this variant, and warmed it up if it is `timed`; what `prepare` said."""
+        self.dismiss()
+        self._start([[name]], False)
+        [(worker, _)] = self._workers
+        prepared: dict[str, Any] = self._call(worker, "prepare", names=[name], **self._prepared)
+        if timed:
+            self._call(worker, "start_clock")
+            self._call(worker, "warm", names=[name], **self._warm)
+        return worker, prepared
+
+    def each(self, command: str, names: list[str], **arguments: Any) -> dict[str, Any]:
+        """A command that needs a prepared variant prepares it first; each turn ended with its proof after timing."""
+        if command == "prove" and arguments["when"] == AFTER:
+            proofs, self._proofs = self._proofs, []
+            return merged(proofs)
+        if command == "prepare":
+            self._prepared = arguments
+        self._dtypes = arguments.get("dtypes", self._dtypes)
+        answers = []
+        for name in names:
+            worker, prepared = self._turn(name, timed=command == "trios")
+            done = prepared if command == "prepare" else self._call(worker, command, names=[name], **arguments)
+            answers.append(done)
+        return merged(answers)
+
+    def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
+        """Every turn warms up as the first one does, one step a sample: what fills the memory is not short."""
+        self._warm = self._warm or {"limit_s": limit_s, "passes": passes}
+        return 1
+
+    def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
+        """Each run of one variant in `order` is a turn: start, prepare, warm up, sample, prove."""
+        answers = []
+        for name, run in itertools.groupby(order):
+            worker, _ = self._turn(name, timed=True)
+            answers.append(self._call(worker, "block", order=list(run), count=count, probes=[], waken=False))
+            asked = {"when": AFTER, "trials": 1, "dtypes": self._dtypes}
+            self._proofs.append(self._call(worker, "prove", names=[name], **asked))
+        return merged(answers)
 
 
 def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
