@@ -415,6 +415,15 @@ def test_the_fastest_peer_is_the_one_compared_with() -> None:
     assert row(judged, "peer_x__quick").verdict == "faster"
 
 
+def test_where_memory_is_the_goal_the_smallest_peer_is_compared_with_in_bytes() -> None:
+    slow, quick = "peer_x__slow", "peer_x__quick"
+    judged = pair({BASE: 100.0, OPT: 50.0, slow: 80.0, quick: 45.0}, goal="memory")
+    for name, peak_bytes in {BASE: 4e9, OPT: 2e9, slow: 1e9, quick: 3e9}.items():
+        judged = with_row(judged, name, why=Why(peak_bytes=peak_bytes))
+    judged = judge(judged, PEAKS)
+    assert (judged.best_peer, judged.peer_ratio and judged.peer_ratio.ratio) == ("slow", 0.5)
+
+
 @pytest.mark.parametrize(
     ("optimized", "quick", "status", "best"),
     [

@@ -227,7 +227,9 @@ class PairResult(Model):
     tolerance: float | None = None
     limit: Limit | None = None
     control: Interval | None = Field(default=None, description="the baseline against a second preparation of itself")
-    peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
+    peer_ratio: Interval | None = Field(
+        default=None, description="best peer's time over the headline variant's; bytes over bytes if memory is the goal"
+    )
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
     best_pace_us: float | None = Field(

@@ -114,7 +114,7 @@ def _speed_of_light(row: VariantResult) -> list[str]:
 def pair_facts(result: PairResult) -> list[str]:
     """How a pair was measured, and the notes on it."""
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
-    limit, peer = result.limit, result.peer_ratio
+    limit, peer, of_peer = result.limit, result.peer_ratio, "peak memory" if result.goal == "memory" else "time"
     peak = f"{peak_text(limit.resource, limit.peak)} ({limit.source})" if limit else ""
     facts = [
         result.device and f"device: {result.device}",
@@ -125,7 +125,7 @@ def pair_facts(result: PairResult) -> list[str]:
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
         result.verdict != "invalid"
         and peer
-        and f"peer {result.best_peer}: {interval_text(peer)}, its time over the optimized one's",
+        and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
         _telemetry(result),

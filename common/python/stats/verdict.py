@@ -227,14 +227,23 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
 
 
 def _compare_with_peers(result: PairResult) -> None:
-    """Compare the best sound peer with the headline variant, where that is sound too."""
+    """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
     own = headline_row(result)
     sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
-    peers = [row for row in sound if row.role == "peer"]
+    gains = [(_gain(result, row), row) for row in sound if row.role == "peer"]
+    gain, best = max(gains, key=lambda known: known[0], default=(0.0, None))
     result.best_peer, result.peer_ratio = None, None
-    if peers and own in sound and own is not None:
-        best = max(peers, key=lambda row: row.speedup.ratio if row.speedup else 0.0)
-        result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
+    if own is None or own not in sound or best is None or not gain or not _gain(result, own):
+        return
+    result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
+    if result.goal == "memory":
+        ratio = _gain(result, own) / gain
+        result.peer_ratio = Interval(ratio=ratio, low=ratio, high=ratio, rounds=0)
+
+
+def _gain(result: PairResult, row: VariantResult) -> float:
+    """What the variant gains over the baseline; 0 where its memory is the goal and not known."""
+    return (row.memory_ratio or 0.0) if result.goal == "memory" else row.speedup.ratio if row.speedup else 0.0
 
 
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:
