@@ -18,13 +18,12 @@ from common.python.proof.global_state import be_deterministic
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
-from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
+from common.python.timing.clock import CpuClock, GpuClock, pace_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
 
-PATIENCE_S = 3.0  # with what other processes have on the GPU
 PACES, PACE_SLACK = 40, 1.15  # runs of the host's loop, and how much slower than the best of them it runs beside work
 
 
@@ -72,10 +71,6 @@ class Commands:
             return told | {"device": "cpu", "cuda_build": torch.version.cuda}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return told | {"device": properties.name, "uuid": str(properties.uuid)}
-
-    def await_device(self) -> bool:
-        """Whether other processes' work on the GPU ends within PATIENCE_S."""
-        return self.device.type == "cpu" or await_others(PATIENCE_S)
 
     def call(self, module: str, function: str, **arguments: Any) -> Any:
         """Call a function of the harness, which gets these commands first: what few workers are asked for."""
