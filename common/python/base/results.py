@@ -219,6 +219,7 @@ class PairResult(Model):
     size: str | None = None
     shape: dict[str, Figure] = {}
     device: str | None = None
+    host: str | None = Field(default=None, description="hostname of the machine that it was run on")
     clock: ClockName | None = None
     goal: Goal | None = None
     cost: Cost | None = None
@@ -282,4 +283,7 @@ class Summary(Model):
     complete: bool = Field(description="false after Ctrl-C, SIGTERM, --fail-fast or a suite timeout")
     interrupted: bool = Field(default=False, description="by Ctrl-C or SIGTERM")
     not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
+    origins: dict[str, str] = Field(
+        default={}, description="of a merged run: each pair's folder with the manifest and the peaks of its own run"
+    )
     pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

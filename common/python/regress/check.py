@@ -54,7 +54,7 @@ class Held:
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
     """A row for each pair of the run, and for each that its targets name, that is expected, and that it lacks."""
     about = run.summary.manifest
-    rows = [hold(pair, expected.get(pair.key), about) for pair in run.summary.pairs]
+    rows = [hold(pair, expected.get(pair.key), run.about(pair)) for pair in run.summary.pairs]
     names = {key.partition(":")[2] for key in (*expected, *(row.key for row in rows))}  # each is a target by itself
     words = [f"ch{word}" if word.isdigit() else word for word in about.targets]
     asked = [target for word in words if word not in names for target in parse(word)]

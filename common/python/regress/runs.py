@@ -93,8 +93,8 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
     for pair in runs[-1].summary.pairs:
         outcomes, left_out = [], defaultdict(list)
         for run in runs:
-            about = run.summary.manifest
             for one in (one for one in run.summary.pairs if one.key == pair.key):
+                about = run.about(one)
                 if reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair):
                     left_out[reason].append(run.folder.name)
                 else:
@@ -173,7 +173,9 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         speedup=over_runs(speedups) if several else None,
         time=Time(us=further.ratio, low=further.low, high=further.high) if further else own_time(result),
         memory_ratio=further_run(memory) if several and memory else None,
-        result=result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows}),
+        result=result.model_copy(
+            update={"blocks": [], "log": "", "seconds": {}, "seed": None, "host": None, "variants": rows}
+        ),
     )
 
 

@@ -145,6 +145,7 @@ class Suite:
     def _task(self, pair: Pair) -> Task | None:
         """What is to be done for a pair; None where nothing of it can run here, and its row is kept."""
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
+        result.host = self.machine.hostname
         timed, checked, result.variants = assign(pair, self.machine, self.on_gpu, self.options.launch)
         if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
             result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
@@ -286,9 +287,7 @@ class Suite:
             not_run=not_run,
             pairs=[result.model_copy(update={"blocks": []}) for result in in_order],
         )
-        write(self.folder / "summary.json", summary.model_dump_json(indent=1))
-        write(self.folder / "summary.md", summary_markdown(summary))
-        write(self.folder / "summary.csv", summary_csv(summary))
+        write_summary(self.folder, summary)
         return summary
 
     def _stopped(self) -> str | None:
@@ -316,6 +315,13 @@ class Suite:
     def notes(self) -> Notes:
         """On what was proven before."""
         return Notes(self.options.root)
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Raises OSError that names a file which cannot be written."""
+    write(folder / "summary.json", summary.model_dump_json(indent=1))
+    write(folder / "summary.md", summary_markdown(summary))
+    write(folder / "summary.csv", summary_csv(summary))
 
 
 def open_suite(
