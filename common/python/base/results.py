@@ -9,6 +9,7 @@ from common.python.base.topology import Topology
 
 SCHEMA_VERSION = 1
 CONTROL = "control"  # the baseline prepared a second time
+STANDS_APART = "measured on a host that stands apart"
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
 
 ClockName = Literal["device", "end_to_end"]

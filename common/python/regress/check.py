@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from common.python.base.results import Interval, Manifest, PairResult, VariantResult
+from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, VariantResult
 from common.python.base.text import clean, counted
 from common.python.corpus.targets import parse
 from common.python.regress import environment
@@ -213,6 +213,7 @@ def _changes(found: PairResult, expected: Expectation, about: Manifest) -> tuple
     decisive = environment.differences(*({name: side[name] for name in then if name != "CPU"} for side in (then, now)))
     if environment.mode(about) != "usual":
         decisive.append(f"mode usual -> {environment.mode(about)}")
+    decisive += [note for note in found.notes if note.startswith(STANDS_APART)]
     host = environment.differences({"CPU": then["CPU"]}, {"CPU": now["CPU"]}) if "CPU" in then else []
     host += environment.moved("host pace", expected.pace_us, environment.pace_us(found.blocks), MOST_PACE, "us")
     shown = _clock(found, expected, MARGIN)

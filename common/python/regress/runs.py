@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from common.python.base.results import Interval, Manifest, PairResult, Summary
+from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
@@ -129,6 +129,8 @@ def doubt(result: PairResult, about: Manifest) -> str | None:
         return f"{unproven.name} holds no proof"
     if result.control is None or not control_ok(result.control):
         return "its control is missing or reads other than 1"
+    if apart := next((note for note in result.notes if note.startswith(STANDS_APART)), None):
+        return f"it was {apart}"
     if any(block.telemetry and block.telemetry.other_processes for block in result.blocks if block.discarded is None):
         return "other processes were on the GPU"
     return None

@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 from common.python.base.journal import write
 from common.python.base.machine import Machine
-from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.results import STANDS_APART, Manifest, PairResult, Summary
 from common.python.base.text import counted
 from common.python.corpus.discovery import Pair, find_pairs, read_targets, select
+from common.python.peaks import store
 from common.python.regress import expectations
 from common.python.report.artifacts import Run, read_run
 from common.python.run.resume import of_code
-from common.python.run.suite import write_summary
+from common.python.run.sentinel import stand_apart
+from common.python.run.suite import write_result, write_summary
 
 T = TypeVar("T")
 
@@ -79,19 +81,24 @@ def merge(folders: Sequence[Path], artifacts_dir: Path, not_run: Mapping[str, st
     runs = [read_run(folder) for folder in folders]
     _refuse_what_differs(runs)
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    origins, numbers = dict[str, str](), dict[Path, str]()
-    for own, pair in [(run, pair) for run in runs for pair in run.summary.pairs]:
+    everything = [(run, pair) for run in runs for pair in run.summary.pairs]
+    surveys = {place: store.load(place / "peaks.json") for place in {own.origin(pair) for own, pair in everything}}
+    notes = stand_apart((pair, own.about(pair), surveys[own.origin(pair)]) for own, pair in everything)
+    pairs, origins, numbers = list[PairResult](), dict[str, str](), dict[Path, str]()
+    for own, pair in everything:
         name, place = f"{pair.chapter}_{pair.name}", own.origin(pair)
         shutil.copytree(own.folder / name, folder / name)
+        kept = [note for note in pair.notes if not note.startswith(STANDS_APART)]
+        pairs.append(pair.model_copy(update={"notes": kept + notes.get(pair.key, [])}))
+        write_result(folder / name, pairs[-1])
         if place not in numbers:
             numbers[place] = f"runs/{len(numbers) + 1:04}"
             about = own.about(pair).model_copy(update={"sources": {}})  # the merged manifest has those of all
             write(folder / numbers[place] / "manifest.json", about.model_dump_json(indent=1))
-            if (place / "peaks.json").is_file():
+            if surveys[place]:
                 shutil.copy(place / "peaks.json", folder / numbers[place])
         origins[pair.key] = numbers[place]
-    pairs = sorted((pair for run in runs for pair in run.summary.pairs), key=lambda pair: pair.key)
-    summary = _summary(runs, pairs, origins, dict(not_run or {}))
+    summary = _summary(runs, sorted(pairs, key=lambda pair: pair.key), origins, dict(not_run or {}))
     surveyed = sorted(folder.glob("runs/*/peaks.json"))
     if surveyed and len({pair.device for pair in pairs}) == 1:
         shutil.copy(surveyed[0], folder)

@@ -27,6 +27,7 @@ from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
+from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.eligibility import assign, compile_cuda
@@ -266,8 +267,7 @@ class Suite:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))
-        write(folder / "results" / "benchmark_test_results.json", result.model_dump_json(indent=1))
-        write(folder / "results" / "benchmark_test_results.md", pair_markdown(result))
+        write_result(folder, result)
         journal.append(self.folder, result)
         self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
         self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
@@ -315,6 +315,12 @@ class Suite:
     def notes(self) -> Notes:
         """On what was proven before."""
         return Notes(self.options.root)
+
+
+def write_result(folder: Path, result: PairResult) -> None:
+    """Write a pair's result into its folder. Raises OSError that names a file which cannot be written."""
+    write(folder / RESULTS, result.model_dump_json(indent=1))
+    write((folder / RESULTS).with_suffix(".md"), pair_markdown(result))
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
