@@ -267,17 +267,21 @@ def on_ray(options: "Options", address: str, words: Sequence[str], other: bool, 
     from common.python.report.display import Display
     from common.python.run.fleet import run_on_ray
     from common.python.run.suite import INTERRUPTED as STOPPED
+    from common.python.workers.launch import ONE_HOST
 
-    other = other or options.fail_fast or options.launch.nnodes > 1
+    other = other or options.fail_fast or options.launch != ONE_HOST
     if other or options.resume or options.shard or options.suite_timeout:
-        raise usage("--ray goes without --resume, --shard, --sweep, --json, --suite-timeout, --fail-fast and --nnodes")
+        without = (
+            "--resume, --shard, --sweep, --json, --suite-timeout, --fail-fast and options for several hosts or ranks"
+        )
+        raise usage(f"--ray goes without {without}")
     if not options.targets:
         raise usage(NO_TARGETS)
     make_room(junit)
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
     with exits(options.artifacts_dir):
         pairs = choose(options.root, options.targets)
-        parts.mkdir(parents=True)
+        options.artifacts_dir.mkdir(parents=True, exist_ok=True)
         with display:
             display.expect(len(pairs))
             landed = run_on_ray(address, options.root, pairs, words, parts, display.show)
@@ -288,7 +292,7 @@ def on_ray(options: "Options", address: str, words: Sequence[str], other: bool, 
         codes.append(INTERRUPTED if set(one.not_run.values()) == {STOPPED} else FAILED)
         for reason in sorted(set(one.not_run.values())):
             told(f"nothing was measured: {reason}")
-    shutil.rmtree(parts)
+    shutil.rmtree(parts, ignore_errors=True)
     return max(codes)
 
 
