@@ -13,8 +13,8 @@ from test_cli import QUICK, ROOT, cli, started
 
 from common.python.base.results import Summary
 from common.python.corpus.discovery import find_pairs
+from common.python.fleet.shards import seconds_of, shard_targets
 from common.python.report.artifacts import read_run
-from common.python.run.shards import seconds_of, shard_targets
 from tools.cli.benchmark_cli import app
 
 Parts = tuple[Tree, list[Path]]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Rule = Callable[[Path], list[str]]
 
 # From the top down: a package imports itself and those below it, also inside functions and for type checkers.
-ORDER = "verify run doctor estimate build regress report peaks workers profile timing proof stats corpus top base"
+ORDER = "verify fleet run doctor estimate build regress report peaks workers profile timing proof stats corpus top base"
 RANK = {package: rank for rank, package in enumerate(reversed(ORDER.split()))}
 # What pair authors and the documented commands import stands beside the packages.
 BESIDE = dict.fromkeys(("workload", "requirements", "cuda", "performance_targets"), "top") | {
@@ -35,7 +35,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_764, "common/python": 15_741, "tools": 3_692, "tests": 25_016}
+LINES = {"core": 7_502, "common/python": 15_965, "tools": 3_758, "tests": 25_169}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 708  # of all of common/models together
 

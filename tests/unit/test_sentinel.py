@@ -7,10 +7,10 @@ import pytest
 from synthetic_run import SURVEY, manifest, pair, write_run
 
 from common.python.base.results import STANDS_APART, PairResult
+from common.python.fleet.shards import merge
 from common.python.regress.check import hold
 from common.python.regress.runs import doubt, made_of
 from common.python.report.artifacts import read_run
-from common.python.run.shards import merge
 
 
 def fleet(place: Path, copies: list[float], controls: list[float] | None = None) -> list[PairResult]:

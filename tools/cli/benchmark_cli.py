@@ -24,6 +24,7 @@ from tools.cli.measuring import (
     launch,
     measure,
     merge_runs,
+    on_ray,
     publish,
     usage,
 )
@@ -83,6 +84,7 @@ def show(
     "report.html. For example `benchmark_cli run ch07 ch09:softmax`."
 )
 def run(
+    ctx: typer.Context,
     words: o.Words = None,
     targets: o.Targets = None,
     artifacts_dir: o.ArtifactsOption = Path("artifacts"),
@@ -101,6 +103,7 @@ def run(
     fail_fast: o.FailFastOption = False,
     jobs: o.JobsOption = None,
     shard: o.ShardOption = None,
+    ray: o.RayOption = None,
     seed: o.SeedOption = None,
     nproc_per_node: o.RanksOption = None,
     nnodes: o.HostsOption = 1,
@@ -116,6 +119,8 @@ def run(
     asked |= o.counts(iterations, warmup)
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
     options = Options(**asked, launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
+    if ray is not None:
+        raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
 
 

@@ -5,9 +5,10 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from common.python.workers.launch import Launch
 
 DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
+NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
 
@@ -140,7 +142,7 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
     with exits():
         options = replace(options, targets=options.targets or _earlier(options.resume))
     if not options.targets:
-        raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
+        raise usage(NO_TARGETS)
     if options.shard is not None:
         options = _sharded(options, options.shard)
     make_room(junit)
@@ -161,7 +163,7 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
 
 def _sharded(options: "Options", shard: str) -> "Options":
     """The same for one part of the targets. Raises the exit for a part that there is not."""
-    from common.python.run.shards import shard_targets
+    from common.python.fleet.shards import shard_targets
 
     if options.resume:
         raise usage("--resume goes on with the shard that its run is of: leave --shard out")
@@ -250,15 +252,56 @@ def _code(summary: "Summary") -> int:
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
 
 
-def merge_runs(folders: Sequence[Path], artifacts_dir: Path, root: Path, junit: Path | None) -> int:
+def on_ray(options: "Options", address: str, words: Sequence[str], other: bool, junit: Path | None) -> int:
+    """Run the suite on a Ray cluster; the exit code. `other` says that more was asked for than goes with it."""
+    from common.python.corpus.discovery import choose
+    from common.python.fleet.ray_driver import run_on_ray
+    from common.python.report.display import Display
+    from common.python.run.suite import INTERRUPTED as STOPPED
+    from common.python.workers.launch import ONE_HOST
+
+    other = other or options.fail_fast or options.launch != ONE_HOST
+    if other or options.resume or options.shard or options.suite_timeout:
+        without = (
+            "--resume, --shard, --sweep, --json, --suite-timeout, --fail-fast and options for several hosts or ranks"
+        )
+        raise usage(f"--ray goes without {without}")
+    if not options.targets:
+        raise usage(NO_TARGETS)
+    make_room(junit)
+    parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
+    with exits(options.artifacts_dir):
+        pairs = choose(options.root, options.targets)
+        options.artifacts_dir.mkdir(parents=True, exist_ok=True)
+        with display:
+            display.expect(len(pairs))
+            landed = run_on_ray(address, options.root, pairs, words, parts, display.show)
+    for one in landed:
+        if one.folders:
+            codes.append(merge_runs(one.folders, options.artifacts_dir, options.root, junit, one.not_run))
+            continue
+        codes.append(INTERRUPTED if set(one.not_run.values()) == {STOPPED} else FAILED)
+        for reason in sorted(set(one.not_run.values())):
+            told(f"nothing was measured: {reason}")
+    shutil.rmtree(parts, ignore_errors=True)
+    return max(codes)
+
+
+def merge_runs(
+    folders: Sequence[Path],
+    artifacts_dir: Path,
+    root: Path,
+    junit: Path | None,
+    not_run: Mapping[str, str] | None = None,
+) -> int:
     """Merge runs and show what they are together; the exit code, as of a run."""
+    from common.python.fleet.shards import merge
     from common.python.report.artifacts import mark_latest, read_run
     from common.python.report.display import Display
-    from common.python.run.shards import merge
 
     make_room(junit)
     with exits(artifacts_dir):
-        folder = merge(folders, artifacts_dir)
+        folder = merge(folders, artifacts_dir, not_run)
         summary = read_run(folder).summary
         mark_latest(folder)
     Display().finish(summary, folder)

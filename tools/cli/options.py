@@ -24,6 +24,9 @@ class Kind(str, Enum):
     CUDA = "cuda"
 
 
+OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit")
+
+
 def number(value: float | None) -> float | None:
     """A number of an option with a range, in which click finds NaN, too. Raises typer.BadParameter for it."""
     if value is not None and math.isnan(value):
@@ -138,6 +141,10 @@ ShardOption = Annotated[
     str | None,
     typer.Option(metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."),
+]
 RunFolders = Annotated[list[Path], typer.Argument(parser=run_folder, metavar="RUN...", help="Folders of runs.")]
 RanksOption = Annotated[
     int | None,
@@ -152,6 +159,17 @@ HostsOption = Annotated[
 ]
 HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
 RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
+
+
+def repeated(ctx: typer.Context) -> list[str]:
+    """The options of `run` that were given and say how a pair is measured, as words for another process."""
+    words = list[str]()
+    for option in ctx.command.params:
+        source, value = ctx.get_parameter_source(option.name or ""), ctx.params.get(option.name or "")
+        if option.name not in OF_THE_SUITE and source is not None and source.name == "COMMANDLINE":
+            flag = option.secondary_opts[-1] if value is False else option.opts[0]
+            words += [flag] if isinstance(value, bool) else [flag, str(value)]
+    return words
 
 
 def named(words: list[str] | None, targets: list[str] | None) -> list[str]:

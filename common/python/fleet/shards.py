@@ -15,13 +15,13 @@ from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.results import STANDS_APART, Manifest, PairResult, Summary
 from common.python.base.text import counted
-from common.python.corpus.discovery import Pair, find_pairs, read_targets, select
+from common.python.corpus.discovery import Pair, choose, find_pairs
+from common.python.fleet.sentinel import stand_apart
 from common.python.peaks import store
 from common.python.regress import expectations
 from common.python.report.artifacts import Run, read_run
 from common.python.run.resume import of_code
-from common.python.run.sentinel import stand_apart
-from common.python.run.suite import write_result, write_summary
+from common.python.run.suite import INTERRUPTED, write_result, write_summary
 
 T = TypeVar("T")
 
@@ -39,8 +39,7 @@ def shard_targets(root: Path, words: Iterable[str], shard: str) -> list[str]:
     index, count = map(int, found.groups()) if found else (0, 0)
     if not 1 <= index <= count:
         raise ValueError(f"--shard {shard!r} is not I/N with I from 1 to N, such as 3/8")
-    known = find_pairs(root)
-    pairs = select(known, read_targets(words, known))
+    pairs = choose(root, words)
     if count > len(pairs):
         raise ValueError(f"--shard {shard}: there are {len(pairs)} pairs, so N is at most {len(pairs)}")
     seconds = seconds_of(root, pairs)
@@ -50,13 +49,19 @@ def shard_targets(root: Path, words: Iterable[str], shard: str) -> list[str]:
         least = min(range(count), key=lambda part: (loads[part], len(parts[part])))
         parts[least].append(pair)
         loads[least] += seconds[pair.key]
-    whole = {pair.key: len(pair.variants) for pair in known}
-    mine = [pair for pair in pairs if pair in parts[index - 1]]
-    return [word for pair in mine for word in _words(pair, len(pair.variants) == whole[pair.key])]
+    names = names_of(root, pairs)
+    return [word for pair in pairs if pair in parts[index - 1] for word in names[pair.key]]
 
 
-def _words(pair: Pair, whole: bool) -> list[str]:
-    return [pair.key] if whole else [f"{pair.chapter}/{variant.name}.py" for variant in pair.variants]
+def names_of(root: Path, pairs: Sequence[Pair]) -> dict[str, list[str]]:
+    """The targets that name each of these pairs: its key or, where only some of its files were chosen, those."""
+    whole = {pair.key: len(pair.variants) for pair in find_pairs(root)}
+    return {
+        pair.key: [pair.key]
+        if len(pair.variants) == whole[pair.key]
+        else [f"{pair.chapter}/{variant.name}.py" for variant in pair.variants]
+        for pair in pairs
+    }
 
 
 def seconds_of(root: Path, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -132,7 +137,7 @@ def _summary(
         finished=finished,
         seconds=(datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds(),
         complete=not not_run,
-        interrupted=any(one.interrupted for one in summaries),
+        interrupted=INTERRUPTED in not_run.values() or any(one.interrupted for one in summaries),
         not_run=not_run,
         origins=origins,
         pairs=[pair.model_copy(update={"blocks": []}) for pair in pairs],
