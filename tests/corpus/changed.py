@@ -6,12 +6,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from common.python.build.compilation import CHAPTER, imports_of
+from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.regress.expectations import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = find_pairs(ROOT)
+HARNESS = ROOT / "common" / "python"
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
 
 
@@ -25,7 +26,8 @@ def blobs(commit: str) -> dict[str, str]:
 
 def is_as_measured(pair: Pair, commit: str | None) -> bool:
     """Whether the pair's files are those that a GPU measured, and so proved, at that commit."""
-    files = {file for variant in pair.variants for file in imports_of(variant.path, ROOT, rf"common\.models|{CHAPTER}")}
+    imported = {file for variant in pair.variants for file in imports_of(variant.path, ROOT)}
+    files = {file for file in imported if HARNESS not in file.parents}
     kernels = [cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()]
     read = "".join(cu.read_text() for cu in kernels)
     files |= {*kernels, *(header for header in HEADERS if f'#include "{header.name}"' in read)}

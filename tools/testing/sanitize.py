@@ -25,8 +25,8 @@ from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
 from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
-from common.python.corpus.discovery import Pair, Variant, find_pairs, select
-from common.python.corpus.targets import TargetError, parse
+from common.python.corpus.discovery import Pair, Variant, choose
+from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, build
 from common.python.requirements import arch_of, unmet
 
@@ -63,6 +63,7 @@ class Run:
     """What one process steps: variants of a pair, all of ours or one peer, unless the pair isolates them all."""
 
     pair: str
+    root: Path  # where Python finds the modules
     baseline: str
     variants: tuple[Variant, ...]
 
@@ -75,7 +76,7 @@ class Run:
 def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
     """The runs of a pair's variants with kernels, and those that cannot run here, with the reason."""
     runnable, skipped = [], []
-    baseline = f"{pair.chapter}.baseline_{pair.name}"
+    where = (pair.key, pair.folder.root, pair.baseline_module)
     for variant in pair.variants:
         if not WATCHED & {*variant.kinds}:
             continue
@@ -88,7 +89,7 @@ def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
             runnable.append(variant)
     ours = () if pair.isolated else tuple(variant for variant in runnable if variant.role != "peer")
     groups = [ours] * bool(ours) + [(variant,) for variant in runnable if variant not in ours]
-    return [Run(pair.key, baseline, group) for group in groups], skipped
+    return [Run(*where, group) for group in groups], skipped
 
 
 def kernels(source: str) -> list[str]:
@@ -114,11 +115,11 @@ def own_kernels(variant: Variant, root: Path) -> list[str]:
     return in_cuda + (jit_kernels(variant.path, root) if "Triton" in variant.kinds else [])
 
 
-def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[str] | None:
+def command(program: Path, tool: str, run: Run, log: Path) -> list[str] | None:
     """The command line that watches a run; None where the tool watches our own kernels and there are none."""
     watched: list[str] = []
     if tool in OWN_KERNELS_ONLY:
-        names = dict.fromkeys(name for variant in run.variants for name in own_kernels(variant, root))
+        names = dict.fromkeys(name for variant in run.variants for name in own_kernels(variant, run.root))
         if not names:
             return None
         watched = [part for name in names for part in ("--kernel-name", f"kns={name}")]
@@ -127,7 +128,7 @@ def command(program: Path, tool: str, run: Run, root: Path, log: Path) -> list[s
         *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
         *TOOLS[tool],
         *watched,
-        *(sys.executable, "-m", "tools.testing.one_step", str(root), run.baseline),
+        *(sys.executable, "-m", "tools.testing.one_step", str(run.root.resolve()), run.baseline),
         *(variant.module for variant in run.variants),
     ]
 
@@ -193,7 +194,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def chosen(targets: list[str], root: Path) -> list[Pair]:
     """The pairs with kernels of their own among the targets. Raises TargetError when there are none."""
-    pairs = select(find_pairs(root), [target for text in targets or ["all"] for target in parse(text)])
+    pairs = choose(root, targets or ["all"])
     found = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
     if not found:
         named = " ".join(targets) or "all"
@@ -251,7 +252,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def examine(tool: str, run: Run) -> Verdict:
         log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-        line = command(program, tool, run, root, log)
+        line = command(program, tool, run, log)
         if line is None:
             return Verdict(None, f"skipped    {run.name}: {tool} watches our kernels, and it has none")
         found, how = watch(line, log, here.gpus[0].uuid), ""

@@ -37,9 +37,11 @@ def sweep(
     folder.mkdir(parents=True)
     with Console(stderr=True).status("compiling") as status:
         compiled = compile_pairs(
-            pairs, names, root, jobs, lambda one: status.update(Text(f"compiled {one.source} for {one.arch}"))
+            pairs, names, jobs, lambda one: status.update(Text(f"compiled {one.source} for {one.arch}"))
         )
-    sources = [root / source for source in by_source(compiled)]
+    folders = {pair.chapter: pair.folder.path for pair in pairs}
+    files = [Path(source) for source in by_source(compiled)]
+    sources = [folders[str(file.parent)] / file.name for file in files]
     options = {"arch": ",".join(names), "jobs": jobs}
     build = Build(
         manifest=manifest.collect(targets, options, sources, None),

@@ -108,7 +108,7 @@ class Capture:
         asked = {
             "root": str(settings.root.resolve()),
             "scratch": str(settings.scratch.resolve() / "profiled"),
-            "baseline": f"{self.pair.chapter}.baseline_{self.pair.name}",
+            "baseline": self.pair.baseline_module,
             "module": self.variant.module,
             "name": self.row.name,
             "size": settings.size,

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from common.python.base.results import PairResult, VariantResult
 from common.python.base.text import clean, printable
+from common.python.corpus.targets import VARIANT, homes
 from common.python.performance_targets import peak_text
 from common.python.report.artifacts import Run
 from common.python.report.charts import PALETTE, gain_chart, on_roofline, roofline_chart, sample_chart
@@ -62,7 +63,7 @@ def page(run: Run, root: Path) -> str:
         sections=sections,
         pair_facts=pair_facts,
         sample_chart=sample_chart,
-        sources=lambda result: _sources(result, about.sources, root),
+        sources=lambda result: _sources(result, about.sources, homes(root, about.targets)),
     )
 
 
@@ -86,32 +87,35 @@ def _facts(name: str, value: object) -> list[tuple[str, object]]:
     return [] if value is None else [(name, value)]
 
 
-def _sources(result: PairResult, digests: Mapping[str, str], root: Path) -> list[tuple[str, list[list[Panel]]]]:
+def _sources(
+    result: PairResult, digests: Mapping[str, str], places: Mapping[str, Path]
+) -> list[tuple[str, list[list[Panel]]]]:
     """The baseline beside the headline, then beside each other variant: a title, and the panels by kind of file."""
     baseline, own = next((row for row in result.variants if row.role == "baseline"), None), headline_row(result)
     others = sorted((row for row in result.variants if row is not baseline), key=lambda row: row is not own)
     sides = [[baseline, other] for other in others] if baseline else [[other] for other in others]
     if baseline and not others:
         sides = [[baseline]]
-    return [(" | ".join(clean(row.label) for row in side), _panels(side, digests, root)) for side in sides]
+    folder = places.get(result.chapter)
+    return [(" | ".join(clean(row.label) for row in side), _panels(side, digests, folder)) for side in sides]
 
 
-def _panels(side: Sequence[VariantResult], digests: Mapping[str, str], root: Path) -> list[list[Panel]]:
+def _panels(side: Sequence[VariantResult], digests: Mapping[str, str], folder: Path | None) -> list[list[Panel]]:
     """The Python files of variants beside each other, then the .cu files that the run had."""
-    python = [_panel(row.file, digests, root) for row in side]
+    python = [_panel(row.file, digests, folder) for row in side]
     names = [row.file.removesuffix(".py") + ".cu" for row in side]
-    cuda = [_panel(name, digests, root) for name in names if _recorded(name, digests, root)]
+    cuda = [_panel(name, digests, folder) for name in names if _recorded(name, digests, folder)]
     return [_marked(panels) for panels in (python, cuda) if panels]
 
 
-def _recorded(name: str, digests: Mapping[str, str], root: Path) -> str | None:
+def _recorded(name: str, digests: Mapping[str, str], folder: Path | None) -> str | None:
     """The manifest's digest of a file, which it names from the root of the project or, elsewhere, in full."""
-    return digests.get(name) or digests.get(str((root / name).resolve()))
+    return digests.get(name) or digests.get(str((folder / Path(name).name).resolve())) if folder else None
 
 
-def _panel(name: str, digests: Mapping[str, str], root: Path) -> Panel:
-    path, recorded = (root / name).resolve(), _recorded(name, digests, root)
-    if recorded is None or not path.is_relative_to(root.resolve()):
+def _panel(name: str, digests: Mapping[str, str], folder: Path | None) -> Panel:
+    path, recorded = (folder or Path()).resolve() / Path(name).name, _recorded(name, digests, folder)
+    if recorded is None or path.is_symlink() or not VARIANT.fullmatch(path.stem):
         return Panel(name, withheld="the run does not say what was in this file")
     if not path.is_file():
         return Panel(name, withheld="this file is no longer here")
