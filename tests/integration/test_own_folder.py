@@ -36,6 +36,7 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
         assert "kernels:sum" in invoke("run", *words, *how).stdout
     a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("*/summary.json"))
     manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
+    assert str(tmp_path / "kernels" / "helper.py") in manifest.sources
     assert manifest.targets == [str(tmp_path / "kernels")]
     (result,) = json.loads((a / "summary.json").read_text())["pairs"]
     assert (result["status"], [row["file"] for row in result["variants"]]) == (
@@ -45,8 +46,10 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     invoke("report", str(a))
     assert "return torch.add(b, a" in (a / "report.html").read_text()
     assert "kernels:sum" in invoke("compare", str(a), str(b)).stdout
-    monkeypatch.chdir("/")
+    monkeypatch.chdir(a)
     assert "1 pair" in invoke("run", "--resume", str(a), *how).stdout, "from anywhere"
+    (tmp_path / "kernels" / "helper.py").write_text(HELPER + "\n")
+    assert "helper.py" in invoke("run", "--resume", str(a), *how).output, "a neighbour that has changed"
 
 
 def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ CHAPTERS = tuple(f"ch{number:02}" for number in range(1, 21))
 VARIANT = re.compile(r"(?:baseline|optimized|peer)_\w{1,255}")
 FILE = re.compile(rf"(ch[0-9]{{1,4}})/({VARIANT.pattern})\.py")
 PAIR = re.compile(r"(ch[0-9]{1,4})(?::(\w{1,255}))?")
-PATH = re.compile(r"(?!ch[0-9]{1,4}/)(.+?)(?::(\w{1,255}))?", re.DOTALL)
+PATH = re.compile(r"(?!ch[0-9]{1,4}/)([^\0]+?)(?::(\w{1,255}))?")
 FORMS = "write ch07, ch07:transpose, ch07/optimized_transpose.py, all, or a folder of your own such as ./kernels"
 MOST_TOLD = 100  # characters of a word that is no target
 
@@ -76,7 +76,7 @@ def parse(text: str) -> list[Target]:
     if pair := PAIR.fullmatch(text):
         return [Target(_chapter(pair[1], text), pair[2])]
     if (path := PATH.fullmatch(text)) and ("/" in path[1] or "." in path[1] or os.path.isdir(path[1])):
-        return [_in_folder(Path(os.path.abspath(path[1])), path[2], text)]
+        return [_in_folder(Path(os.path.realpath(path[1])), path[2], text)]
     raise TargetError(f"{quoted(text)} is not a target: {FORMS}")
 
 

@@ -1,5 +1,6 @@
 """A suite: prove all its pairs, as many at once as there is room for, then time one pair after the other."""
 
+import contextlib
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from common.python.base.manifest import utc_now
 from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.toolkit import ROOT
+from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import TargetError, spelled
 from common.python.peaks.survey import Say, aloud, peaks_for_run
@@ -344,7 +346,7 @@ def open_suite(
     claim(uuid)
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
-    sources = manifest.sources_of([variant.path for pair in pairs for variant in pair.variants])
+    sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
     about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
@@ -356,6 +358,15 @@ def open_suite(
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_cuda(missing, machine, suite.on_gpu, options.launch, say)
     return suite
+
+
+def _files(pair: Pair) -> list[Path]:
+    """Of its variants, and what those of another folder than a chapter import of their neighbours."""
+    files = {variant.path for variant in pair.variants}
+    for variant in pair.variants if not pair.folder.package else ():
+        with contextlib.suppress(OSError, SyntaxError):  # its session reports the error
+            files |= {*imports_of(variant.path, pair.folder.root, library=False)}
+    return sorted(files)
 
 
 def _deadline(suite_timeout: float | None, began: float) -> float:
