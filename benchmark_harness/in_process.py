@@ -189,7 +189,7 @@ def _measured(
     )
     rows = [new_row(pair, variant) for variant in pair.variants]
     result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
-    result.notes, result.best_pace_us = [UNGUARDED], float(found["quiet_pace_us"])
+    result.notes, result.best_pace_us = [UNGUARDED], float(found["best_pace_us"])
     with closing(hold(uuid, print)):
         return Session(pair, Roster(result, pair.variants, []), settings).measure(prove_first=True)
 

@@ -1,4 +1,4 @@
-"""Not measured yet: bf16, channels side by side, and buckets of gradients that travel during the backward pass."""
+"""Autocast to bf16, channels side by side, and buckets of gradients that travel during the backward pass."""
 
 import torch
 from torch import Tensor

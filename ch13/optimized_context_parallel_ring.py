@@ -1,4 +1,4 @@
-"""Not measured yet: pieces of keys and values go round a ring while queries attend to the piece that came before."""
+"""Pieces of keys and values go round a ring while queries attend to the piece that came before."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Not measured yet: one rank prefills all that arrives, and the other decodes all streams, never interrupted."""
+"""One rank prefills all that arrives, and the other decodes all streams, never interrupted."""
 
 from collections.abc import Callable
 

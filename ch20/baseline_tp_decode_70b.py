@@ -1,4 +1,4 @@
-"""NCCL sums the ranks' parts, one more kernel adds the residual, and a third one norms: all that twice a layer."""
+"""The host launches every kernel of every layer; twice a layer NCCL sums the ranks' parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,7 @@ Tail = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]  # a rank's par
 
 
 def inputs(draw: Draw, layers: int, rows: int, past: int, width: int, heads: int, dim: int, hidden: int) -> Inputs:
-    """A rank's heads of queries, one of keys and values, and its rows of gate and up. All ranks have the same states.
-
-    The last place in the caches is for each sequence's new token.
-    """
+    """A rank's query heads and one of keys and values; the last place in a cache is for the sequence's new token."""
 
     def matrix(out: int, inner: int, shares: int = 1) -> Tensor:
         return draw.normal(out, inner, std=(inner * shares) ** -0.5, dtype=torch.bfloat16)
@@ -87,6 +84,7 @@ workload = Workload(
     mutates=("caches",),
     as_drawn=("layers",),
     gpus=2,
+    clock="end_to_end",
 )
 
 

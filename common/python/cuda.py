@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,15 +17,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.python.base import toolkit
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc, include_dirs, version_text
 from common.python.requirements import arch_of, cuda_targets
-
-if TYPE_CHECKING:  # builds load pydantic, which `list` has no time for
-    from common.python.base.builds import KernelUse
 
 RELOCATABLE = "-rdc=true"
 ALLOWED = (RELOCATABLE, "--expt-relaxed-constexpr")  # which CUTLASS wants
@@ -118,10 +116,10 @@ def build(source: Path, arch: str, cache: Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Library:
-    """A compiled .cu file, and what the compiler said of its kernels."""
+    """A compiled .cu file; beside it, with the suffix .ptx, is its PTX."""
 
     path: Path
-    kernels: "list[KernelUse]"
+    log: str  # of the compiler, with what ptxas says of each kernel
     cached: bool
 
 
@@ -131,8 +129,6 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     Raises CudaError with the compiler's first error when it does not compile, when the file is for other architectures
     only, or when there is no nvcc.
     """
-    from common.python.base.builds import keep, kept
-
     nvcc = find_nvcc()
     if nvcc is None and (named := os.environ.get("NVCC")):
         raise CudaError(f"$NVCC is {named}, which is no program: name an nvcc, or unset it to have one looked for")
@@ -151,19 +147,29 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{library.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may want the same file; one builds it
-        known = kept(library)
+        known = _kept(library)
         if known is None:
-            kernels, read = _compile(nvcc, source, arch, extra, library)
-            keep(library, kernels, read)
-    return Library(library, kernels if known is None else known, known is not None)
+            log, files = _compile(nvcc, source, arch, extra, library)
+            digests = {str(file): _digest(file) for file in (library, *files)}
+            library.with_suffix(".json").write_text(json.dumps({"log": log, "files": digests}))
+    return Library(library, log if known is None else known, known is not None)
 
 
-def _compile(
-    nvcc: Path, source: Path, arch: str, extra: list[str], library: Path
-) -> "tuple[list[KernelUse], list[Path]]":
-    """Its kernels, and the files that were read, but for those of the toolkit."""
-    from common.python.base.builds import kernel_uses
+def _kept(library: Path) -> str | None:
+    """The log of a cached library; None if it is not whole, or a file that it was made of has changed."""
+    try:
+        told = json.loads(library.with_suffix(".json").read_text())
+        return told["log"] if all(_digest(Path(name)) == was for name, was in told["files"].items()) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> tuple[str, list[Path]]:
+    """The compiler's log, and the files that were made and read, but for those of the toolkit."""
     code = arch.removeprefix("sm_")
     partial = library.with_suffix(".partial")
     with tempfile.TemporaryDirectory(prefix="benchmark-nvcc-") as name:
@@ -186,14 +192,15 @@ def _compile(
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CudaError(f"{source.name} does not compile for {arch}: {first_error(done.stderr + done.stdout)}")
-        ptx = "".join(file.read_text() for file in folder.glob("*.ptx"))
+        ptx = library.with_suffix(".ptx")
+        ptx.write_text("".join(file.read_text() for file in folder.glob("*.ptx")))
         named = re.findall(r"(?:\\.|\S)+", dependencies.read_text().replace("\\\n", " ").partition(":")[2])
         read = [Path(re.sub(r"\\(.)", r"\1", file)) for file in named]
         system = ("/usr/include", "/usr/lib", *map(str, theirs), *(str(place.resolve()) for place in theirs))
         own = {file.resolve() for file in read if not str(file).startswith(system)}
         shutil.move(made, partial)
     partial.rename(library)
-    return kernel_uses(done.stderr + done.stdout, ptx), sorted(own)
+    return done.stderr + done.stdout, [ptx, *sorted(own)]
 
 
 def _plain(folder: Path, link: Path) -> Path:

@@ -14,6 +14,7 @@ from changed import CHANGED, PAIRS, PROVEN
 from common.python.base.machine import machine
 from common.python.base.toolkit import find_nvcc, find_program
 from common.python.build.compilation import TARGETS
+from common.python.build.kernel_use import kernels_of
 from common.python.build.record import sm_of
 from common.python.cuda import Library, compile_source, cuda_targets
 from common.python.requirements import Requirements, arch_of, unmet
@@ -100,7 +101,7 @@ def compiled(source: Path) -> Library:
 def test_its_kernels_stay_in_registers_unless_it_says_so(source: Path) -> None:
     if sm_of(arch_for(source)) < (NEEDS[source].sm or 0):
         pytest.skip(f"not for {arch_for(source)}")
-    used = {one.name: (one.spill_bytes, one.stack_bytes) for one in compiled(source).kernels}
+    used = {one.name: (one.spill_bytes, one.stack_bytes) for one in kernels_of(compiled(source))}
     local = {name: sizes for name, sizes in used.items() if sizes != (0, 0)}
     labelled = SPILLS.search("\n".join(source.read_text().splitlines()[:12])) is not None
     assert bool(local) == labelled, local

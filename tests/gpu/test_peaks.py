@@ -149,7 +149,7 @@ def test_twice_the_rounds_of_mma_sync_are_twice_the_sums_and_the_time() -> None:
     once, twice = (torch.empty(1056 * 256, device="cuda") for _ in range(2))
     steps = [partial(multiply, once, 1056, 1024), partial(multiply, twice, 1056, 2048)]
     first, second = (min(device_timer(None)(step, 0.05, 6).times) for step in steps)
-    torch.testing.assert_close(twice, 2 * once)
+    torch.testing.assert_close(twice, 2 * once, rtol=1e-3, atol=0.0)  # sums of 2,048 products, rounded as they grow
     assert once.unique().numel() > 1000
     assert second / first == pytest.approx(2, rel=0.1)
 

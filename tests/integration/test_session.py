@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python.base.results import CONTROL, NOT_ALONE, PairResult, Telemetry
+from common.python.base.results import CONTROL, PairResult, Telemetry
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair
 from common.python.run.session import PROBES
@@ -499,22 +499,15 @@ def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(tree: Tree,
     assert max(places) > 0, "none but the first block of a round was ever proven"
 
 
-@pytest.mark.parametrize("disturbed", [False, True])
-def test_a_pair_says_once_that_work_of_others_on_its_gpu_did_not_end(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, disturbed: bool
-) -> None:
-    first, own = WorkerPool.first, list[set[int]]()
+def test_what_others_do_on_the_gpu_is_read_beside_the_samples(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = list[set[int]]()
 
     def read(settings: Settings, pids: Callable[[], set[int]]) -> list[Telemetry]:
         own.append(pids())
         return [Telemetry(other_processes=1)]
 
     monkeypatch.setattr(Settings, "read_gpus", read)
-    monkeypatch.setattr(
-        WorkerPool, "first", lambda pool, name: not disturbed if name == "await_device" else first(pool, name)
-    )
     tree.pair("ch01:a")
-    result = tree.run("ch01:a", iterations=12).pairs[0]
-    assert result.status == "measured"
-    assert result.notes.count(NOT_ALONE) == disturbed
+    assert tree.run("ch01:a", iterations=12).pairs[0].status == "measured"
     assert all(own), "its workers are known to be there"
+    assert all(b.telemetry and b.telemetry.other_processes == 1 for b in tree.result("ch01:a").blocks)

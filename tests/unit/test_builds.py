@@ -1,10 +1,8 @@
-"""What ptxas and PTX say of kernels is read as it is written; a library counts only with a record that fits it."""
-
-from pathlib import Path
+"""What ptxas and PTX say of kernels is read as it is written."""
 
 import pytest
 
-from common.python.base.builds import KernelUse, keep, kernel_uses
+from common.python.build.kernel_use import KernelUse, kernel_uses
 from common.python.build.record import Compiled
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
@@ -79,11 +77,3 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
         "ch07/optimized_x.cu, sm_90a: spills spills 8 bytes and has a stack frame of 16 bytes in local memory",
         "ch07/optimized_x.cu, sm_90a: indexes has a stack frame of 256 bytes in local memory",
     ]
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    path = tmp_path / "x.so"
-    path.write_bytes(b"machine code")
-    keep(path, [KernelUse(name="f", registers=8)], [])
-    return path

@@ -6,9 +6,9 @@ import pytest
 
 from common.python import requirements
 from common.python.base import toolkit
-from common.python.base.builds import KernelUse
 from common.python.build import compilation
 from common.python.build.compilation import Task, compile_pairs
+from common.python.build.kernel_use import KernelUse
 from common.python.build.record import Compiled
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
@@ -26,9 +26,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     def compile_source(source: Path, arch: str) -> Library:
         found.append(f"{source.stem} {arch}")
-        return Library(source, [USE], False)
+        return Library(source, "", False)
 
     monkeypatch.setattr(compilation, "compile_source", compile_source)
+    monkeypatch.setattr(compilation, "kernels_of", lambda library: [USE])
     monkeypatch.setattr(compilation, "find_nvcc", lambda: Path("/anywhere/nvcc"))
     monkeypatch.setattr(toolkit, "ROOT", tmp_path / "library")
     monkeypatch.delenv("NVCC", raising=False)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from common.python import cuda
-from common.python.base.builds import KernelUse
 from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
+from common.python.build.kernel_use import kernels_of
 from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
@@ -38,7 +38,6 @@ __global__ void product(float* out) {
 }
 extern "C" int f(float* out, cudaStream_t stream) { product<<<1, 32, 0, stream>>>(out); return cudaGetLastError(); }
 """
-Made = tuple[list[KernelUse], list[Path]]
 
 
 def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
@@ -51,10 +50,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What nvcc was run for; it is replaced by one that copies the source, for what is tested is when it runs."""
     ran: list[Path] = []
 
-    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> Made:
+    def compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> tuple[str, list[Path]]:
         ran.append(library)
         library.write_text(f"{arch} {extra}")
-        return [KernelUse(name="f", registers=8)], [source]
+        return "ptxas says nothing", [source]
 
     monkeypatch.setattr(cuda, "find_nvcc", lambda: Path("/anywhere/nvcc"))
     monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.0")
@@ -224,7 +223,8 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another
 @needs_nvcc
 def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp_path: Path) -> None:
     (tmp_path / "x.cu").write_text(KERNELS)
-    product, local = sorted(compile_source(tmp_path / "x.cu", ARCH, tmp_path).kernels, key=lambda use: use.name)
+    kernels = kernels_of(compile_source(tmp_path / "x.cu", ARCH, tmp_path))
+    product, local = sorted(kernels, key=lambda use: use.name)
     assert (product.name, product.matrix, product.shared_bytes) == ("(anonymous namespace)::product", "mma", 128)
     assert (local.name, local.matrix, local.shared_bytes) == ("local<64>", None, 0)
     assert (product.stack_bytes, local.stack_bytes) == (0, 256)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import tools.testing.sanitize as sanitize
-from common.python.base.builds import KernelUse
 from common.python.base.machine import Gpu, Machine
+from common.python.build.kernel_use import KernelUse
 from common.python.cuda import Library
 from common.python.profile.nsight import step_command
 from tools.testing.sanitize import main, verdict, watch
@@ -69,10 +69,10 @@ echo "it printed this"
 """
 
 
-def built(source: Path, arch: str) -> Library:
+def kernels_of(library: Library) -> list[KernelUse]:
     """As the compiler names the kernels of a file, and one that came with a library."""
-    own = re.findall(r"__global__ void (\w+)", source.read_text())
-    return Library(source, [KernelUse(name=f"void {name}<1>") for name in (*own, "cub::DeviceScan")], False)
+    own = re.findall(r"__global__ void (\w+)", library.path.read_text())
+    return [KernelUse(name=f"void {name}<1>") for name in (*own, "cub::DeviceScan")]
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{tool}.report").write_text(NO_RACE if tool == "racecheck" else CLEAN)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(sanitize, "machine", lambda: HERE)
-    monkeypatch.setattr(sanitize, "compile_source", built)
+    monkeypatch.setattr(sanitize, "compile_source", lambda source, arch: Library(source, "", False))
+    monkeypatch.setattr(sanitize, "kernels_of", kernels_of)
     return folder
 
 

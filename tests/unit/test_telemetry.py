@@ -1,6 +1,8 @@
 import math
 import os
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from common.python.base.results import Block, Telemetry
 from common.python.stats.host_pace import pace_reach
 from common.python.timing.telemetry import Monitor, harmful, worst
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Refused(Exception):
@@ -149,3 +153,8 @@ def test_another_runs_pace_may_be_as_far_as_blocks_deviate_and_are_slower_than_u
     blocks = [Block(round=0, steps=1, samples=[], paces=[20.0, pace]) for pace in paces]
     assert pace_reach(blocks, 20.0) == pytest.approx(reach, rel=0.001)
     assert pace_reach(blocks, None) == 0.0
+
+
+def test_the_harness_asks_nvml_for_no_change() -> None:
+    files = [*ROOT.glob("*.py"), *(file for place in ("common", "tools") for file in (ROOT / place).rglob("*.py"))]
+    assert [file for file in files if re.search(r"nvml\w*(Set|Reset|Clear)", file.read_text())] == []

@@ -4,6 +4,7 @@ import locale
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,19 @@ from common.python.run.options import Options
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, launch, measure, publish, usage
+from tools.cli.measuring import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    NOTHING,
+    claims,
+    exits,
+    launch,
+    measure,
+    merge_runs,
+    publish,
+    usage,
+)
 from tools.cli.new_pair import new
 from tools.cli.roofline import roofline
 from tools.cli.sweeping import run_sweep
@@ -87,7 +100,7 @@ def run(
     resume: o.ResumeOption = None,
     fail_fast: o.FailFastOption = False,
     jobs: o.JobsOption = None,
-    lock_clocks: o.ClocksOption = None,
+    shard: o.ShardOption = None,
     seed: o.SeedOption = None,
     nproc_per_node: o.RanksOption = None,
     nnodes: o.HostsOption = 1,
@@ -98,26 +111,11 @@ def run(
     as_json: o.JsonOption = False,
     root: o.RootOption = ROOT,
 ) -> None:
-    options = Options(
-        targets=o.named(words, targets),
-        root=root,
-        artifacts_dir=artifacts_dir,
-        size=size,
-        **o.counts(iterations, warmup),
-        timeout_multiplier=timeout_multiplier,
-        suite_timeout=suite_timeout,
-        reproducible=reproducible,
-        cold_start=cold_start,
-        profile=profile,
-        fail_fast=fail_fast,
-        resume=resume,
-        seed=seed,
-        budget_s=budget * (o.QUICK if quick else 1),
-        quick=quick,
-        jobs=jobs,
-        lock_clocks=lock_clocks,
-        launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint),
-    )
+    given = dict(locals())
+    asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
+    asked |= o.counts(iterations, warmup)
+    asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
+    options = Options(**asked, launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
 
 
@@ -139,6 +137,20 @@ def report(
     if opened and not webbrowser.open(path.resolve().as_uri()):
         typer.echo(f"benchmark_cli: there is no browser here: open {path} in one elsewhere", err=True)
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def merge(
+    runs: o.RunFolders,
+    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    junit: o.JunitOption = None,
+    root: o.RootOption = ROOT,
+) -> None:
+    """Put runs together into one, such as those of `run --shard`.
+
+    Each pair keeps the host, the GPU and the peaks of its own run. All must be of the same code, and no pair in two.
+    """
+    raise typer.Exit(merge_runs(runs, artifacts_dir, root, junit))
 
 
 @app.command()

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from common.python.base.interrupt import Interrupts
     from common.python.base.lock import Claim
+    from common.python.base.results import Summary
     from common.python.report.display import Display
     from common.python.run.options import Options
     from common.python.run.suite import Suite
@@ -131,7 +132,6 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
     """
     from common.python.base.interrupt import Interrupts
     from common.python.report.display import Display
-    from common.python.run.clocks_lock import check
 
     if options.size not in (None, "bench", "cpu", "test"):
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
@@ -141,6 +141,8 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
         options = replace(options, targets=options.targets or _earlier(options.resume))
     if not options.targets:
         raise usage("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
+    if options.shard is not None:
+        options = _sharded(options, options.shard)
     make_room(junit)
     with ExitStack() as stack:
         data = sys.stdout if as_json else None
@@ -148,7 +150,6 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
         with exits(options.artifacts_dir):
-            check(options.lock_clocks)
             suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
         try:
             with Interrupts(told) as interrupts:
@@ -156,6 +157,16 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
                 return _run(suite, display, junit, interrupts, data)
         except KeyboardInterrupt:  # the second one
             return INTERRUPTED
+
+
+def _sharded(options: "Options", shard: str) -> "Options":
+    """The same for one part of the targets. Raises the exit for a part that there is not."""
+    from common.python.run.shards import shard_targets
+
+    if options.resume:
+        raise usage("--resume goes on with the shard that its run is of: leave --shard out")
+    with exits():
+        return replace(options, targets=shard_targets(options.root, options.targets, shard))
 
 
 def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite":
@@ -203,20 +214,12 @@ def _age_s() -> float:
 
 
 def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "Interrupts", data: TextIO | None) -> int:
-    from common.python.base.journal import write
     from common.python.report.artifacts import mark_latest
-    from common.python.run.clocks_lock import held
-    from common.python.stats.verdict import failed
 
     display.expect(len(suite.pairs))
     try:
-        with held(suite.uuid, suite.options.lock_clocks) as clocks:
-            if clocks is not None:
-                told(clocks)
-                suite.manifest.clocks = clocks
-                write(suite.folder / "manifest.json", suite.manifest.model_dump_json(indent=1))
-            with display:
-                summary = suite.run()
+        with display:
+            summary = suite.run()
         mark_latest(suite.folder)
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
@@ -233,11 +236,34 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
         return FAILED
     except (ValueError, ArithmeticError) as error:
         raise usage(str(error)) from error
+    return _code(summary)
+
+
+def _code(summary: "Summary") -> int:
+    """The exit code of a run by its summary."""
+    from common.python.stats.verdict import failed
+
     if summary.interrupted:
         return INTERRUPTED
     if not summary.complete or any(failed(result) for result in summary.pairs):
         return FAILED
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
+
+
+def merge_runs(folders: Sequence[Path], artifacts_dir: Path, root: Path, junit: Path | None) -> int:
+    """Merge runs and show what they are together; the exit code, as of a run."""
+    from common.python.report.artifacts import mark_latest, read_run
+    from common.python.report.display import Display
+    from common.python.run.shards import merge
+
+    make_room(junit)
+    with exits(artifacts_dir):
+        folder = merge(folders, artifacts_dir)
+        summary = read_run(folder).summary
+        mark_latest(folder)
+    Display().finish(summary, folder)
+    publish(folder, root, junit)
+    return _code(summary)
 
 
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:

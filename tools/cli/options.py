@@ -134,9 +134,11 @@ JobsOption = Annotated[
         min=1, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
     ),
 ]
-ClocksOption = Annotated[
-    str | None, typer.Option(help="Hold the GPU's clock at base, boost or a number of MHz; needs root.")
+ShardOption = Annotated[
+    str | None,
+    typer.Option(metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."),
 ]
+RunFolders = Annotated[list[Path], typer.Argument(parser=run_folder, metavar="RUN...", help="Folders of runs.")]
 RanksOption = Annotated[
     int | None,
     typer.Option(

@@ -37,8 +37,8 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
     from common.python.run.suite import open_suite
     from common.python.stats.verdict import failed, lacked_memory
 
-    if options.resume or as_json or options.size not in (None, "bench", "cpu", "test"):
-        raise usage("--sweep goes with --size bench, cpu or test, and without --resume and --json")
+    if options.resume or options.shard or as_json or options.size not in (None, "bench", "cpu", "test"):
+        raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
     with exits():
         figure, values = read(text)
         found = costs(options.root, options.targets, f"bench,{figure}={values[0]}")

@@ -72,7 +72,7 @@ def open_bench(
         peaks_for_run(root, artifacts_dir, folder, machine, found, told, measure=full)
     seed = random.randrange(2**31) if seed is None else seed
     device = found["device"], found.get("uuid")
-    return Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found.get("quiet_pace_us"))
+    return Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found["best_pace_us"])
 
 
 def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report:

@@ -24,6 +24,7 @@ from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
 from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
+from common.python.build.kernel_use import kernels_of
 from common.python.corpus.discovery import Pair, Variant, choose
 from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
@@ -110,7 +111,7 @@ def own_kernels(run: Run, arch: str) -> list[str]:
     for variant in run.variants:
         if "CUDA" in variant.kinds:
             source = variant.path.with_suffix(".cu")
-            compiled = [base_name(kernel.name) for kernel in compile_source(source, arch).kernels]
+            compiled = [base_name(kernel.name) for kernel in kernels_of(compile_source(source, arch))]
             names += [name for name in compiled if f"{name}(" in source.read_text()]
         if "Triton" in variant.kinds:
             names += jit_kernels(variant.path, run.root)

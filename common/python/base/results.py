@@ -9,7 +9,7 @@ from common.python.base.topology import Topology
 
 SCHEMA_VERSION = 1
 CONTROL = "control"  # the baseline prepared a second time
-NOT_ALONE = "another process had work on the GPU while this pair was timed"
+STANDS_APART = "measured on a host that stands apart"
 BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a proof was made
 
 ClockName = Literal["device", "end_to_end"]
@@ -220,6 +220,7 @@ class PairResult(Model):
     size: str | None = None
     shape: dict[str, Figure] = {}
     device: str | None = None
+    host: str | None = Field(default=None, description="hostname of the machine that it was run on")
     clock: ClockName | None = None
     goal: Goal | None = None
     cost: Cost | None = None
@@ -227,12 +228,13 @@ class PairResult(Model):
     tolerance: float | None = None
     limit: Limit | None = None
     control: Interval | None = Field(default=None, description="the baseline against a second preparation of itself")
-    peer_ratio: Interval | None = Field(default=None, description="best peer's time over the headline variant's")
+    peer_ratio: Interval | None = Field(
+        default=None, description="best peer's time over the headline variant's; bytes over bytes if memory is the goal"
+    )
     best_peer: str | None = None
     floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
     best_pace_us: float | None = Field(
-        default=None,
-        description="of a fixed loop on the host, in the run so far; at first 1.15 times what an idle core took",
+        default=None, description="of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
     )
     usual_pace_us: float | None = Field(
         default=None, description="the median of the pairs that were timed before in this run, each's own median"
@@ -271,7 +273,7 @@ class Manifest(Model):
     sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
-    clocks: str | None = Field(default=None, description="what became of --lock-clocks; null if not asked for")
+    clocks: str | None = Field(default=None, description="what became of --lock-clocks, an option of older runs")
 
 
 class Summary(Model):
@@ -282,4 +284,7 @@ class Summary(Model):
     complete: bool = Field(description="false after Ctrl-C, SIGTERM, --fail-fast or a suite timeout")
     interrupted: bool = Field(default=False, description="by Ctrl-C or SIGTERM")
     not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
+    origins: dict[str, str] = Field(
+        default={}, description="of a merged run: each pair's folder with the manifest and the peaks of its own run"
+    )
     pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base import toolkit
-from common.python.base.builds import KernelUse
 from common.python.base.journal import write
 from common.python.base.machine import Machine, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
+from common.python.build.kernel_use import KernelUse, kernels_of
 from common.python.build.record import ARCHS, Compiled, Language, sm_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import TargetError
@@ -169,7 +169,7 @@ def _compile_source(task: Task, view: LiveView) -> Compiled:
     except (CudaError, OSError) as error:
         return task.failed(str(error), seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
-    return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=built.kernels)
+    return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=kernels_of(built))
 
 
 # Triton.

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.builds import KernelUse
 from common.python.base.hardware import KIB
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model
+from common.python.build.kernel_use import KernelUse
 
 Language = Literal["CUDA", "Triton"]
 Outcome = Literal["compiled", "skipped", "failed"]

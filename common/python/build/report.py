@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from common.python.base import manifest
-from common.python.base.builds import KernelUse
 from common.python.base.hardware import KIB
 from common.python.base.text import clean, counted, text_table
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
+from common.python.build.kernel_use import KernelUse
 from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import choose
 from common.python.report.live_view import LiveView, aside

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from common.python.base.results import Interval, Manifest, PairResult, VariantResult
+from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, VariantResult
 from common.python.base.text import clean, counted
 from common.python.corpus.targets import parse
 from common.python.regress import environment
@@ -54,7 +54,7 @@ class Held:
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
     """A row for each pair of the run, and for each that its targets name, that is expected, and that it lacks."""
     about = run.summary.manifest
-    rows = [hold(pair, expected.get(pair.key), about) for pair in run.summary.pairs]
+    rows = [hold(pair, expected.get(pair.key), run.about(pair)) for pair in run.summary.pairs]
     names = {key.partition(":")[2] for key in (*expected, *(row.key for row in rows))}  # each is a target by itself
     words = [f"ch{word}" if word.isdigit() else word for word in about.targets]
     asked = [target for word in words if word not in names for target in parse(word)]
@@ -213,6 +213,7 @@ def _changes(found: PairResult, expected: Expectation, about: Manifest) -> tuple
     decisive = environment.differences(*({name: side[name] for name in then if name != "CPU"} for side in (then, now)))
     if environment.mode(about) != "usual":
         decisive.append(f"mode usual -> {environment.mode(about)}")
+    decisive += [note for note in found.notes if note.startswith(STANDS_APART)]
     host = environment.differences({"CPU": then["CPU"]}, {"CPU": now["CPU"]}) if "CPU" in then else []
     host += environment.moved("host pace", expected.pace_us, environment.pace_us(found.blocks), MOST_PACE, "us")
     shown = _clock(found, expected, MARGIN)

@@ -18,8 +18,8 @@ from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
-from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch, widened
-from common.python.stats.verdict import baseline_row, channel_share
+from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch
+from common.python.stats.verdict import baseline_row
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -92,10 +92,6 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
     clock = a.clock or "device"
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
     gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
-    if clock == "device":
-        own, baseline = channel_share(in_a), baseline_row(a)
-        ratio = ratio and widened(ratio, own)
-        gain = gain and widened(gain, abs((channel_share(baseline) if baseline else 0.0) - own))
     gains = gain_text(a, in_a), gain_text(b, in_b)
     return Change(pair, variant, a_times.median, b_times.median, ratio, verdict(ratio), *gains, gain)
 

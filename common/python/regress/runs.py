@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from common.python.base.results import Interval, Manifest, PairResult, Summary
+from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
@@ -93,8 +93,8 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
     for pair in runs[-1].summary.pairs:
         outcomes, left_out = [], defaultdict(list)
         for run in runs:
-            about = run.summary.manifest
             for one in (one for one in run.summary.pairs if one.key == pair.key):
+                about = run.about(one)
                 if reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair):
                     left_out[reason].append(run.folder.name)
                 else:
@@ -129,6 +129,8 @@ def doubt(result: PairResult, about: Manifest) -> str | None:
         return f"{unproven.name} holds no proof"
     if result.control is None or not control_ok(result.control):
         return "its control is missing or reads other than 1"
+    if apart := next((note for note in result.notes if note.startswith(STANDS_APART)), None):
+        return f"it was {apart}"
     if any(block.telemetry and block.telemetry.other_processes for block in result.blocks if block.discarded is None):
         return "other processes were on the GPU"
     return None
@@ -173,7 +175,9 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         speedup=over_runs(speedups) if several else None,
         time=Time(us=further.ratio, low=further.low, high=further.high) if further else own_time(result),
         memory_ratio=further_run(memory) if several and memory else None,
-        result=result.model_copy(update={"blocks": [], "log": "", "seconds": {}, "seed": None, "variants": rows}),
+        result=result.model_copy(
+            update={"blocks": [], "log": "", "seconds": {}, "seed": None, "host": None, "variants": rows}
+        ),
     )
 
 

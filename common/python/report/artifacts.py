@@ -1,9 +1,9 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,15 @@ class Run:
     folder: Path
     summary: Summary
     peaks: Peaks | None
+    parts: Mapping[str, Manifest] = field(default_factory=dict)  # of a merged run, by the folder of each run in it
+
+    def about(self, pair: PairResult) -> Manifest:
+        """The manifest of the run that measured this pair."""
+        return self.parts.get(self.summary.origins.get(pair.key, ""), self.summary.manifest)
+
+    def origin(self, pair: PairResult) -> Path:
+        """The folder that holds the peaks which this pair's limit comes from."""
+        return safe_read.within(self.folder, origin) if (origin := self.summary.origins.get(pair.key)) else self.folder
 
 
 class Line(Model):
@@ -72,7 +81,14 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"{folder} has schema version {summary.schema_version}: this harness reads {SCHEMA_VERSION}")
     pairs = [_with_samples(folder, pair) for pair in summary.pairs]
     summary = summary.model_copy(update={"pairs": pairs})
-    return Run(folder, summary, _peaks(folder, summary))
+    parts = {name: _part(folder, name, summary.manifest) for name in set(summary.origins.values())}
+    return Run(folder, summary, _peaks(folder, summary), parts)
+
+
+def _part(folder: Path, name: str, merged: Manifest) -> Manifest:
+    """The manifest of one run in a merged one, with the sources, which are the same for all of them."""
+    found = read_model(safe_read.within(folder, name) / "manifest.json", Manifest)
+    return found.model_copy(update={"sources": merged.sources})
 
 
 def read_model(path: Path, model: type[Read]) -> Read:
@@ -124,8 +140,8 @@ def _peaks(folder: Path, summary: Summary) -> Peaks | None:
     """The peaks that were kept with the run, as old as they were then; for a run without, those of the datasheet."""
     if survey := store.load(folder / "peaks.json"):
         return store.peaks_of(survey)
-    devices = [pair.device for pair in summary.pairs if pair.device]
-    return datasheet_peaks(devices[0]) if devices else None
+    devices = {pair.device for pair in summary.pairs if pair.device}
+    return datasheet_peaks(devices.pop()) if len(devices) == 1 else None
 
 
 def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:

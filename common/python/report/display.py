@@ -63,6 +63,8 @@ class Display(LiveView):
 
 def next_command(summary: Summary, folder: Path) -> str:
     """The one command that helps most after this run, and what for."""
+    if summary.origins and not summary.complete:
+        return "`benchmark_cli merge` again, once the pairs that are lacking have been run"
     if not summary.complete:
         return f"`benchmark_cli run --resume {folder}` continues this run"
     doubtful, gains = list[str](), list[tuple[float, str]]()

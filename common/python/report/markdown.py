@@ -114,10 +114,11 @@ def _speed_of_light(row: VariantResult) -> list[str]:
 def pair_facts(result: PairResult) -> list[str]:
     """How a pair was measured, and the notes on it."""
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
-    limit, peer = result.limit, result.peer_ratio
+    limit, peer, of_peer = result.limit, result.peer_ratio, "peak memory" if result.goal == "memory" else "time"
     peak = f"{peak_text(limit.resource, limit.peak)} ({limit.source})" if limit else ""
     facts = [
         result.device and f"device: {result.device}",
+        result.host and f"host: {result.host}",
         result.size and f"size: {result.size} {shape}",
         result.clock and f"clock: {result.clock}",
         result.tolerance is not None and f"tolerance: {result.tolerance:g} normwise against float64",
@@ -125,7 +126,7 @@ def pair_facts(result: PairResult) -> list[str]:
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
         result.verdict != "invalid"
         and peer
-        and f"peer {result.best_peer}: {interval_text(peer)}, its time over the optimized one's",
+        and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
         _telemetry(result),
@@ -246,7 +247,7 @@ def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
 
 SPREAD = ("n", "mean", "std", "median", "q1", "q3", "p95", "p99", "outliers")
 FIELDS = (
-    *("chapter", "pair", "device", "size", "clock", "variant", "role", "label", "status", "verdict", "reason"),
+    *("chapter", "pair", "device", "host", "size", "clock", "variant", "role", "label", "status", "verdict", "reason"),
     *("speedup", "speedup_low", "speedup_high", "rounds", "memory_ratio", "percent_of_limit", "limit_us", "limit_by"),
     *("peer", "peer_ratio", "kernels", "syncs", "copied_bytes", "peak_bytes", "prepare_s", "first_call_s"),
     *(f"{clock}_{name}" for clock in ("device", "wall") for name in SPREAD),
@@ -264,7 +265,7 @@ def summary_csv(summary: Summary) -> str:
 
 def _pair_fields(pair: PairResult) -> dict[str, object]:
     limit, peer = pair.limit, pair.peer_ratio
-    return pair.model_dump(include={"chapter", "device", "size", "clock", "status"}) | {
+    return pair.model_dump(include={"chapter", "device", "host", "size", "clock", "status"}) | {
         "pair": pair.name,
         "verdict": verdict_text(pair, pair),
         "reason": clean(pair.reason or ""),

@@ -19,7 +19,8 @@ from common.python.stats.verdict import headline_row
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
 ROOM = ((150, 7), (110, 6), (0, 4))  # columns of a terminal, and how many of the table they have room for
 KEY = (
-    "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time over optimized; "
+    "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time "
+    "(or bytes, where they are the goal) over optimized; "
     "why: baseline -> optimized, bytes without a word are peak memory"
 )
 LEAST_PERCENT, MOST_BEHIND = 2.0, 5.0  # of its limit that a baseline reaches, and times that a peer may be faster
@@ -87,6 +88,7 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
     before = [v for v in result.variants if v.role == "baseline" and v is not variant and trusted(result, v)]
     baseline = before[0] if before else None  # of a single file's run there is only the file itself
     peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
+    peer += ", in bytes" if peer and result.goal == "memory" else ""
     speedup, differences = gain_text(result, variant), why_text(baseline.why if baseline else None, variant.why)
     return Row(
         pair=name,

@@ -29,7 +29,7 @@ class Options:
     budget_s: float = BUDGET_S
     quick: bool = False  # what an earlier run proved at `test` size stands
     survey: bool = True  # measure peaks that are not stored; else a datasheet's stand for them, if there is one
-    lock_clocks: str | None = None
+    shard: str | None = None  # which part of the targets these are: "3/8"
     jobs: int | None = None  # pairs side by side, where not as many as the machine has room for
     launch: Launch = ONE_HOST
 

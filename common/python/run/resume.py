@@ -13,7 +13,17 @@ from common.python.base.results import Manifest, PairResult
 from common.python.report.artifacts import changed, read_journal, read_model
 
 # These say how long, where to and what for, not how a pair is measured; seed has a field of its own.
-FREE = {"artifacts_dir", "resume", "timeout_multiplier", "suite_timeout", "fail_fast", "profile", "seed", "jobs"}
+FREE = {
+    "artifacts_dir",
+    "resume",
+    "timeout_multiplier",
+    "suite_timeout",
+    "fail_fast",
+    "profile",
+    "seed",
+    "jobs",
+    "shard",
+}
 HARNESS = "common/"
 
 
@@ -43,25 +53,31 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
         results = [result for result in results if result.key not in stale]
         journal.rewrite(folder, results)  # before the manifest, which says that all results are of these sources
     targets = list(dict.fromkeys([*before.targets, *now.targets]))
+    options = now.options | {"shard": before.options.get("shard")}
     together = {"started": before.started, "targets": targets, "sources": before.sources | now.sources}
-    return results, now.model_copy(update=together)
+    return results, now.model_copy(update={**together, "options": options})
 
 
 def differences(before: Manifest, now: Manifest) -> list[str]:
-    """Why results of two runs do not belong into one, a phrase each."""
+    """Why results of two runs do not belong into one that has one host, a phrase each."""
+    found = of_code(before, now)
+    if before.seed != now.seed:
+        found.append(f"--seed was {before.seed}, is {now.seed}")
+    found += _apart("", before.environment, now.environment)
+    here = [(host.hostname, host.driver, [gpu.uuid for gpu in host.gpus]) for host in (before.machine, now.machine)]
+    names = ("the host", "the driver", "the GPUs")
+    return found + [f"{name} was {a or 'none'}, is {b or 'none'}" for name, a, b in zip(names, *here) if a != b]
+
+
+def of_code(before: Manifest, now: Manifest) -> list[str]:
+    """How the code that measured differs, and the way in which it was asked to, a phrase each."""
     found = []
     harness = {path for path in {*before.sources, *now.sources} if path.startswith(HARNESS)}
     if files := sorted(path for path in harness if before.sources.get(path) != now.sources.get(path)):
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         found.append(f"the harness has changed ({', '.join(files[:3])}{more})")
     found += _apart("--", before.options, now.options, FREE)
-    if before.seed != now.seed:
-        found.append(f"--seed was {before.seed}, is {now.seed}")
-    found += _apart("", before.versions, now.versions)
-    found += _apart("", before.environment, now.environment)
-    here = [(host.hostname, host.driver, [gpu.uuid for gpu in host.gpus]) for host in (before.machine, now.machine)]
-    names = ("the host", "the driver", "the GPUs")
-    return found + [f"{name} was {a or 'none'}, is {b or 'none'}" for name, a, b in zip(names, *here) if a != b]
+    return found + _apart("", before.versions, now.versions)
 
 
 def _apart(mark: str, before: dict[str, Any], now: dict[str, Any], free: Sequence[str] | set[str] = ()) -> list[str]:

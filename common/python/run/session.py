@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.python.base.results import AFTER, BEFORE, CONTROL, NOT_ALONE, Block, Cost, PairResult, Trio, Why
+from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
 from common.python.run.settings import Settings
@@ -251,9 +251,6 @@ class Session:
             if index > 0:
                 self._pool.warm(self.roster.active(), 0.0, passes)
                 return
-            crowded = any(gpu.other_processes for gpu in self.settings.read_gpus(self._pool.pids))
-            if crowded and not self._pool.first("await_device"):
-                self.result.notes.append(NOT_ALONE)
             self.result.floor_us = self._pool.start_clocks()
             self.steps = self._pool.warm(self.roster.active(), FIRST_WARM_S, passes)
 

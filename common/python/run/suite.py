@@ -29,6 +29,7 @@ from common.python.corpus.targets import TargetError, spelled
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
+from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.eligibility import assign, compile_cuda
@@ -89,7 +90,7 @@ class Suite:
     say: Say = aloud
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # a monotonic time
-    best_pace_us: float | None = None  # of the host, so far; at first what a quiet core may take
+    best_pace_us: float | None = None  # of the host, so far; at first as the worker that told of the machine found it
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
     scratch: Path = field(init=False)  # for temporary files, while it runs
@@ -147,6 +148,7 @@ class Suite:
     def _task(self, pair: Pair) -> Task | None:
         """What is to be done for a pair; None where nothing of it can run here, and its row is kept."""
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
+        result.host = self.machine.hostname
         timed, checked, result.variants = assign(pair, self.machine, self.on_gpu, self.options.launch)
         if pair.variants and not (pair.folder.path / f"baseline_{pair.name}.py").exists():
             result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
@@ -267,8 +269,7 @@ class Suite:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))
-        write(folder / "results" / "benchmark_test_results.json", result.model_dump_json(indent=1))
-        write(folder / "results" / "benchmark_test_results.md", pair_markdown(result))
+        write_result(folder, result)
         journal.append(self.folder, result)
         self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
         self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
@@ -288,9 +289,7 @@ class Suite:
             not_run=not_run,
             pairs=[result.model_copy(update={"blocks": []}) for result in in_order],
         )
-        write(self.folder / "summary.json", summary.model_dump_json(indent=1))
-        write(self.folder / "summary.md", summary_markdown(summary))
-        write(self.folder / "summary.csv", summary_csv(summary))
+        write_summary(self.folder, summary)
         return summary
 
     def _stopped(self) -> str | None:
@@ -318,6 +317,19 @@ class Suite:
     def notes(self) -> Notes:
         """On what was proven before."""
         return Notes()
+
+
+def write_result(folder: Path, result: PairResult) -> None:
+    """Write a pair's result into its folder. Raises OSError that names a file which cannot be written."""
+    write(folder / RESULTS, result.model_dump_json(indent=1))
+    write((folder / RESULTS).with_suffix(".md"), pair_markdown(result))
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Raises OSError that names a file which cannot be written."""
+    write(folder / "summary.json", summary.model_dump_json(indent=1))
+    write(folder / "summary.md", summary_markdown(summary))
+    write(folder / "summary.csv", summary_csv(summary))
 
 
 def open_suite(
@@ -353,7 +365,7 @@ def open_suite(
     journal.begin(folder)
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
-    suite.best_pace_us = found.get("quiet_pace_us")
+    suite.best_pace_us = found["best_pace_us"]
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_cuda(missing, machine, suite.on_gpu, options.launch, say)

@@ -1,12 +1,12 @@
 """Times that cannot be those of the work: answers remembered, work beside the clock, a disturbed session.
 
-Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, no variant is
-blamed for that.
+Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, the reason
+says so.
 """
 
 from statistics import median
 
-from common.python.base.results import NOT_ALONE, Block, PairResult, VariantResult
+from common.python.base.results import Block, PairResult, VariantResult
 from common.python.stats.intervals import control_ok
 from common.python.stats.memoization_check import accusation
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
@@ -24,7 +24,12 @@ def untrue(row: VariantResult, result: PairResult) -> str | None:
     if reason := accusation(row.trios):  # others' work is in all arms of a trio
         return reason
     reason = (_outlasts_stream(row, result) or _busier_than_timed(row, result)) if result.clock == "device" else None
-    return NOT_ALONE if reason and NOT_ALONE in result.notes else reason
+    return f"{reason}, unless it was that of another process on the GPU" if reason and _others(result) else reason
+
+
+def _others(result: PairResult) -> int:
+    """The most other processes that NVML saw on the GPU."""
+    return max((t.other_processes or 0 for block in result.blocks if (t := block.telemetry)), default=0)
 
 
 def beyond_wall(block: Block, wall_s: float) -> str | None:
@@ -78,6 +83,6 @@ def too_noisy(row: VariantResult, result: PairResult) -> str | None:
         told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
     else:
         return None
-    others = max((t.other_processes or 0 for block in result.blocks if (t := block.telemetry)), default=0)
     on_host = "" if result.load is None else f", at a load of {result.load:.1f}"
-    return f"{told}: something disturbs this session{on_host}" + f", {others} others on the GPU" * (others > 0)
+    on_gpu = f", {others} others on the GPU" if (others := _others(result)) else ""
+    return f"{told}: something disturbs this session{on_host}{on_gpu}"

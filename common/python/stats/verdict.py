@@ -38,7 +38,6 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
-CHANNEL_US = 0.13  # time between two kernels by which processes differ: on an H200 channels are of two kinds
 
 HINTS = (  # a pattern in a reason that says what happened, and what helps
     (
@@ -195,19 +194,14 @@ def _control(result: PairResult) -> Interval | None:
 def _ratio(
     result: PairResult, above: VariantResult, below: VariantResult, blocks: Sequence[Block] | None = None
 ) -> Interval | None:
-    """Time over time, with an interval that another run would fall into too.
-
-    Another run has another host pace, where the host has a part in the times; else its process may have a channel of
-    the other kind.
-    """
+    """Time over time; where the host has a part in the times, with an interval that another run would fall into too."""
     blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
     ratios = round_log_ratios(blocks, above.name, below.name, clock)
     if len(ratios) < 2:  # one that failed has no times
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        found = compare(blocks, above.name, below.name, clock)
-        return found and widened(found, abs(channel_share(above) - channel_share(below)))
+        return compare(blocks, above.name, below.name, clock)
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
@@ -232,20 +226,24 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
     return share
 
 
-def channel_share(row: VariantResult) -> float:
-    """The share of a variant's device time by which processes differ through their channel, for each of its kernels."""
-    return CHANNEL_US * (row.why.kernels or 0) / row.device.median if row.why and row.device else 0.0
-
-
 def _compare_with_peers(result: PairResult) -> None:
-    """Compare the best sound peer with the headline variant, where that is sound too."""
+    """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
     own = headline_row(result)
     sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
-    peers = [row for row in sound if row.role == "peer"]
+    gains = [(_gain(result, row), row) for row in sound if row.role == "peer"]
+    gain, best = max(gains, key=lambda known: known[0], default=(0.0, None))
     result.best_peer, result.peer_ratio = None, None
-    if peers and own in sound and own is not None:
-        best = max(peers, key=lambda row: row.speedup.ratio if row.speedup else 0.0)
-        result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
+    if own is None or own not in sound or best is None or not gain or not _gain(result, own):
+        return
+    result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
+    if result.goal == "memory":
+        ratio = _gain(result, own) / gain
+        result.peer_ratio = Interval(ratio=ratio, low=ratio, high=ratio, rounds=0)
+
+
+def _gain(result: PairResult, row: VariantResult) -> float:
+    """What the variant gains over the baseline; 0 where its memory is the goal and not known."""
+    return (row.memory_ratio or 0.0) if result.goal == "memory" else row.speedup.ratio if row.speedup else 0.0
 
 
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:

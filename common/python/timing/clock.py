@@ -7,7 +7,6 @@ until the host has enqueued everything, so that host time cannot enter. Readings
 """
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ from common.python.workload import Step
 LONGEST_DELAY_US = 50_000.0
 MEETING_US = 100.0  # for the host to enqueue a collective
 PACE_LOOPS = 2_000
-PROBES, PROBE_BYTES, PAUSE_S = 6, 1 << 16, 1e-3
-OTHERS_US = 500.0  # longer than it takes where nobody else has work there, and shorter than another's turn
 DELAY_PROBE_CYCLES = 2_000_000  # about 1 ms: long enough that launch latency does not bias the clock rate
 
 
@@ -31,27 +28,6 @@ def pace_us() -> float:
     for _ in range(PACE_LOOPS):
         pass
     return (now_ns() - started) / 1e3
-
-
-def await_others(limit_s: float) -> bool:
-    """Return when no other process's work is on the current device; whether that could be seen within the limit.
-
-    Processes take turns on a GPU, and one that has nothing there for a moment waits until the others' turn is over. So
-    a small kernel, with a small copy each way, that follows a pause tells.
-    """
-    there = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device="cuda")
-    here = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
-    until, quick = now_ns() + limit_s * 1e9, 0
-    while quick < PROBES and now_ns() < until:
-        torch.cuda.synchronize()
-        time.sleep(PAUSE_S)
-        asked = now_ns()
-        there.copy_(here, non_blocking=True)
-        there.add_(1)
-        here.copy_(there, non_blocking=True)
-        torch.cuda.synchronize()
-        quick = quick + 1 if now_ns() - asked < 1e3 * OTHERS_US else 0
-    return quick == PROBES
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ end to end, which waits for the device.
 """
 
 import math
-import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from common.python.base.reaper import children
 from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin, blame, spoilt
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
-from common.python.timing.cpu_pinning import others_ns
 from common.python.workload import Output, Step
 
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -32,7 +29,6 @@ MOST_DELAYS = 3.0  # host times; a longer delay is no help where launches overfi
 SLACK_US = 20.0  # of a delay beyond the host's own time
 RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
-OTHERS = 0.1  # of a step's time: with more CPU time of other threads, the step is not the work of one thread
 
 Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
@@ -50,15 +46,10 @@ class BlockTaken(Model):
 
 @dataclass
 class Sampler:
-    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is).
-
-    `seek` moves the thread to a core that is not slowed by others' work.
-    """
+    """Times the variants of one preparation on the workload's clock (on a CPU, on the only one there is)."""
 
     clock: Clock
     headline: ClockName
-    seek: Callable[[], None] = lambda: None
-    stays: bool = False  # on its core
     delays: dict[str, float] = field(default_factory=dict)  # by variant, in us
     hosts: dict[str, float] = field(default_factory=dict)  # shortest host time of a step without a delay, in us
     in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # ever, by variant and steps in a sample
@@ -70,15 +61,6 @@ class Sampler:
     def on_device(self) -> bool:
         return self.headline == "device" and isinstance(self.clock, GpuClock)
 
-    def find_core(self) -> None:
-        """Move to a quiet core, where samples are on the host's clock and each step is the work of this thread alone.
-
-        A thread pool's threads wake up where they last ran, and would make a thread that moved there wait: a copy by
-        all cores of an H200's host took 20 to 34 ms for 2.3 in a tenth of its samples.
-        """
-        if not self.on_device() and not self.stays:
-            self.seek()
-
     def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
         """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
 
@@ -89,8 +71,9 @@ class Sampler:
         def late() -> bool:
             return prep.ranks.either(time.perf_counter() - started > limit_s)
 
-        if not self.on_device():
-            self._look_at_cpu_steps(prep)
+        for name, variant in prep.variants.items() if not self.on_device() else ():
+            if LONG_US <= variant.called_s * 1e6 < math.inf:
+                self.long.setdefault(name, variant.called_s * 1e6)
         alone = prep.ranks.size == 1  # several would have to agree on what is long
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
@@ -104,14 +87,6 @@ class Sampler:
                 shortest = min(shortest, self.step_us(prep, name))
             passed += 1
         return self._steps(prep, shortest)
-
-    def _look_at_cpu_steps(self, prep: Preparation) -> None:
-        """On the host's clock: which steps their proofs found long, and whether to stay on this core."""
-        if not self.hosts:  # in the first round
-            self.stays = len(prep.variants) == 1 or bool(children(os.getpid()))
-        for name, variant in prep.variants.items():
-            if LONG_US <= variant.called_s * 1e6 < math.inf:
-                self.long.setdefault(name, variant.called_s * 1e6)
 
     def _first_us(self, prep: Preparation, name: str) -> float:
         prep.at(name, "warm-up")
@@ -138,10 +113,7 @@ class Sampler:
         return (self._device if self.on_device() else self._wall)(prep, name, count, step)
 
     def _wall(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
-        self.find_core()
-        others = others_ns()
         reading = self.clock.wall(step or prep.variants[name].step, count, prep.evict_files)
-        self.stays = self.stays or others_ns() - others > OTHERS * 1e3 * (reading.wall_us or 0.0)
         self.delays[name] = max(self.delays.get(name, 0.0), 1.5 * reading.host_us + SLACK_US)
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
         return reading

@@ -18,14 +18,13 @@ from common.python.proof.global_state import be_deterministic
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
-from common.python.timing.clock import CpuClock, GpuClock, await_others, pace_us
-from common.python.timing.cpu_pinning import QuietCore
+from common.python.timing.clock import CpuClock, GpuClock, pace_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
 from common.python.workload import Prepare
 
-PATIENCE_S = 3.0  # with what other processes have on the GPU
+PACES, PACE_SLACK = 40, 1.15  # runs of the host's loop, and how much slower than the best of them it runs beside work
 
 
 class Commands:
@@ -47,7 +46,6 @@ class Commands:
         self.refused = list[str]()
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
-        self.seek = QuietCore().seek if ranks.size == 1 else lambda: None  # ranks would all find the same core
         if settings["reproducible"]:
             be_deterministic(settings["seed"], self.refused)
 
@@ -67,16 +65,12 @@ class Commands:
         self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
-        """The device as torch sees it, and the pace below which a core is quiet, in microseconds."""
-        told = {"torch": torch.__version__, "quiet_pace_us": QuietCore().quiet_us()}
+        """The device as torch sees it, and the pace to hold the first pair against, in microseconds."""
+        told = {"torch": torch.__version__, "best_pace_us": PACE_SLACK * min(pace_us() for _ in range(PACES))}
         if self.device.type == "cpu":
             return told | {"device": "cpu", "cuda_build": torch.version.cuda}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return told | {"device": properties.name, "uuid": str(properties.uuid)}
-
-    def await_device(self) -> bool:
-        """Whether other processes' work on the GPU ends within PATIENCE_S."""
-        return self.device.type == "cpu" or await_others(PATIENCE_S)
 
     def call(self, module: str, function: str, **arguments: Any) -> Any:
         """Call a function of the harness, which gets these commands first: what few workers are asked for."""
@@ -151,7 +145,7 @@ class Commands:
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
         clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
-        self.sampler = Sampler(clock, self.workload.clock, self.seek, long=self.long)
+        self.sampler = Sampler(clock, self.workload.clock, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
@@ -166,7 +160,6 @@ class Commands:
         if waken:
             self._prepared.variants[order[0]].step()
             settle(self.device)
-        self.sampler.find_core()
         before = pace_us()
         taken = self.sampler.block(self._prepared, order, count, probes)
         paces = [before, pace_us()]

@@ -1,16 +1,14 @@
-"""What compilers make of the kernels, read from what ptxas says and from PTX, and kept beside each library."""
+"""What compilers make of the kernels, read from what ptxas says and from PTX."""
 
-import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.manifest import digest
 from common.python.base.results import Model
+from common.python.cuda import Library
 
 Matrix = Literal["mma", "wgmma", "tcgen05"]
 
@@ -31,6 +29,11 @@ FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) by
 ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 # The first that is found names a kernel: those with tcgen05 or wgmma may do lesser products with mma.
 MATRIX: dict[Matrix, str] = {"tcgen05": r"\btcgen05\.mma\b", "wgmma": r"\bwgmma\.mma_async\b", "mma": r"\bmma\.s"}
+
+
+def kernels_of(library: Library) -> list[KernelUse]:
+    """The kernels of a compiled .cu file."""
+    return kernel_uses(library.log, library.path.with_suffix(".ptx").read_text())
 
 
 def kernel_uses(log: str, ptx: str) -> list[KernelUse]:
@@ -70,20 +73,3 @@ def demangled(names: list[str]) -> list[str]:
         return names
     done = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
-
-
-def keep(library: Path, kernels: list[KernelUse], read: list[Path]) -> None:
-    """Write beside a library what it holds and which files it was made of; only with that is the library whole."""
-    sources = {str(file): digest(file) for file in read}
-    told = {"sha256": digest(library), "read": sources, "kernels": [kernel.model_dump() for kernel in kernels]}
-    library.with_suffix(".json").write_text(json.dumps(told))
-
-
-def kept(library: Path) -> list[KernelUse] | None:
-    """The kernels of a cached library; None if it or its record is not whole, or a file it was made of has changed."""
-    try:
-        told = json.loads(library.with_suffix(".json").read_text())
-        whole = all(digest(Path(name)) == sha256 for name, sha256 in {library: told["sha256"], **told["read"]}.items())
-        return [KernelUse(**kernel) for kernel in told["kernels"]] if whole else None
-    except (OSError, ValueError, KeyError, TypeError):  # pydantic's ValidationError is a ValueError
-        return None

@@ -1,0 +1,193 @@
+"""A suite in parts, on as many machines as there are: which pairs a part has, and all parts put together as one run."""
+
+import re
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, TypeVar
+
+from common.python.base.journal import write
+from common.python.base.machine import Machine
+from common.python.base.results import STANDS_APART, Manifest, PairResult, Summary
+from common.python.base.text import counted
+from common.python.corpus.discovery import Pair, select, survey
+from common.python.peaks import store
+from common.python.regress import expectations
+from common.python.report.artifacts import Run, read_run
+from common.python.run.resume import of_code
+from common.python.run.sentinel import stand_apart
+from common.python.run.suite import write_result, write_summary
+
+T = TypeVar("T")
+
+# Seconds that a pair takes, by those that its variants took to prepare and to call once: r = 0.76 on 67 pairs, H200.
+LEAST_S, TIMES = 4.2, 3.8
+
+
+def shard_targets(root: Path, words: Iterable[str], shard: str) -> list[str]:
+    """The targets of one part of those that words name, "3/8" being the third of eight.
+
+    No pair is split. Parts take about equally long by what the chapters expect, which is all that they depend on.
+    Raises ValueError for another form, a part that would have no pairs, and words that name nothing.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard)
+    index, count = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= index <= count:
+        raise ValueError(f"--shard {shard!r} is not I/N with I from 1 to N, such as 3/8")
+    known, targets = survey(root, words)
+    pairs = select(known, targets)
+    if count > len(pairs):
+        raise ValueError(f"--shard {shard}: there are {len(pairs)} pairs, so N is at most {len(pairs)}")
+    seconds = seconds_of(pairs)
+    parts: list[list[Pair]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for pair in sorted(pairs, key=lambda pair: -seconds[pair.key]):  # the longest first, each to the least loaded
+        least = min(range(count), key=lambda part: (loads[part], len(parts[part])))
+        parts[least].append(pair)
+        loads[least] += seconds[pair.key]
+    whole = {pair.key: len(pair.variants) for pair in known}
+    mine = [pair for pair in pairs if pair in parts[index - 1]]
+    return [word for pair in mine for word in _words(pair, len(pair.variants) == whole[pair.key])]
+
+
+def _words(pair: Pair, whole: bool) -> list[str]:
+    place = pair.folder.package or pair.folder.path
+    return [f"{place}:{pair.name}"] if whole else [f"{place}/{variant.name}.py" for variant in pair.variants]
+
+
+def seconds_of(pairs: Sequence[Pair]) -> dict[str, float]:
+    """What each pair may take, by the chapters' expectations on any GPU; of a pair without one, their median."""
+    known = defaultdict[str, list[float]](list)
+    for folder in {pair.folder for pair in pairs}:
+        for path in sorted(folder.path.glob("expectations_*.json")):
+            for name, one in expectations.read(path).pairs.items():
+                spent = sum((row.prepare_s or 0.0) + (row.first_call_s or 0.0) for row in one.result.variants)
+                known[f"{folder.name}:{name}"].append(LEAST_S + TIMES * spent)
+    usual = median(map(mean, known.values())) if known else LEAST_S
+    return {pair.key: mean(known.get(pair.key, [usual])) for pair in pairs}
+
+
+def merge(folders: Sequence[Path], artifacts_dir: Path, not_run: Mapping[str, str] | None = None) -> Path:
+    """Put finished runs together into a new one; gives its folder. Each pair keeps what its own run was like.
+
+    `not_run` has pairs without any result, and why. Raises ValueError, in one line, where a pair is in two of the runs,
+    where their code, versions or options differ, or where one cannot be read; OSError for a folder that cannot be
+    written.
+    """
+    runs = [read_run(folder) for folder in folders]
+    _refuse_what_differs(runs)
+    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    everything = [(run, pair) for run in runs for pair in run.summary.pairs]
+    surveys = {place: store.load(place / "peaks.json") for place in {own.origin(pair) for own, pair in everything}}
+    notes = stand_apart((pair, own.about(pair), surveys[own.origin(pair)]) for own, pair in everything)
+    pairs, origins, numbers = list[PairResult](), dict[str, str](), dict[Path, str]()
+    for own, pair in everything:
+        name, place = f"{pair.chapter}_{pair.name}", own.origin(pair)
+        shutil.copytree(own.folder / name, folder / name)
+        kept = [note for note in pair.notes if not note.startswith(STANDS_APART)]
+        pairs.append(pair.model_copy(update={"notes": kept + notes.get(pair.key, [])}))
+        write_result(folder / name, pairs[-1])
+        if place not in numbers:
+            numbers[place] = f"runs/{len(numbers) + 1:04}"
+            about = own.about(pair).model_copy(update={"sources": {}})  # the merged manifest has those of all
+            write(folder / numbers[place] / "manifest.json", about.model_dump_json(indent=1))
+            if surveys[place]:
+                shutil.copy(place / "peaks.json", folder / numbers[place])
+        origins[pair.key] = numbers[place]
+    summary = _summary(runs, sorted(pairs, key=lambda pair: pair.key), origins, dict(not_run or {}))
+    surveyed = sorted(folder.glob("runs/*/peaks.json"))
+    if surveyed and len({pair.device for pair in pairs}) == 1:
+        shutil.copy(surveyed[0], folder)
+    write(folder / "manifest.json", summary.manifest.model_dump_json(indent=1))
+    write_summary(folder, summary)
+    return folder
+
+
+def _refuse_what_differs(runs: Sequence[Run]) -> None:
+    first, seen = runs[0], dict[str, Path]()
+    for run in runs:
+        if found := of_code(first.summary.manifest, run.summary.manifest):
+            raise ValueError(f"{first.folder} and {run.folder} do not belong into one run: {'; '.join(found)}")
+        for pair in run.summary.pairs:
+            if pair.key in seen:
+                raise ValueError(f"{pair.key} is in both {seen[pair.key]} and {run.folder}: leave one of them out")
+            seen[pair.key] = run.folder
+
+
+def _summary(
+    runs: Sequence[Run], pairs: Sequence[PairResult], origins: dict[str, str], not_run: dict[str, str]
+) -> Summary:
+    summaries = [run.summary for run in runs]
+    started, finished = min(one.manifest.started for one in summaries), max(one.finished for one in summaries)
+    for one in summaries:
+        not_run |= one.not_run
+    not_run |= {f"shard {lost}": "no run of it was named" for lost in _lost_shards(summaries)}
+    not_run = {key: why for key, why in not_run.items() if key not in origins}
+    return Summary(
+        manifest=_together(runs),
+        finished=finished,
+        seconds=(datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds(),
+        complete=not not_run,
+        interrupted=any(one.interrupted for one in summaries),
+        not_run=not_run,
+        origins=origins,
+        pairs=[pair.model_copy(update={"blocks": []}) for pair in pairs],
+    )
+
+
+def _lost_shards(summaries: Sequence[Summary]) -> list[str]:
+    """The shards of which there is no run, of those that any run tells of."""
+    known = [str(shard) for one in summaries if (shard := one.manifest.options.get("shard"))]
+    counts = {shard.partition("/")[2] for shard in known}
+    wanted = [f"{index}/{count}" for count in sorted(counts) for index in range(1, int(count) + 1)]
+    return [shard for shard in wanted if shard not in known]
+
+
+def _together(runs: Sequence[Run]) -> Manifest:
+    """What all of them hold in common; of the hosts their number, of the GPUs one of each model."""
+    merged = [run.summary.manifest for run in runs]
+    own = [about for run in runs for about in run.parts.values() or [run.summary.manifest]]
+    return merged[0].model_copy(
+        update={
+            "started": min(one.started for one in merged),
+            "command": list(sys.argv),
+            "options": _common([one.options for one in merged]),
+            "targets": list(dict.fromkeys(word for one in merged for word in one.targets)),
+            "machine": _machine([one.machine for one in own]),
+            "topology": None,
+            "git_commit": _same([one.git_commit for one in merged]),
+            "git_dirty": any(one.git_dirty for one in merged),
+            "sources": {path: digest for one in merged for path, digest in one.sources.items()},
+            "environment": _common([one.environment for one in own]),
+            "seed": _same([one.seed for one in merged]),
+            "clocks": _same([one.clocks for one in merged]),
+        }
+    )
+
+
+def _machine(machines: Sequence[Machine]) -> Machine:
+    """Several hosts as one: the least of what they have, and each value of what differs."""
+    first, (name, *others) = machines[0], dict.fromkeys(one.hostname for one in machines)
+    texts: dict[str, Any] = {
+        field: ", ".join(dict.fromkeys(text for one in machines if (text := getattr(one, field)))) or None
+        for field in ("system", "cpu", "driver", "cuda_driver")
+    }
+    least: dict[str, Any] = {
+        field: min(getattr(one, field) for one in machines) for field in ("cores", "memory_gib", "numa_nodes")
+    }
+    gpus = list({gpu.name: gpu for one in machines for gpu in one.gpus}.values())
+    hosts = name + (f" and {counted(len(others), 'other host')}" if others else "")
+    return replace(first, hostname=hosts, gpus=gpus, **texts, **least)
+
+
+def _same(values: Sequence[T]) -> T | None:
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _common(dicts: Sequence[dict[str, T]]) -> dict[str, T]:
+    return {name: value for name, value in dicts[0].items() if all(one.get(name) == value for one in dicts)}
