@@ -76,6 +76,21 @@ def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_dr
     assert named[0] == named[1] != set()
 
 
+def test_every_chapter_shows_its_drawing_and_the_chart_of_its_gains() -> None:
+    for chapter in CHAPTERS:
+        text, name = chapter.read_text(), chapter.parent.name
+        assert f"](../docs/pictures/{name}.svg)" in text, name
+        assert "prefers-color-scheme: dark" in (ROOT / "docs/pictures" / f"{name}.svg").read_text(), name
+        assert f"](../{front_page.PICTURE.with_name(front_page.GAINS.format(name))})" in text, name
+
+
+def test_the_charts_have_the_pairs_of_those_that_would_be_drawn_now() -> None:
+    assert f"]({front_page.HEADLINES})" in README
+    for path, drawn in front_page.charts(ROOT).items():
+        kept, now = (re.findall(r">([a-z][\w:]*)</text>", text) for text in ((ROOT / path).read_text(), drawn))
+        assert kept == now != [], path
+
+
 def test_every_pair_of_a_learning_path_exists() -> None:
     paths = rows((ROOT / "docs" / "learning_paths.md").read_text())
     there = {pair.key for pair in find_pairs(ROOT)}

@@ -1,8 +1,8 @@
 """The results on the front page, from what chapters expect of an H200: `python -m tools.documentation.front_page`.
 
 A pair a line, from each chapter that has any; the chapters' own tables, written anew too, have all pairs with their
-rungs and what each does. The picture has all pairs that do arithmetic, under the newest peaks that their limits were
-made of.
+rungs and what each does. Pictures: the headlines' shares of the limit and peers, each chapter's gains, and all pairs
+that do arithmetic under the newest peaks that their limits were made of.
 """
 
 from pathlib import Path
@@ -10,14 +10,15 @@ from pathlib import Path
 from common.python.base.journal import write
 from common.python.corpus.discovery import find_pairs
 from common.python.performance_targets import Peaks
-from common.python.regress.expectations import Expectation, Expectations, expected, renew_tables, table
-from common.python.report.charts import roofline_chart, standing_alone
+from common.python.regress.expectations import Expectation, Expectations, expected, over_runs, renew_tables, table
+from common.python.report.charts import gain_chart, headline_chart, roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
 from common.python.stats.verdict import headline_row
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, ARCH = "NVIDIA H200", "sm_90a"
 PICTURE = Path("docs/results/h200/roofline.svg")
+HEADLINES, GAINS = PICTURE.with_name("headlines.svg"), "gains_{}.svg"
 PAIRS = (
     *("ch01:pinned_copy", "ch02:tensor_core_gemm", "ch03:huge_page_gather", "ch04:tp_gemm_overlap"),
     *("ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
@@ -54,17 +55,30 @@ def picture(root: Path) -> str | None:
     return standing_alone(chart) if chart else None
 
 
+def charts(root: Path) -> dict[Path, str]:
+    """The charts of headlines and of each chapter's gains, by their places under `root`."""
+    known = {key: over_runs(one) for key, one in expected(root, GPU).items()}
+    shown = [known[key] for key in PAIRS if key in known]
+    drawn = {HEADLINES: standing_alone(headline_chart(shown))} if shown else {}
+    for chapter in sorted({result.chapter for result in known.values()}):
+        own = [result for result in known.values() if result.chapter == chapter]
+        drawn[PICTURE.with_name(GAINS.format(chapter))] = standing_alone(gain_chart(own))
+    return drawn
+
+
 def renew(root: Path) -> list[Path]:
-    """Write them into the root's README.md, if it has a place for them, and the picture; gives the files written."""
+    """Write them into the root's README.md, if it has a place for them, and the pictures; gives the files written."""
     page = root / "README.md"
     if not page.exists() or BEGIN not in page.read_text():
         return []
     write(page, current(page.read_text(), root))
-    if (drawn := picture(root)) is None:
-        return [page]
+    drawn = charts(root)
+    if roofline := picture(root):
+        drawn[PICTURE] = roofline
     (root / PICTURE).parent.mkdir(parents=True, exist_ok=True)
-    write(root / PICTURE, drawn)
-    return [page, root / PICTURE]
+    for path, text in drawn.items():
+        write(root / path, text)
+    return [page, *(root / path for path in drawn)]
 
 
 def _lead(one: Expectation) -> Expectation:

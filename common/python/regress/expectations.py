@@ -157,7 +157,7 @@ def renew_tables(root: Path, gpu: str) -> list[Path]:
 def table(expectations: Expectations, mechanisms: bool = False) -> str:
     """The table as it stands between a README's markers; a chapter's says what the mechanism of each variant is."""
     commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
-    results = [_over_runs(pair) for pair in expectations.pairs.values()]
+    results = [over_runs(pair) for pair in expectations.pairs.values()]
     shown = chapter_table(results, ", ".join(sorted(commits)) or None, mechanisms)
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
     if len(few) == len(results):
@@ -167,7 +167,7 @@ def table(expectations: Expectations, mechanisms: bool = False) -> str:
     return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}, {over}.{said}"
 
 
-def _over_runs(pair: Expectation) -> PairResult:
+def over_runs(pair: Expectation) -> PairResult:
     """The run that is kept, with the speedup over all runs in the pair's own line."""
     lead = headline_row(pair.result)
     rows = [

@@ -167,6 +167,37 @@ def gain_chart(results: Sequence[PairResult]) -> Markup:
     return _svg("Gain of each pair over its baseline, with its interval", bottom + BOTTOM, parts)
 
 
+def headline_chart(results: Sequence[PairResult]) -> Markup:
+    """A line for each pair: its share of the limit before and after on the left, the best peer's ratio on the right.
+
+    A peer's ratio over 1x means that the headline variant beats the peer.
+    """
+    names, step, top = [_name(result.key) for result in results], 22, 24
+    peers = [result.peer_ratio.ratio for result in results if result.peer_ratio]
+    share = Scale(0, 100, _left(names), 430, log=False)
+    ratio = Scale(min([0.5, *peers]) / 1.1, max([2, *peers]) * 1.1, 460, WIDTH - RIGHT)
+    bottom = top + step * len(names)
+    parts = [
+        _text(share.start, 8, "% of limit: baseline and optimized"),
+        _text(ratio.start, 8, "best peer's time (or bytes) over optimized"),
+        _axis(share, range(0, 101, 25), lambda tick: f"{tick:g}%", top, bottom),
+        _axis(ratio, (0.5, 1, 2, 5, 10), lambda tick: f"{tick:g}x", top, bottom),
+        _line([(ratio(1), top), (ratio(1), bottom)], INK),
+    ]
+    for row, (result, name) in enumerate(zip(results, names)):
+        y, own = top + (row + 0.5) * step, headline_row(result)
+        ends = [v for v in result.variants if v is own or v.role == "baseline"]
+        shares = [(v, min(100.0, v.percent_of_limit)) for v in ends if v.percent_of_limit is not None]
+        parts.append(_text(share.start - 8, y, name, "end"))
+        parts.append(_line([(share(value), y) for _, value in shares], INK))
+        parts += [_mark(share(value), y, v, v is own, f"{value:.0f}% of the limit") for v, value in shares]
+        if peer := result.peer_ratio:
+            at, colour = ratio(peer.ratio), GOOD if peer.ratio >= 1 else FAIR
+            parts.append(_line([(ratio(1), y), (at, y)], colour, 5))
+            parts.append(_text(ratio.end + 8, y, f"{ratio_text(peer.ratio)} {_name(result.best_peer or '')}"[:18]))
+    return _svg("Headlines: share of the limit, and the ratio to the best peer", bottom + 2 * LINE, parts)
+
+
 def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
     known = []
@@ -194,7 +225,7 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
     if not trusted(result, variant):
         return None
     gain, ratio = variant.speedup, variant.memory_ratio
-    if result.goal == "memory" and variant.role != "peer":
+    if result.goal == "memory":
         gain = Interval(ratio=ratio, low=ratio, high=ratio, rounds=1) if ratio else None
     return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
 
