@@ -37,7 +37,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check --quiet .
 
 types: $(STAMP)
-	@$(BIN)/mypy --no-error-summary common tools
+	@$(BIN)/mypy --no-error-summary
 
 check: lint types test
 

@@ -139,7 +139,8 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
         raise CudaError(f"{source.name} is for {', '.join(targets)} only{f': {why}' * bool(why)}; this is {arch}")
     extra = _flags_from(source)
     environment = [os.environ.get(name) for name in OBEYED]
-    digest = hashlib.sha256(f"{arch}{FLAGS}{extra}{environment}{version_text(nvcc)}".encode())
+    place = source.resolve().parent  # a copy elsewhere may include another header of its folder
+    digest = hashlib.sha256(f"{place}{arch}{FLAGS}{extra}{environment}{version_text(nvcc)}".encode())
     digest.update(source.read_bytes())
     folder = cache or build_folder(toolkit.ROOT) / "cuda"
     library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"

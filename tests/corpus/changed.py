@@ -20,7 +20,8 @@ SLOW = {"ch15:beam_kv_reorder", "ch18:balanced_ragged_decode", "ch20:decode_8b"}
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
 MODEL = re.compile(r"common\.models(?:\.| import )(\w+)")
 MODELS = {
-    file.stem: imports_of(file, ROOT, r"common\.models") for file in (ROOT / "common" / "models").glob("[a-z]*.py")
+    file.stem: [one for one in imports_of(file, ROOT) if one.parent.name == "models"]
+    for file in (ROOT / "common" / "models").glob("[a-z]*.py")
 }
 
 

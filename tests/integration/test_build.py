@@ -168,7 +168,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
 def built(tree: Tree, chapter: str, *archs: str) -> dict[tuple[str, str], Compiled]:
     """The results of a chapter, by the end of the file's name and by architecture."""
     pairs = [pair for pair in find_pairs(tree.root) if pair.chapter == chapter]
-    found = compile_pairs(pairs, archs, tree.root, jobs=2)
+    found = compile_pairs(pairs, archs, jobs=2)
     return {(one.source.split("_")[-1].split(".")[0], one.arch): one for one in found}
 
 

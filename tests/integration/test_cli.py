@@ -158,7 +158,7 @@ def test_show_puts_both_sources_side_by_side(small: Tree) -> None:
     ("target", "right"),
     [
         ("ch99", "chapters are ch01 to ch20"),
-        ("chapter7", "write ch07, ch07:transpose, ch07/optimized_transpose.py or all"),
+        ("chapter7", "write ch07, ch07:transpose, ch07/optimized_transpose.py, all, or a folder"),
         ("ch19", "ch19 has no pairs; chapters with pairs: ch01, ch02, ch03"),
         ("ch02:transposed", "did you mean ch02:transpose?"),
         ("ch01:zzzzzz", "there are ch01:doubles, ch01:wrong"),

@@ -127,7 +127,7 @@ def test_the_summary_holds_the_same_rows_without_the_samples(done: Tree) -> None
 def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> None:
     manifest = Manifest.model_validate_json((done.folder / "manifest.json").read_text())
     assert manifest == summary(done).manifest
-    assert manifest.targets == ["ch1", "ch2", "ch3", "ch04:last"]
+    assert manifest.targets == ["ch01", "ch02", "ch03", "ch04:last"]
     assert (manifest.seed, manifest.options["iterations"], manifest.options["warmup"]) == (7, 6, 0)
     assert manifest.machine.gpus == []
     assert manifest.versions["torch"]

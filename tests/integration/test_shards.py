@@ -26,7 +26,7 @@ def test_every_pair_is_in_one_part_and_parts_take_equally_long(count: int) -> No
     parts = [shard_targets(ROOT, ["all"], f"{index}/{count}") for index in range(1, count + 1)]
     assert sorted(key for part in parts for key in part) == sorted(pair.key for pair in pairs)
     assert parts[0] == shard_targets(ROOT, ["all"], f"1/{count}")
-    seconds = seconds_of(ROOT, pairs)
+    seconds = seconds_of(pairs)
     loads = [sum(seconds[key] for key in part) for part in parts]
     assert max(loads) - min(loads) <= max(seconds.values())
 

@@ -354,8 +354,8 @@ def test_each_size_may_have_its_own_dtype(tree: Tree) -> None:
 def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tuple[int, list[str], int]:
     """How many variants are proven, at which size one is wrong, and how many are not done."""
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
-    sound = {variant.module for variant in pair.variants}
-    place = Place(tree.root, tree.root / device, host or machine(), device, {key: pair}, sound)
+    sound = {variant.path for variant in pair.variants}
+    place = Place(tree.root / device, host or machine(), device, {key: pair}, sound)
     _, proofs, _ = execute_pair(pair, place)
     wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
     return proofs.passed, wrong, proofs.not_done.total()
@@ -364,8 +364,8 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
 @pytest.mark.parametrize(("memory_gib", "cores", "jobs"), [(139.8, 16, 4), (139.8, 4, 2), (23.6, 16, 1), (39.4, 1, 1)])
 def test_pairs_share_a_gpu_as_far_as_its_memory_goes(memory_gib: float, cores: int, jobs: int) -> None:
     host = replace(machine(), cores=cores, memory_gib=256.0, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, memory_gib),))
-    assert Place(ROOT, ROOT, host, "NVIDIA H200", {}, set()).jobs == jobs
-    assert Place(ROOT, ROOT, host, "cpu", {}, set()).jobs == cores
+    assert Place(ROOT, host, "NVIDIA H200", {}, set()).jobs == jobs
+    assert Place(ROOT, host, "cpu", {}, set()).jobs == cores
 
 
 @pytest.mark.parametrize(("times", "told"), [(1, []), (2, ["x.py:1: CUDA out of memory"])])
@@ -384,7 +384,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     monkeypatch.setattr(sweep, "execute_pair", execute)
     host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
     pairs = find_pairs(honest.root)
-    place = Place(honest.root, honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
+    place = Place(honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
     view = LiveView()
     monkeypatch.setattr(view, "tell", heard.append)
     _, proofs, _ = sweep.execute_pairs(pairs, place, view)

@@ -43,7 +43,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def sweep(root: Path, *archs: str) -> list[Compiled]:
-    return compile_pairs(find_pairs(root), archs or ("sm_90a",), root)
+    return compile_pairs(find_pairs(root), archs or ("sm_90a",))
 
 
 def told(root: Path, *archs: str) -> list[tuple[str, str, str | None]]:
@@ -129,11 +129,11 @@ def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: P
 
 def task_of(root: Path) -> Task:
     (pair,) = find_pairs(root)
-    return next(task for task in compilation._tasks(pair, ["sm_90a"], root) if task.variant.role == "optimized")
+    return next(task for task in compilation._tasks(pair, ["sm_90a"]) if task.variant.role == "optimized")
 
 
 def place(root: Path) -> Path:
-    return compilation._place(task_of(root), root, {})
+    return compilation._place(task_of(root), {})
 
 
 @pytest.fixture
@@ -183,6 +183,6 @@ def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
     file = pair / "ch01" / "optimized_x.py"
     file.write_text(file.read_text() + "requires = needs(gpus=1)\n")
     answer = {"error": error, "compiling": False}
-    monkeypatch.setattr(compilation, "_recorded", lambda tasks, root, jobs: ((index, answer) for index in tasks))
+    monkeypatch.setattr(compilation, "_recorded", lambda tasks, jobs: ((index, answer) for index in tasks))
     assert sweep(pair)[0].status == "skipped"
     assert place(pair).exists() == kept

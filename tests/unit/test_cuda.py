@@ -1,6 +1,7 @@
 """From a .cu file to a call: its declaration is read, it is built once, its calls are checked."""
 
 import ctypes
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -241,7 +242,10 @@ def test_any_folder_is_compiled_in_and_a_change_of_any_header_builds_anew(tmp_pa
     found = [compile_source(source, ARCH, folder).cached for _ in range(2)]
     header.write_text("constexpr int TILE = 64;\n")
     found.append(compile_source(source, ARCH, folder).cached)
-    assert found == [False, True, False]
+    copy = shutil.copytree(folder, tmp_path / "elsewhere" / folder.name, ignore=shutil.ignore_patterns("*.so"))
+    (copy / "inner" / "tile.cuh").write_text("constexpr int TILE = 16;\n")
+    found.append(compile_source(copy / "x.cu", ARCH, folder).cached)
+    assert found == [False, True, False, False]
 
 
 @needs_nvcc

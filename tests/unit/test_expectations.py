@@ -98,6 +98,23 @@ def test_nothing_is_written_for_a_readme_without_a_place_for_the_table_or_what_i
     assert [path.name for path in folder.iterdir()] == ["README.md"]
 
 
+def test_what_another_folder_is_expected_to_give_is_kept_beside_its_pairs_with_or_without_a_readme(
+    tmp_path: Path,
+) -> None:
+    folder, one = tmp_path / "my" / "kernels", expected()
+    folder.mkdir(parents=True)
+    one.result.chapter = "kernels"
+    with pytest.raises(ValueError, match=r"'kernels' is no chapter \(ch01 to ch20\), nor a folder here"):
+        expectations.record(tmp_path, [one], [str(folder)])
+    (folder / "baseline_copy.py").touch()
+    kept = folder / "expectations_h200.json"
+    assert expectations.record(tmp_path, [one], [f"{folder}:copy"]) == [kept]
+    (folder / "README.md").write_text(README)
+    assert expectations.record(tmp_path, [one], [str(folder)]) == [kept, folder / "README.md"]
+    assert list(expectations.expected(tmp_path, "NVIDIA H200", [str(folder)])) == ["kernels:copy"]
+    assert expectations.expected(tmp_path, "NVIDIA H200") == {}
+
+
 def test_all_tables_are_written_anew_of_what_is_kept_with_the_mechanism_of_each_line(tmp_path: Path) -> None:
     folder = chapter(tmp_path)
     expectations.record(tmp_path, [expected()])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from synthetic_run import manifest, pair, write_run
 from typer.testing import CliRunner
 
 from common.python import cuda
@@ -51,17 +52,15 @@ def test_compilers_write_to_that_folder_and_to_no_other(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setattr(toolkit, "ROOT", packages)
     assert cuda.build(tmp_path / "tiny.cu", "sm_90a").parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
-    variant = next(pair.baseline for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
-    assert variant
-    task = compilation.Task("ch09.baseline_softmax", variant, False, "Triton", "sm_90a", "ch09/baseline_softmax.py")
-    place = compilation._place(task, ROOT, {})
+    softmax = next(pair for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
+    place = compilation._place(compilation.Task(softmax, softmax.variants[0], "Triton", "sm_90a"), {})
     assert place.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "triton"
     assert [path.name for path in packages.iterdir()] == [f"{DISTRIBUTION}-0.1.0.dist-info"]
 
 
 def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages: Path) -> None:
-    commands = [["new", "ch07:my_pair"]]
-    for command, words in ((app, ["--update"]), *((benchmark_cli, words) for words in commands)):
+    run = str(write_run(packages.parent / "run", [pair({"baseline": 100.0, "optimized": 50.0})], manifest()))
+    for command, words in ((app, ["--update", "--artifacts-dir", run]), (benchmark_cli, ["new", "ch07:my_pair"])):
         done = CliRunner().invoke(command, [*words, "--root", str(packages)])
         assert done.exit_code == 2
         assert done.stdout == ""

@@ -7,6 +7,7 @@ import pytest
 
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, Variant
+from common.python.corpus.targets import Folder
 from common.python.report.listing import print_list
 from common.python.requirements import Requirements, needs
 from common.python.run.eligibility import assign
@@ -16,10 +17,12 @@ from common.python.workers.launch import ONE_HOST, Launch
 def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = None) -> Pair:
     def variant(role: Any) -> Variant:
         kinds: Any = ("PyTorch",)
-        return Variant(f"{role}_x", role, role, Path(f"{role}_x.py"), "It adds.", kinds, required or needs())
+        return Variant(
+            f"{role}_x", role, role, Path(f"{role}_x.py"), f"ch04.{role}_x", "It adds.", kinds, required or needs()
+        )
 
     literals = {"gpus": gpus, "isolated": isolated}
-    return Pair("ch04", "x", [variant("baseline"), variant("optimized")], literals)
+    return Pair(Folder(Path("ch04"), "ch04"), "x", [variant("baseline"), variant("optimized")], literals)
 
 
 def machine_with(gpus: int) -> Machine:

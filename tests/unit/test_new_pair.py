@@ -55,7 +55,7 @@ def test_the_formatter_and_the_linter_leave_it_as_it_is_even_with_the_longest_na
 @pytest.mark.parametrize("kind", Kind)
 def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Path) -> None:
     planned = new(tree, "ch07:my_pair", kind)
-    named = [re.fullmatch(r"(ch07/\w+\.\w+):(\d+): (.+)", line) for line in told(tree, planned)]
+    named = [re.fullmatch(r"(ch07/\w+\.\w+):(\d+): (.+)", line) for line in told(planned)]
     meant = {advice: begins for _, _, begins, advice in ADVICE}
     seen = {(match[1], match[3]) for match in named if match}
     assert {name for name, _ in seen} == {str(path) for path in planned.files}
@@ -68,9 +68,9 @@ def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Pat
 @pytest.mark.parametrize(
     ("address", "right"),
     [
-        ("my_pair", "'my_pair' names no new pair: write its chapter and name, as in ch07:my_pair"),
-        ("ch07", "write its chapter and name"),
-        ("ch07/baseline_my_thing.py", "write its chapter and name"),
+        ("my_pair", "'my_pair' names no new pair: write its folder and name, as in ./kernels:my_pair"),
+        ("ch07", "write its folder and name"),
+        ("ch07/baseline_my_thing.py", "write its folder and name"),
         ("ch21:x", "chapters are ch01 to ch20"),
         ("ch06:x", "ch06 does not exist in "),
         ("ch07:My-Pair", "did you mean ch07:my_pair?"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ["common", "tools", *(f"ch{number:02}" for number in range(1, 21))]
+PACKAGES = ["benchmark_harness", "common", "tools", *(f"ch{number:02}" for number in range(1, 21))]
 KINDS = {".py", ".cu", ".cuh", ".html", ".json", ".md"}
 
 

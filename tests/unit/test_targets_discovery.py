@@ -1,13 +1,14 @@
 """What a user may name, and what reading the files of a tree tells about its pairs without importing any of them."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
-from common.python.corpus.targets import CHAPTERS, Target, TargetError, parse
+from common.python.corpus.targets import CHAPTERS, Folder, Target, TargetError, homes, parse, spelled
 from common.python.requirements import Requirements, needs
 
 SENTENCE = '"""Each thread copies one element."""\n'
@@ -21,7 +22,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 def read(root: Path, text: str, name: str = "ch07/baseline_x.py") -> Variant:
     write(root, {name: text})
-    return read_variant(root / name)
+    return read_variant(root / name, Folder(root / "ch07", "ch07"))
 
 
 @pytest.fixture
@@ -39,8 +40,8 @@ def pairs(tmp_path: Path) -> list[Pair]:
         (" ch20\n", Target("ch20")),
         ("ch7:transpose", Target("ch07", "transpose")),
         ("ch07/optimized_transpose.py", Target("ch07", "transpose", "optimized_transpose")),
-        ("./ch7/baseline_two_words.py", Target("ch07", "two_words", "baseline_two_words")),
-        ("/any/where/ch07/optimized_transpose__padded.py", Target("ch07", "transpose", "optimized_transpose__padded")),
+        ("ch7/baseline_two_words.py", Target("ch07", "two_words", "baseline_two_words")),
+        ("ch07/optimized_transpose__padded.py", Target("ch07", "transpose", "optimized_transpose__padded")),
         ("ch07/peer_transpose__cublas.py", Target("ch07", "transpose", "peer_transpose__cublas")),
     ],
 )
@@ -55,7 +56,7 @@ def test_all_names_the_twenty_chapters() -> None:
 
 @pytest.mark.parametrize("word", ["", "chapter7", "ch07:", "ch07:a b", "ch07/transpose.py", "ch07/optimized_x", "7"])
 def test_a_word_of_no_known_form_is_refused_with_the_forms_there_are(word: str) -> None:
-    with pytest.raises(TargetError, match=r"write ch07, ch07:transpose, ch07/optimized_transpose\.py or all"):
+    with pytest.raises(TargetError, match=r"write ch07, ch07:transpose, ch07/optimized_transpose\.py, all"):
         parse(word)
 
 
@@ -109,6 +110,7 @@ def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
         ("from common.python.cuda import load_cuda", ("CUDA",)),
         ("import triton.language as tl", ("Triton",)),
         ("from triton import jit", ("Triton",)),
+        ("from benchmark_harness import (\n    Step,\n    load_cuda,\n)", ("CUDA",)),
         ("from . import helper", ("PyTorch",)),
         ("def prepare():\n    import triton\n    from common.python.cuda import load_cuda", ("CUDA", "Triton")),
     ],
@@ -285,8 +287,8 @@ def test_a_target_that_names_nothing_is_refused_with_the_nearest(word: str, mess
         ("CH07", "; did you mean ch07?"),
         ("ch07/", "; did you mean ch07?"),
         ("ALL", "; did you mean all?"),
-        ("softmax", "py or all"),
-        ("x" * 100_000, "py or all"),
+        ("softmax", "such as ./kernels"),
+        ("x" * 100_000, "such as ./kernels"),
     ],
 )
 def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
@@ -307,6 +309,35 @@ def test_a_name_or_a_number_is_enough_where_it_is_the_only_one(pairs: list[Pair]
 
 def test_words_choose_pairs_of_a_tree(pairs: list[Pair], tmp_path: Path) -> None:
     assert [pair.key for pair in choose(tmp_path, ["ch7:transpose", "ch2"])] == ["ch02:copy", "ch07:transpose"]
+
+
+def test_a_path_names_a_folder_of_ones_own_and_reads_the_same_from_anywhere(
+    pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {f"any/my kernels/{role}_x.py": SENTENCE for role in ("baseline", "optimized")})
+    write(tmp_path, {"other/my kernels/baseline_x.py": SENTENCE, "ch08/baseline_y.py": SENTENCE, "empty/a.py": ""})
+    monkeypatch.chdir(tmp_path / "any")
+    for word in ("./my kernels", "my kernels:x", "../any/my kernels/", "./my kernels/optimized_x.py"):
+        (pair,) = choose(tmp_path, [word])
+        assert pair.key == "my_kernels:x"
+        assert pair.variants[-1].module == "optimized_x", "its files import their neighbours"
+        targets = parse(word)
+        (absolute,) = spelled(targets)
+        assert absolute.startswith(f"{tmp_path}/any/my kernels")
+        assert parse(absolute) == targets
+        assert homes(tmp_path, [absolute])["my_kernels"] == tmp_path / "any" / "my kernels"
+    assert [pair.key for pair in choose(tmp_path, ["../ch08", "my kernels"])] == ["ch08:y", "my_kernels:x"]
+    assert [pair.key for pair in choose(tmp_path / "any", ["../ch08"])] == ["folder_ch08:y"], "it is no chapter there"
+    refused = {
+        "./nowhere": "nowhere' is not a target: there is no such folder; write ch07",
+        "../empty": "empty has no pairs: a pair is baseline_x.py and optimized_x.py",
+        "../empty/a.py": "'../empty/a.py' is no file of a pair",
+        "./my kernels:z": "my_kernels:z is not a pair; did you mean my_kernels:x?",
+        "../other/my kernels": "are both called my_kernels in results",
+    }
+    for word, right in refused.items():
+        with pytest.raises(TargetError, match=re.escape(right)):
+            choose(tmp_path, ["./my kernels", word])
 
 
 def test_a_chapter_of_an_empty_tree_is_refused(tmp_path: Path) -> None:

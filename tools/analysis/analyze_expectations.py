@@ -19,6 +19,7 @@ import typer
 from common.python.base.journal import write
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
+from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, expected, record
 from common.python.regress.runs import alike, choose, run_folders
@@ -60,12 +61,13 @@ def analyze(
         raise _usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
     if provisional and not update:
         raise _usage("--provisional goes with --update")
-    if update and installed(root):
-        raise _usage(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
     try:
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])
-        rows = hold_run(newest, expected(root, _device(newest)))
+        words = newest.summary.manifest.targets
+        if update and installed(root) and any(pair.chapter in CHAPTERS for pair in newest.summary.pairs):
+            raise ValueError(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
+        rows = hold_run(newest, expected(root, _device(newest), words))
         _show(rows, newest)
         if output_csv is not None:
             write(output_csv, proof_csv(rows, newest.summary.manifest))
@@ -110,8 +112,10 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
     chosen, refused = choose(runs, root, provisional)
     for line in refused:
         typer.echo(clean(line), err=True)
-    for path in [*record(root, chosen), *renew(root)]:
-        typer.echo(f"wrote {path.relative_to(root)}")
+    written = record(root, chosen, newest.summary.manifest.targets)
+    written += renew(root) if any(one.result.chapter in CHAPTERS for one in chosen) else []
+    for path in written:
+        typer.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     for one in chosen:
         typer.echo(f"{clean(one.result.key)}: expected from now on {_gain(one)}, the median of {one.runs}")
     if not chosen:

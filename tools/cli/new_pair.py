@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 from common.python.base.paths import CHECKOUT_ONLY, installed
-from common.python.corpus.targets import CHAPTERS, TargetError, nearest, parse, quoted
+from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
 from tools.cli.completion import ROOT, complete_chapter
 from tools.cli.measuring import usage
 from tools.cli.options import RootOption
 from tools.cli.pair_templates import FILES
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+HARNESS = re.compile(r"from common\.python\.\w+ import (.+)\n")
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
 
 # What to write in the place of the example, by the file's role, its ending, and how the line to change begins.
@@ -49,16 +50,15 @@ class Kind(str, Enum):
     cuda = "cuda"
 
 
-NewPairArgument = Annotated[
-    str, typer.Argument(metavar="PAIR", help="Chapter and name, as in ch07:my_pair.", autocompletion=complete_chapter)
-]
+NAMED = "Folder and name, as in ./kernels:my_pair or ch07:my_pair."
+NewPairArgument = Annotated[str, typer.Argument(metavar="PAIR", help=NAMED, autocompletion=complete_chapter)]
 KindOption = Annotated[Kind, typer.Option(help="What the optimized side is written in.")]
 
 
 def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption = ROOT) -> None:
     """Write a pair that runs, to be made your own.
 
-    For example `benchmark_cli new ch07:my_pair --kind triton`. It says which lines to change, and what to run then.
+    For example `benchmark_cli new ./kernels:my_pair --kind triton`. It says what to change and to run then.
     """
     try:
         planned = plan(root, pair, kind)
@@ -67,39 +67,51 @@ def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption =
         raise usage(str(error)) from error
     except OSError as error:
         raise usage(f"cannot write {error.filename}: {error.strerror}; nothing was written") from error
-    typer.echo("\n".join(told(root, planned)))
+    typer.echo("\n".join(told(planned)))
 
 
 @dataclass(frozen=True)
 class NewPair:
-    """A pair that is about to be written: its files, named from the root, with their text."""
+    """A pair that is about to be written: its files, named from the root or in full, with their text."""
 
     key: str
     files: dict[Path, str]
 
 
 def plan(root: Path, text: str, kind: Kind) -> NewPair:
-    """The pair that `ch07:my_pair` names. Raises TargetError where it is no such name, or names what exists."""
-    if installed(root):
-        raise TargetError(f"a new pair goes into its chapter's folder: {CHECKOUT_ONLY}")
-    chapter, name = _address(root, text)
+    """The pair that `./kernels:my_pair` names. Raises TargetError where it is no such name, or names what exists."""
+    folder, place, name = _address(root, text)
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
-    if taken := sorted(path.name for path in (root / chapter).iterdir() if own.fullmatch(path.name)):
-        raise TargetError(f"{chapter}:{name} exists ({chapter}/{taken[0]}): choose another name")
-    files = {
-        Path(chapter, f"{role}_{name}{end}"): Template(template).substitute(chapter=chapter, name=name)
-        for role, end, template in FILES[kind.value]
-    }
-    return NewPair(f"{chapter}:{name}", files)
+    if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
+        raise TargetError(f"{place}:{name} exists ({place}/{taken[0]}): choose another name")
+    files = {}
+    for role, end, template in FILES[kind.value]:
+        code = Template(template).substitute(baseline=folder.module(f"baseline_{name}"))
+        file = (folder.package or folder.path) / Path(f"{role}_{name}{end}")
+        files[file] = code if folder.package else _by_one_import(code)
+    return NewPair(f"{place}:{name}", files)
 
 
-def _address(root: Path, text: str) -> tuple[str, str]:
-    """Chapter and name, both of them such as there may be."""
+def _by_one_import(code: str) -> str:
+    """The same, with all that it imports of the harness imported from `benchmark_harness`."""
+    names = sorted(", ".join(HARNESS.findall(code)).split(", "), key=lambda name: (name.islower(), name))
+    first = HARNESS.sub(f"from benchmark_harness import {', '.join(names)}\n", code, count=1)
+    return HARNESS.sub("", first)
+
+
+def _address(root: Path, text: str) -> tuple[Folder, str, str]:
+    """The folder, how it is written, and the pair's name, all such as there may be."""
     chapter, colon, name = text.strip().partition(":")
-    if not colon or not re.fullmatch(r"ch\d{1,4}", chapter):
-        raise TargetError(f"{quoted(text)} names no new pair: write its chapter and name, as in ch07:my_pair")
-    chapter = parse(chapter)[0].chapter
-    if not (root / chapter).is_dir():
+    own = "/" in chapter or "." in chapter
+    if not colon or not (own or re.fullmatch(r"ch\d{1,4}", chapter)):
+        right = "write its folder and name, as in ./kernels:my_pair, or its chapter's, as in ch07:my_pair"
+        raise TargetError(f"{quoted(text)} names no new pair: {right}")
+    target = parse(chapter)[0]
+    chapter = chapter.rstrip("/") if own else target.chapter
+    folder = target.folder or Folder(root / chapter, chapter)
+    if folder.package and installed(root):
+        raise TargetError(f"a new pair goes into its chapter's folder: {CHECKOUT_ONLY}")
+    if folder.package and not folder.path.is_dir():
         there = [known for known in CHAPTERS if (root / known).is_dir()]
         raise TargetError(f"{chapter} does not exist in {root}{nearest(chapter, there)}")
     if not NAME.fullmatch(name) or len(name) > MOST_LETTERS:
@@ -107,7 +119,7 @@ def _address(root: Path, text: str) -> tuple[str, str]:
         near = "_".join(re.findall(r"[a-z0-9]+", name.lower()))[:MOST_LETTERS].rstrip("_")
         hint = f"; did you mean {chapter}:{near}?" if near else ""
         raise TargetError(f"{quoted(name)} is no name of a pair: {right}{hint}")
-    return chapter, name
+    return folder, chapter, name
 
 
 def write(root: Path, pair: NewPair) -> None:
@@ -115,6 +127,7 @@ def write(root: Path, pair: NewPair) -> None:
     made: list[Path] = []
     try:
         for path, text in pair.files.items():
+            (root / path).parent.mkdir(exist_ok=True)
             with (root / path).open("x", encoding="utf-8") as file:
                 made.append(root / path)
                 file.write(text)
@@ -124,7 +137,7 @@ def write(root: Path, pair: NewPair) -> None:
         raise
 
 
-def told(root: Path, pair: NewPair) -> Iterator[str]:
+def told(pair: NewPair) -> Iterator[str]:
     """What to say of a pair just written, line by line: where to change what, and what to run."""
     yield f"wrote {', '.join(map(str, pair.files))}"
     yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, change"
@@ -133,10 +146,12 @@ def told(root: Path, pair: NewPair) -> Iterator[str]:
             numbers = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(begins)]
             if path.name.startswith(role) and path.suffix == end and numbers:
                 yield f"{path}:{numbers[0]}: {advice}"
-    chapter, name = pair.key.split(":")
+    chapter, _, name = pair.key.rpartition(":")
     yield "Then run"
     yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"
     yield f"  benchmark_cli run {pair.key}       both sides proven and measured, here"
+    if chapter not in CHAPTERS:
+        return
     yield "and before it joins the others"
     yield f"  {chapter}/README.md: a section on {name}. Its table is made from three runs of the same sources, by"
     yield "    python -m tools.analysis.analyze_expectations --update; until then verify does not miss the pair there"

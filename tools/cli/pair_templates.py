@@ -1,6 +1,6 @@
 """The files that `benchmark_cli new` writes, whole: twice an array plus another, in two passes over memory and in one.
 
-$chapter and $name stand for the pair's own. The baseline is in PyTorch, whatever the optimized side is written in.
+$baseline is the module of the pair's baseline, which is in PyTorch, whatever the optimized side is written in.
 """
 
 BASELINE = '''\
@@ -36,7 +36,7 @@ OPTIMIZED_TORCH = '''\
 import torch
 from torch import Tensor
 
-from $chapter.baseline_$name import workload as workload
+from $baseline import workload as workload
 from common.python.workload import Step
 
 
@@ -57,7 +57,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from $chapter.baseline_$name import workload as workload
+from $baseline import workload as workload
 from common.python.workload import Step
 
 
@@ -84,7 +84,7 @@ OPTIMIZED_CUDA = '''\
 import torch
 from torch import Tensor
 
-from $chapter.baseline_$name import workload as workload
+from $baseline import workload as workload
 from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step

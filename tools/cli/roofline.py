@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,22 +50,23 @@ def roofline(
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> "dict[str, list[Cost] | str]":
     """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines."""
     from common.python.base.results import Cost
-    from common.python.corpus.discovery import find_pairs, read_targets, select
+    from common.python.corpus.discovery import choose
     from common.python.workers.probe import START_LIMIT_S
     from common.python.workers.process import Worker
 
-    every = find_pairs(root)
-    pairs = select(every, read_targets(targets, every))
-    modules = {pair.key: pair.baseline.module for pair in pairs if pair.baseline}
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-        settings = {"seed": 0, "reproducible": False}
-        worker = Worker(root, Path(scratch) / "costs", Path(scratch) / "costs.log", settings)
-        try:
-            how = {"module": "common.python.workers.loading", "function": "costs"}
-            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
-        finally:
-            worker.kill()
-    told = {key: found[module] for key, module in modules.items()}
+    pairs = [pair for pair in choose(root, targets) if pair.baseline]
+    told: dict[str, Any] = {}
+    for place in dict.fromkeys(pair.folder.root for pair in pairs):
+        modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+            settings = {"seed": 0, "reproducible": False}
+            worker = Worker(place, Path(scratch) / "costs", Path(scratch) / "costs.log", settings)
+            try:
+                how = {"module": "common.python.workers.loading", "function": "costs"}
+                found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
+            finally:
+                worker.kill()
+        told |= {key: found[module] for key, module in modules.items()}
     return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
 
 

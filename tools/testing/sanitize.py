@@ -25,8 +25,8 @@ from common.python.base.text import clean
 from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
 from common.python.build.kernel_use import kernels_of
-from common.python.corpus.discovery import Pair, Variant, find_pairs, select
-from common.python.corpus.targets import TargetError, parse
+from common.python.corpus.discovery import Pair, Variant, choose
+from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
@@ -62,6 +62,7 @@ class Run:
     """What one process steps: variants of a pair, all of ours or one peer, unless the pair isolates them all."""
 
     pair: str
+    root: Path  # where Python finds the modules
     baseline: str
     variants: tuple[Variant, ...]
 
@@ -74,7 +75,7 @@ class Run:
 def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
     """The runs of a pair's variants with kernels, and those that cannot run here, with the reason."""
     runnable, skipped = [], []
-    baseline = f"{pair.chapter}.baseline_{pair.name}"
+    where = (pair.key, pair.folder.root, pair.baseline_module)
     for variant in pair.variants:
         if not WATCHED & {*variant.kinds}:
             continue
@@ -87,7 +88,7 @@ def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
             runnable.append(variant)
     ours = () if pair.isolated else tuple(variant for variant in runnable if variant.role != "peer")
     groups = [ours] * bool(ours) + [(variant,) for variant in runnable if variant not in ours]
-    return [Run(pair.key, baseline, group) for group in groups], skipped
+    return [Run(*where, group) for group in groups], skipped
 
 
 def jit_kernels(path: Path, root: Path) -> list[str]:
@@ -101,7 +102,7 @@ def jit_kernels(path: Path, root: Path) -> list[str]:
     ]
 
 
-def own_kernels(run: Run, root: Path, arch: str) -> list[str]:
+def own_kernels(run: Run, arch: str) -> list[str]:
     """The names of the kernels whose source stands in a run's files, not those that come with CUB or CUTLASS.
 
     It builds them, for nvcc is not to run under the tools. Raises CudaError.
@@ -113,11 +114,11 @@ def own_kernels(run: Run, root: Path, arch: str) -> list[str]:
             compiled = [base_name(kernel.name) for kernel in kernels_of(compile_source(source, arch))]
             names += [name for name in compiled if f"{name}(" in source.read_text()]
         if "Triton" in variant.kinds:
-            names += jit_kernels(variant.path, root)
+            names += jit_kernels(variant.path, run.root)
     return list(dict.fromkeys(names))
 
 
-def command(program: Path, tool: str, run: Run, own: list[str], root: Path, log: Path) -> list[str]:
+def command(program: Path, tool: str, run: Run, own: list[str], log: Path) -> list[str]:
     """The command line that watches a run; `own` are its kernels."""
     watched = own if tool in OWN_KERNELS_ONLY else []
     modules = {variant.module: variant.module for variant in run.variants}
@@ -126,7 +127,7 @@ def command(program: Path, tool: str, run: Run, own: list[str], root: Path, log:
         *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
         *TOOLS[tool],
         *(part for name in watched for part in ("--kernel-name", f"kns={name}")),
-        *step_command(2 * LIMIT_S, root=root, baseline=run.baseline, modules=modules, **AS_PROVEN),
+        *step_command(2 * LIMIT_S, root=run.root.resolve(), baseline=run.baseline, modules=modules, **AS_PROVEN),
     ]
 
 
@@ -181,7 +182,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def chosen(targets: list[str], root: Path) -> list[Pair]:
     """The pairs with kernels of their own among the targets. Raises TargetError when there are none."""
-    pairs = select(find_pairs(root), [target for text in targets or ["all"] for target in parse(text)])
+    pairs = choose(root, targets or ["all"])
     found = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
     if not found:
         named = " ".join(targets) or "all"
@@ -211,7 +212,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if tool in OWN_KERNELS_ONLY and not own:
             return None, f"skipped    {run.name}: {tool} watches our kernels, and it has none"
         log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-        line, how = command(program, tool, run, own, root, log), ""
+        line, how = command(program, tool, run, own, log), ""
         found = watch(line, log, here.gpus[0].uuid)
         if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
             found, how = watch(line, log, here.gpus[0].uuid, cached=True), f" {CACHED}"
@@ -223,7 +224,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for reason in skipped:
             print(f"skipped    {reason}", flush=True)
         for run in runs:
-            for clean_run, line in examined(run, tools, examine, root, arch_of(here.gpus[0].sm)):
+            for clean_run, line in examined(run, tools, examine, arch_of(here.gpus[0].sm)):
                 print(line, flush=True)
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
@@ -231,11 +232,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def examined(
-    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool | None, str]], root: Path, arch: str
+    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool | None, str]], arch: str
 ) -> list[tuple[bool | None, str]]:
     """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
     try:
-        own = own_kernels(run, root, arch)
+        own = own_kernels(run, arch)
     except CudaError as error:
         return [(False, f"build      {run.name}: {clean(str(error))}")]
     with ThreadPoolExecutor(len(tools)) as pool:

@@ -40,19 +40,16 @@ __all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[3]
-CHAPTER = r"ch\d\d"  # packages of pairs
 
 
 @dataclass(frozen=True)
 class Task:
     """One file to be compiled for one architecture."""
 
-    baseline: str  # module
+    pair: Pair
     variant: Variant
-    several: bool  # a pair on several GPUs
     language: Language
     arch: str
-    source: str  # relative to the root
 
     @property
     def path(self) -> Path:
@@ -62,13 +59,18 @@ class Task:
     def name(self) -> str:
         return f"{self.source} for {self.arch}"
 
+    @property
+    def source(self) -> str:
+        return f"{self.pair.chapter}/{self.path.name}"
+
     def ended(self, status: Any, **fields: Any) -> Compiled:
         return Compiled(source=self.source, language=self.language, arch=self.arch, status=status, **fields)
 
-    def failed(self, root: Path, reason: str, **fields: Any) -> Compiled:
+    def failed(self, reason: str, **fields: Any) -> Compiled:
         """A failure, with the line if the reason names one of this file: `x.cu(3): error` or `x.py:3: message`."""
         place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
-        shown = reason.replace(f"{root}/", "")
+        folder = self.pair.folder
+        shown = reason.replace(f"{folder.path}/", f"{folder.name}/")
         return self.ended("failed", reason=shown, line=int(place[1]) if place else None, **fields)
 
 
@@ -82,7 +84,6 @@ def check_archs(archs: Sequence[str]) -> None:
 def compile_pairs(
     pairs: list[Pair],
     archs: Sequence[str],
-    root: Path,
     jobs: int | None = None,
     view: LiveView = SILENCE,
 ) -> list[Compiled]:
@@ -94,35 +95,32 @@ def compile_pairs(
     check_archs(archs)
     here = machine()
     jobs = jobs or here.cores
-    tasks = [task for pair in pairs for task in _tasks(pair, archs, root)]
-    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, root, here))}
+    tasks = [task for pair in pairs for task in _tasks(pair, archs)]
+    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
     view.expect(len(tasks) - len(results), "compilations")
     todo = {index: task for index, task in enumerate(tasks) if index not in results}
     cuda = {index: task for index, task in todo.items() if task.language == "CUDA"}
-    for index, compiled in _cuda(cuda, root, jobs, view):
+    for index, compiled in _cuda(cuda, jobs, view):
         results[index] = compiled
         view.end(tasks[index].name)
-    for index, compiled in _triton({index: task for index, task in todo.items() if index not in cuda}, root, jobs):
+    for index, compiled in _triton({index: task for index, task in todo.items() if index not in cuda}, jobs):
         results[index] = compiled
         view.begin("Triton", f"the last one {tasks[index].name}")  # another process compiles, several at a time
         view.end()
     return [results[index] for index in range(len(tasks))]
 
 
-def _tasks(pair: Pair, archs: Sequence[str], root: Path) -> Iterator[Task]:
-    several = pair.literals.get("gpus", 1) != 1
+def _tasks(pair: Pair, archs: Sequence[str]) -> Iterator[Task]:
     for variant in pair.variants:
         languages: list[Language] = ["CUDA"] * ("CUDA" in variant.kinds or variant.path.with_suffix(".cu").exists())
         unread = not variant.kinds and b"triton" in variant.path.read_bytes()  # a syntax error fails
         languages += ["Triton"] * ("Triton" in variant.kinds or unread)
         for language in languages:
-            path = variant.path.with_suffix(".cu") if language == "CUDA" else variant.path
-            source, baseline = str(path.relative_to(root)), f"{pair.chapter}.baseline_{pair.name}"
             for arch in archs:
-                yield Task(baseline, variant, several, language, arch, source)
+                yield Task(pair, variant, language, arch)
 
 
-def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
+def _not_compiled(task: Task, here: Machine) -> Compiled | None:
     """The result of a task that need not be tried: for other architectures, for want of something, or wrong."""
     variant, required = task.variant, task.variant.required
     only, why = required.targets, ""
@@ -131,14 +129,14 @@ def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
             return task.ended("failed", reason=f"{variant.path.name} loads it, but there is no {task.source}")
         only, why = cuda_targets(task.path)
         if unknown := [arch for arch in only if arch not in ARCHS]:
-            return task.failed(root, f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
+            return task.failed(f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
         if not variant.problem and set(only) != set(required.targets):
             written = f"needs(targets={list(required.targets)})"
-            return task.failed(root, f"// targets: says {list(only)}, but {variant.path.name} {written}")
+            return task.failed(f"// targets: says {list(only)}, but {variant.path.name} {written}")
         wants = Requirements(headers=required.headers)
     else:
         if variant.problem:
-            return task.failed(root, variant.problem)
+            return task.failed(variant.problem)
         wants = Requirements(modules=("torch", "triton", *required.modules))
     reasons = [f"for {', '.join(only)} only" + f": {why}" * bool(why)] * bool(only and task.arch not in only)
     reasons += [f"needs sm_{required.sm} or later"] * (sm_of(task.arch) < (required.sm or 0))
@@ -153,9 +151,9 @@ def _not_compiled(task: Task, root: Path, here: Machine) -> Compiled | None:
 # CUDA.
 
 
-def _cuda(tasks: dict[int, Task], root: Path, jobs: int, view: LiveView) -> Iterator[tuple[int, Compiled]]:
+def _cuda(tasks: dict[int, Task], jobs: int, view: LiveView) -> Iterator[tuple[int, Compiled]]:
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_compile_source, task, root, view): index for index, task in tasks.items()}
+        futures = {pool.submit(_compile_source, task, view): index for index, task in tasks.items()}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -163,13 +161,13 @@ def _cuda(tasks: dict[int, Task], root: Path, jobs: int, view: LiveView) -> Iter
             pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
 
 
-def _compile_source(task: Task, root: Path, view: LiveView) -> Compiled:
+def _compile_source(task: Task, view: LiveView) -> Compiled:
     view.begin(task.name)
     started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)
     except (CudaError, OSError) as error:
-        return task.failed(root, str(error), seconds=time.monotonic() - started)
+        return task.failed(str(error), seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
     return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=kernels_of(built))
 
@@ -177,30 +175,31 @@ def _compile_source(task: Task, root: Path, view: LiveView) -> Compiled:
 # Triton.
 
 
-def _triton(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, Compiled]]:
+def _triton(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, Compiled]]:
     """What the cache has, and then what another process compiles."""
     made_of: dict[Path, list[Path]] = {}
-    places = {index: _place(task, root, made_of) for index, task in tasks.items()}
+    places = {index: _place(task, made_of) for index, task in tasks.items()}
     missing = []
     for index, place in places.items():
         if (kept := _kept(place)) is not None:
             yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
         else:
             missing.append(index)
-    for index, answer in _recorded({index: tasks[index] for index in missing}, root, jobs):
-        compiled = _judged(tasks[index], root, answer)
+    for index, answer in _recorded({index: tasks[index] for index in missing}, jobs):
+        compiled = _judged(tasks[index], answer)
         if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
             write(places[index], compiled.model_dump_json())
         yield index, compiled
 
 
-def _judged(task: Task, root: Path, answer: dict[str, Any]) -> Compiled:
+def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
     """What an answer means. A pair that needs a GPU may fail without one; any other has no excuse."""
     seconds, required = answer.get("seconds", 0.0), task.variant.required
-    wants_gpu = required.gpus or required.memory_gib or required.sm or required.targets or task.several
+    several = task.pair.literals.get("gpus", 1) != 1
+    wants_gpu = required.gpus or required.memory_gib or required.sm or required.targets or several
     if error := answer["error"]:
         if answer["compiling"] or not wants_gpu:
-            return task.failed(root, error, seconds=seconds)
+            return task.failed(error, seconds=seconds)
         return task.ended("skipped", reason=f"cannot be run without a GPU: {error}", seconds=seconds)
     if not answer["kernels"]:
         return task.ended("skipped", reason="launches no Triton kernel", seconds=seconds)
@@ -208,13 +207,21 @@ def _judged(task: Task, root: Path, answer: dict[str, Any]) -> Compiled:
     return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
 
 
-def _recorded(tasks: dict[int, Task], root: Path, jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def _recorded(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """The answers of `triton_targets`, which runs without Triton's interpreter and sees no GPU, on whatever machine."""
     if not tasks:
         return
     order = list(tasks)
-    named = [{"module": t.variant.module, "baseline": t.baseline, "arch": t.arch} for t in tasks.values()]
-    asked = {"root": str(root.resolve()), "jobs": jobs, "limit_s": LIMIT_S, "tasks": named}
+    named = [
+        {
+            "root": str(task.pair.folder.root.resolve()),
+            "module": task.variant.module,
+            "baseline": task.pair.baseline_module,
+            "arch": task.arch,
+        }
+        for task in tasks.values()
+    ]
+    asked = {"jobs": jobs, "limit_s": LIMIT_S, "tasks": named}
     environment = {**_settings(), "CUDA_VISIBLE_DEVICES": ""}
     environment |= {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "CUDA_VIS"))}
     with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as folder:
@@ -246,29 +253,30 @@ def _settings() -> dict[str, str]:
     return {name: os.environ[name] for name in sorted(names)}
 
 
-def _place(task: Task, root: Path, made_of: dict[Path, list[Path]]) -> Path:
+def _place(task: Task, made_of: dict[Path, list[Path]]) -> Path:
     """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
     digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
     for start in (task.path, LIBRARY / "common" / "python" / "build" / "triton_targets.py"):
         if start not in made_of:
-            made_of[start] = imports_of(start, root)
+            made_of[start] = imports_of(start, task.pair.folder.root)
         for file in made_of[start]:
             digest.update(file.read_bytes())
     name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
     return build_folder(toolkit.ROOT) / "triton" / name
 
 
-def imports_of(start: Path, root: Path, packages: str = f"common|{CHAPTER}") -> list[Path]:
-    """A file, and the files of these packages (a regular expression) that it imports, and those that they import."""
+def imports_of(start: Path, root: Path, library: bool = True) -> list[Path]:
+    """A file, the files under `root` that it imports, those that they import, and so on; with the `library`'s, too."""
     found, pending = {start}, [start]
     while pending:
         for name in _imported(pending.pop().read_bytes()):
-            base = LIBRARY if name.startswith("common.") else root
-            file = base / f"{name.replace('.', '/')}.py"
-            if re.match(rf"({packages})\.", name) and file.is_file() and file not in found:
-                found.add(file)
-                pending.append(file)
+            ours = name.startswith("common.")
+            place = (LIBRARY if ours else root).joinpath(*name.split("."))
+            files = (place.with_suffix(".py"), place / "__init__.py") if name and ours <= library else ()
+            new = {file for file in files if file.is_file()} - found
+            pending += new
+            found |= new
     return sorted(found)
 
 

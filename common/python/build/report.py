@@ -37,8 +37,10 @@ def sweep(
     folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     folder.mkdir(parents=True)
     with LiveView(aside()) as view:
-        compiled = compile_pairs(pairs, names, root, jobs, view)
-    sources = [root / source for source in by_source(compiled)]
+        compiled = compile_pairs(pairs, names, jobs, view)
+    folders = {pair.chapter: pair.folder.path for pair in pairs}
+    files = [Path(source) for source in by_source(compiled)]
+    sources = [folders[str(file.parent)] / file.name for file in files]
     options = {"arch": ",".join(names), "jobs": jobs}
     build = Build(
         manifest=manifest.collect(targets, options, sources, None),

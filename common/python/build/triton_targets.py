@@ -18,7 +18,6 @@ import io
 import json
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import time
@@ -171,17 +170,18 @@ def told(module: str, error: BaseException) -> str:
         error.error_message = first_error(str(error))  # else it begins with how it was called
     place, reason, inner = None, None, error
     while isinstance(inner, CompilationError):  # from the kernel to the function that it calls
-        place, reason, inner = located(inner) or place, inner.error_message or reason, inner.__cause__
+        place, reason, inner = located(inner, module) or place, inner.error_message or reason, inner.__cause__
     if place is None:
         return str(VariantError(module, error))
     return f"{type(error).__name__} at {place}: {clean(reason or str(inner))}"
 
 
-def located(error: CompilationError) -> str | None:
-    """The file and line of a compilation error, if its function stands in a module of a pair."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if re.match(r"ch\d\d\.", name) and file and error.src and hasattr(error.node, "lineno"):
+def located(error: CompilationError, variant: str) -> str | None:
+    """The file and line of a compilation error, if its function stands beside this variant, a module."""
+    folder = Path(sys.modules[variant].__file__ or "").parent
+    for other in list(sys.modules.values()):
+        file = getattr(other, "__file__", None) or ""
+        if Path(file).parent == folder and error.src and hasattr(error.node, "lineno"):
             before, found, _ = Path(file).read_text().partition(error.src.strip())
             if found:
                 return f"{Path(file).name}:{before.count(chr(10)) + error.node.lineno}"
@@ -199,6 +199,7 @@ def task_process(task: dict[str, Any], limit_s: int, log: Path, scratch: Path, a
     os.environ |= {"TRITON_CACHE_DIR": f"{scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
     torch.set_num_threads(1)  # tasks run side by side
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
+    sys.path.insert(0, task["root"])
     started = time.monotonic()
     answer = record(task["module"], task["baseline"], sm_of(task["arch"]), scratch)
     if answer["compiling"] and ERROR.search(log.read_text()):  # MLIR says on stderr what it found wrong, and where
@@ -248,7 +249,6 @@ def main() -> None:
     follow_parent()
     scratch = Path(sys.argv[1])
     request = json.loads((scratch / "request.json").read_text())
-    sys.path.insert(0, request["root"])
     with FakeTensorMode():
         torch.empty(1).add(1)  # the first operation imports for a second: once here, not in every task
     for answer in serve(request["tasks"], request["jobs"], request["limit_s"], scratch):

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from common.python.corpus.targets import (
     CHAPTERS,
+    FORMS,
     MOST_TOLD,
     PAIR,
+    Folder,
     Target,
     TargetError,
     nearest,
@@ -30,7 +33,7 @@ ROLES = ("baseline_", "optimized_", "peer_")
 NUMBER = re.compile("[0-9]{1,4}")  # of a chapter
 MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
 IMPORTS: "dict[Kind, re.Pattern[bytes]]" = {  # the line that makes a file one of this kind
-    "CUDA": re.compile(rb"^\s*(import|from)\b.*\bload_cuda\b", re.MULTILINE),
+    "CUDA": re.compile(rb"^\s*(import|from)\b(.*|[^()\n]*\([^)]*)\bload_cuda\b", re.MULTILINE),
     "Triton": re.compile(rb"^\s*(from triton\b|import\b.*\btriton\b)", re.MULTILINE),
 }
 AUTOTUNES = re.compile(rb"autotune(?!_pointwise)")
@@ -44,15 +47,12 @@ class Variant:
     role: "Role"
     label: str  # baseline, optimized, or the rung's or peer's own name
     path: Path
+    module: str  # what it is imported as
     sentence: str
     kinds: "tuple[Kind, ...]"
     required: Requirements
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
     literals: dict[str, Any] = field(default_factory=dict)  # of a baseline: literal arguments of its Workload(...)
-
-    @property
-    def module(self) -> str:
-        return f"{self.path.parent.name}.{self.name}"
 
     @property
     def compiles(self) -> bool:
@@ -76,10 +76,15 @@ class Variant:
 class Pair:
     """A baseline with its optimized rungs and peers."""
 
-    chapter: str
+    folder: Folder
     name: str
     variants: list[Variant] = field(default_factory=list)
     literals: dict[str, Any] = field(default_factory=dict)  # of its baseline: isolated, gpus, goal, rungs
+
+    @property
+    def chapter(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
 
     @property
     def key(self) -> str:
@@ -88,6 +93,11 @@ class Pair:
     @property
     def baseline(self) -> Variant | None:
         return next((variant for variant in self.variants if variant.role == "baseline"), None)
+
+    @property
+    def baseline_module(self) -> str:
+        """What its baseline is imported as, be it there or not."""
+        return self.folder.module(f"baseline_{self.name}")
 
     @property
     def isolated(self) -> bool:
@@ -100,41 +110,45 @@ class Pair:
 
     def only(self, names: set[str]) -> "Pair":
         """The same pair with the named variants alone."""
-        return Pair(self.chapter, self.name, [v for v in self.variants if v.name in names], self.literals)
+        return Pair(self.folder, self.name, [v for v in self.variants if v.name in names], self.literals)
 
 
 def find_pairs(root: Path) -> list[Pair]:
-    """Every pair under `root`, by chapter and name; variants with the baseline first, then rungs, then peers."""
-    pairs: dict[tuple[str, str], Pair] = {}
-    for chapter in CHAPTERS:
-        for path in sorted((root / chapter).glob("*_*.py")):  # which has baselines first, then optimized, then peers
-            if path.name.startswith(ROLES):
-                name = pair_name(path.stem)
-                pair = pairs.setdefault((chapter, name), Pair(chapter, name))
-                pair.variants.append(read_variant(path))
-                pair.literals |= pair.variants[-1].literals
+    """Every pair of the chapters under `root`, by chapter and name."""
+    return [pair for chapter in CHAPTERS for pair in pairs_in(Folder(root / chapter, chapter))]
+
+
+def pairs_in(folder: Folder) -> list[Pair]:
+    """The pairs of a folder by name; variants with the baseline first, then rungs, then peers."""
+    pairs: dict[str, Pair] = {}
+    for path in sorted(folder.path.glob("*_*.py")):  # which has baselines first, then optimized, then peers
+        if path.name.startswith(ROLES):
+            name = pair_name(path.stem)
+            pair = pairs.setdefault(name, Pair(folder, name))
+            pair.variants.append(read_variant(path, folder))
+            pair.literals |= pair.variants[-1].literals
     for pair in pairs.values():
         if order := str(pair.literals.get("rungs", "")).split():
             pair.variants.sort(key=lambda variant: order.index(variant.label) if variant.label in order else -1)
             pair.variants.sort(key=lambda variant: variant.role == "peer")
-    return [pairs[key] for key in sorted(pairs)]
+    return [pairs[name] for name in sorted(pairs)]
 
 
-def read_variant(path: Path) -> Variant:
+def read_variant(path: Path, folder: Folder) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
     try:
-        return _read(path, role, label, path.read_bytes())
+        return _read(path, folder, role, label, path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = getattr(error, "msg", error) or "nested too deeply"  # which MemoryError stands for
-        told = f"{path.parent.name}/{path.name}:{line}: {wrong}"
-        return Variant(path.stem, role, label, path, "", (), Requirements(), told)
+        told = f"{folder.name}/{path.name}:{line}: {wrong}"
+        return Variant(path.stem, role, label, path, folder.module(path.stem), "", (), Requirements(), told)
 
 
 @cache
-def _read(path: Path, role: "Role", label: str, source: bytes) -> Variant:
+def _read(path: Path, folder: Folder, role: "Role", label: str, source: bytes) -> Variant:
     tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
     problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
@@ -144,8 +158,9 @@ def _read(path: Path, role: "Role", label: str, source: bytes) -> Variant:
         required = replace(required, gpus=1)
     literals = workload_literals(tree) if role == "baseline" else {}
     problem = wrong or problem
-    told = f"{path.parent.name}/{path.name}:{problem[:MOST_QUOTED]}" if problem else None
-    return Variant(path.stem, role, label, path, sentence, kinds, required, told, literals)
+    told = f"{folder.name}/{path.name}:{problem[:MOST_QUOTED]}" if problem else None
+    module = folder.module(path.stem)
+    return Variant(path.stem, role, label, path, module, sentence, kinds, required, told, literals)
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -202,9 +217,29 @@ def workload_literals(tree: ast.Module) -> dict[str, Any]:
 
 
 def choose(root: Path, words: Iterable[str]) -> list[Pair]:
-    """The pairs under `root` that words name. Raises TargetError for a word that names nothing."""
+    """The pairs that words name. Raises TargetError for a word that names nothing."""
+    return select(*survey(root, words))
+
+
+def survey(root: Path, words: Iterable[str]) -> tuple[list[Pair], list[Target]]:
+    """All pairs of the chapters under `root` and of the other folders that words name, and what the words name.
+
+    Raises TargetError for a word that names nothing, and for two folders of one name.
+    """
     pairs = find_pairs(root)
-    return select(pairs, read_targets(words, pairs))
+    chapters = {(root / chapter).resolve(): chapter for chapter in CHAPTERS}
+    targets, folders = list[Target](), dict[str, Folder]()
+    for target in read_targets(words, pairs):
+        folder = target.folder
+        if folder and (chapter := chapters.get(folder.path.resolve())):
+            target = Target(chapter, target.pair, target.variant)
+        elif folder and not os.path.isdir(folder.path):
+            raise TargetError(f"{quoted(str(folder.path))} is not a target: there is no such folder; {FORMS}")
+        elif folder and folders.setdefault(folder.name, folder) != folder:
+            both = f"{folders[folder.name].path} and {folder.path}"
+            raise TargetError(f"{both} are both called {folder.name} in results: take them one after the other")
+        targets.append(target)
+    return pairs + [pair for folder in folders.values() for pair in pairs_in(folder)], targets
 
 
 def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
@@ -249,6 +284,9 @@ def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
     targets = list(targets)
     for target in targets:
         here = [pair for pair in pairs if pair.chapter == target.chapter]
+        if not here and target.folder:
+            files = "baseline_x.py and optimized_x.py, which `benchmark_cli new` writes"
+            raise TargetError(f"{target.folder.path} has no pairs: a pair is {files}")
         if not here and len(targets) < len(CHAPTERS):  # `all` passes over chapters that are not written yet
             chapters = sorted({pair.chapter for pair in pairs})
             raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")

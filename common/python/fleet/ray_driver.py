@@ -59,7 +59,7 @@ def run_on_ray(
         own = _installed([variant.path for pair in pairs for variant in pair.variants])
         _refuse_other_code(ray, nodes, own)
         measure = ray.remote(max_retries=RETRIES, retry_exceptions=[OSError])(_measure)
-        names = names_of(root, pairs)
+        names = names_of(pairs)
         landed = {model: Landed(parts / (model or "host")) for model in _models(nodes)}
         left = {
             measure.options(**_needs(pair, model, nodes)).remote([*names[pair.key], *words], own): (pair, to)

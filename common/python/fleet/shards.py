@@ -15,7 +15,7 @@ from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.results import STANDS_APART, Manifest, PairResult, Summary
 from common.python.base.text import counted
-from common.python.corpus.discovery import Pair, choose, find_pairs
+from common.python.corpus.discovery import Pair, choose, pairs_in
 from common.python.fleet.sentinel import stand_apart
 from common.python.peaks import store
 from common.python.regress import expectations
@@ -42,36 +42,37 @@ def shard_targets(root: Path, words: Iterable[str], shard: str) -> list[str]:
     pairs = choose(root, words)
     if count > len(pairs):
         raise ValueError(f"--shard {shard}: there are {len(pairs)} pairs, so N is at most {len(pairs)}")
-    seconds = seconds_of(root, pairs)
+    seconds = seconds_of(pairs)
     parts: list[list[Pair]] = [[] for _ in range(count)]
     loads = [0.0] * count
     for pair in sorted(pairs, key=lambda pair: -seconds[pair.key]):  # the longest first, each to the least loaded
         least = min(range(count), key=lambda part: (loads[part], len(parts[part])))
         parts[least].append(pair)
         loads[least] += seconds[pair.key]
-    names = names_of(root, pairs)
+    names = names_of(pairs)
     return [word for pair in pairs if pair in parts[index - 1] for word in names[pair.key]]
 
 
-def names_of(root: Path, pairs: Sequence[Pair]) -> dict[str, list[str]]:
+def names_of(pairs: Sequence[Pair]) -> dict[str, list[str]]:
     """The targets that name each of these pairs: its key or, where only some of its files were chosen, those."""
-    whole = {pair.key: len(pair.variants) for pair in find_pairs(root)}
-    return {
-        pair.key: [pair.key]
-        if len(pair.variants) == whole[pair.key]
-        else [f"{pair.chapter}/{variant.name}.py" for variant in pair.variants]
-        for pair in pairs
-    }
+    found = [pair for folder in {pair.folder for pair in pairs} for pair in pairs_in(folder)]
+    whole = {pair.key: len(pair.variants) for pair in found}
+    names = {}
+    for pair in pairs:
+        place = pair.folder.package or pair.folder.path
+        files = [f"{place}/{variant.name}.py" for variant in pair.variants]
+        names[pair.key] = [f"{place}:{pair.name}"] if len(files) == whole[pair.key] else files
+    return names
 
 
-def seconds_of(root: Path, pairs: Sequence[Pair]) -> dict[str, float]:
+def seconds_of(pairs: Sequence[Pair]) -> dict[str, float]:
     """What each pair may take, by the chapters' expectations on any GPU; of a pair without one, their median."""
     known = defaultdict[str, list[float]](list)
-    for chapter in {pair.chapter for pair in pairs}:
-        for path in sorted((root / chapter).glob("expectations_*.json")):
+    for folder in {pair.folder for pair in pairs}:
+        for path in sorted(folder.path.glob("expectations_*.json")):
             for name, one in expectations.read(path).pairs.items():
                 spent = sum((row.prepare_s or 0.0) + (row.first_call_s or 0.0) for row in one.result.variants)
-                known[f"{chapter}:{name}"].append(LEAST_S + TIMES * spent)
+                known[f"{folder.name}:{name}"].append(LEAST_S + TIMES * spent)
     usual = median(map(mean, known.values())) if known else LEAST_S
     return {pair.key: mean(known.get(pair.key, [usual])) for pair in pairs}
 

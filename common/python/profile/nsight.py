@@ -91,7 +91,7 @@ class Capture:
         return step_command(
             settings.time_limit_s,
             root=settings.root.resolve(),
-            baseline=f"{self.pair.chapter}.baseline_{self.pair.name}",
+            baseline=self.pair.baseline_module,
             modules={self.row.name: self.variant.module},
             size=settings.size,
             seed=settings.seed,

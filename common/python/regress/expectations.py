@@ -1,6 +1,6 @@
-"""What a chapter's pairs gave on a named GPU: kept in `chNN/expectations_<gpu>.json`, shown in the chapter's README."""
+"""What a folder's pairs gave on a named GPU: kept beside them, `ch07/expectations_<gpu>.json`, shown in its README."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -10,10 +10,10 @@ from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
-from common.python.corpus.targets import CHAPTERS
+from common.python.corpus.targets import CHAPTERS, homes
 from common.python.regress.environment import facts
 from common.python.report.artifacts import read_model
-from common.python.report.markdown import chapter_table, escaped, replace_between_markers
+from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
 from common.python.stats.verdict import headline_row
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
@@ -75,11 +75,10 @@ class Expectations(Model):
     pairs: dict[str, Expectation] = Field(default={})
 
 
-def place(root: Path, chapter: str, gpu: str) -> Path:
-    """`ch07/expectations_h200.json` for "NVIDIA H200". Raises ValueError for what is no chapter."""
-    if chapter not in CHAPTERS:
-        raise ValueError(f"{chapter!r} is no chapter: ch01 to ch20")
-    return root / chapter / f"expectations_{file_name(gpu)}.json"
+def shows(name: str, folder: Path) -> bool:
+    """Whether a README is to have the table: a chapter's always, another folder's where it has the markers."""
+    readme = folder / "README.md"
+    return name in CHAPTERS or (readme.is_file() and BEGIN in readme.read_text(errors="replace"))
 
 
 def read(path: Path) -> Expectations:
@@ -87,39 +86,49 @@ def read(path: Path) -> Expectations:
     return read_model(path, Expectations)
 
 
-def expected(root: Path, gpu: str) -> dict[str, Expectation]:
-    """What is expected on this GPU, in all chapters, by the pair's key. Raises ValueError naming an unreadable file."""
-    return {f"{path.parent.name}:{name}": pair for path, kept in _kept(root, gpu) for name, pair in kept.pairs.items()}
+def expected(root: Path, gpu: str, words: Iterable[str] = ()) -> dict[str, Expectation]:
+    """What is expected on this GPU, in all chapters and in the folders that words name, by the pair's key.
 
-
-def _kept(root: Path, gpu: str) -> Iterator[tuple[Path, Expectations]]:
-    """The file of each chapter that has one for this GPU, and what it holds."""
-    for path in (place(root, chapter, gpu) for chapter in CHAPTERS):
-        if path.exists():
-            yield path, read(path)
-
-
-def record(root: Path, fresh: Iterable[Expectation]) -> list[Path]:
-    """Write expectations into their chapters' files and READMEs; other pairs of those chapters stay as they are.
-
-    Gives the files written. Raises ValueError, before it writes any of a chapter, where its README has no place for a
-    table or its file cannot be read, and OSError where there is no README.
+    Raises ValueError naming an unreadable file.
     """
-    by_path: dict[Path, list[Expectation]] = {}
+    kept = _kept(homes(root, words), gpu)
+    return {f"{name}:{pair}": one for name, _, held in kept for pair, one in held.pairs.items()}
+
+
+def _kept(folders: Mapping[str, Path], gpu: str) -> Iterator[tuple[str, Path, Expectations]]:
+    """The folders that have a file for this GPU: their names, the files, and what these hold."""
+    for name, folder in folders.items():
+        if (path := folder / f"expectations_{file_name(gpu)}.json").exists():
+            yield name, path, read(path)
+
+
+def record(root: Path, fresh: Iterable[Expectation], words: Iterable[str] = ()) -> list[Path]:
+    """Write expectations into the files and READMEs of their chapters, or of the folders that words name.
+
+    Other pairs there stay as they are. Gives the files written. Raises ValueError, before it writes any of a chapter,
+    where its README has no place for a table or its file cannot be read, and OSError where there is no README.
+    """
+    folders, by_place = homes(root, words), dict[tuple[str, str], list[Expectation]]()
     for one in fresh:
-        by_path.setdefault(place(root, one.result.chapter, one.result.device or ""), []).append(one)
-    written = []
-    for path, here in sorted(by_path.items()):
+        folder, baseline = folders.get(one.result.chapter), f"baseline_{one.result.name}.py"
+        if folder is None or not (one.result.chapter in CHAPTERS or (folder / baseline).is_file()):
+            raise ValueError(f"{one.result.chapter!r} is no chapter (ch01 to ch20), nor a folder here with {baseline}")
+        by_place.setdefault((one.result.chapter, one.result.device or ""), []).append(one)
+    written = list[Path]()
+    for (chapter, gpu), here in sorted(by_place.items()):
+        path = folders[chapter] / f"expectations_{file_name(gpu)}.json"
         kept = read(path) if path.exists() else Expectations(gpu=here[0].result.device or "")
         pairs = kept.pairs | {one.result.name: one for one in here}
         kept = Expectations(schema_version=2, gpu=kept.gpu, pairs=dict(sorted(pairs.items())))
-        readme = path.parent / "README.md"
         others = [read(file) for file in path.parent.glob("expectations_*.json") if file != path]
         most = max([kept, *others], key=lambda each: len(each.pairs))  # the README shows this GPU's table
-        text = replace_between_markers(readme.read_text(), table(most, mechanisms=True))
-        write(path, kept.model_dump_json(indent=1, exclude_defaults=True) + "\n")
-        write(readme, text)
-        written += [path, readme]
+        files = {path: kept.model_dump_json(indent=1, exclude_defaults=True) + "\n"}
+        if shows(chapter, path.parent):
+            readme = path.parent / "README.md"
+            files[readme] = replace_between_markers(readme.read_text(), table(most, mechanisms=True))
+        for file, text in files.items():
+            write(file, text)
+        written += files
     return written
 
 
@@ -139,7 +148,7 @@ def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
 def renew_tables(root: Path, gpu: str) -> list[Path]:
     """Write the tables of all chapters' READMEs anew, of what their files hold; gives those that were written."""
     readmes = []
-    for path, kept in _kept(root, gpu):
+    for _, path, kept in _kept(homes(root, ()), gpu):
         readmes.append(path.parent / "README.md")
         write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, mechanisms=True)))
     return readmes

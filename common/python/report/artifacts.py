@@ -10,6 +10,7 @@ from typing import TypeVar
 from common.python.base import safe_read
 from common.python.base.journal import write
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model, PairResult, Status, Summary, Verdict
+from common.python.corpus.targets import VARIANT, Folder
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks
 
@@ -145,11 +146,20 @@ def _peaks(folder: Path, summary: Summary) -> Peaks | None:
 
 def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:
     """The files of a pair that are not what they were; what is not among the sources now was not asked for now."""
-    mine = files_of([result], now)
+    mine = files_of([result], now, neighbours=True)
     return sorted(Path(path).name for path in mine if before.sources.get(path) != now.sources[path])
 
 
-def files_of(results: Iterable[PairResult], about: Manifest) -> set[str]:
-    """The sources that are nobody's but these pairs': their variants' files, and the .cu files beside them."""
-    stems = {Path(row.file).with_suffix("") for result in results for row in result.variants}
-    return {path for path in about.sources if Path(*Path(path).parts[-2:]).with_suffix("") in stems}
+def files_of(results: Iterable[PairResult], about: Manifest, neighbours: bool = False) -> set[str]:
+    """The sources that are nobody's but these pairs': their variants' files, and the .cu files beside them.
+
+    With `neighbours`, what else of their folder is among the sources, which several of its pairs may import.
+    """
+    stems = {(result.chapter, Path(row.file).stem) for result in results for row in result.variants}
+    chapters, found = {chapter for chapter, _ in stems}, set()
+    for path in map(Path, about.sources):
+        place = {path.parent.name, Folder(path.parent).name} & chapters
+        beside = neighbours and not VARIANT.fullmatch(path.stem)
+        if any(beside or (name, path.stem) in stems for name in place):
+            found.add(str(path))
+    return found

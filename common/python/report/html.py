@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from common.python.base.results import PairResult, VariantResult
 from common.python.base.text import clean, counted, printable
+from common.python.corpus.targets import homes
 from common.python.performance_targets import peak_text
 from common.python.report.artifacts import Run
 from common.python.report.charts import (
@@ -76,7 +77,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         sample_chart=sample_chart,
         kernels=_kernels,
         code=_code,
-        sources=lambda result: sources(result, about.sources, root),
+        sources=lambda result: sources(result, about.sources, homes(root, about.targets)),
     )
 
 

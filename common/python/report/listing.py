@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.python.base.machine import Machine
 from common.python.base.text import clean, counted, wide_console
-from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
-from common.python.corpus.targets import CHAPTERS
+from common.python.corpus.discovery import Pair, Variant, select, survey
+from common.python.corpus.targets import CHAPTERS, Target, homes, parse
 from common.python.requirements import Requirements, unmet
 from common.python.workers.launch import ONE_HOST
 
@@ -122,27 +122,27 @@ def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> No
 
     JSON is an object of two lists: the `chapters` that are shown, and the `pairs` with their sources.
     """
-    pairs = find_pairs(root)
-    targets = read_targets(words, pairs)
+    pairs, targets = survey(root, words)
     select(pairs, targets)  # all of them exist, before any is shown
-    asked = [target.chapter for target in targets if target.pair is None] if words else CHAPTERS
-    chapters = [chapter for chapter in asked if (root / chapter).is_dir()]
+    places = homes(root, map(str, targets))
+    asked = [target for target in targets if target.pair is None] if words else parse("all")
+    asked = [target for target in asked if places[target.chapter].is_dir()]
     named = select(pairs, [target for target in targets if target.pair])
     if as_json:
-        told = {"chapters": [_chapter(root, name, pairs) for name in chapters], "pairs": [*map(_sources, named)]}
-        print(json.dumps(told, indent=1))
+        chapters = [_chapter(places[target.chapter], target.chapter, pairs) for target in asked]
+        print(json.dumps({"chapters": chapters, "pairs": [*map(_sources, named)]}, indent=1))
         return
     if not words:
         _print_chapters(root, pairs)
         return
-    for chapter in chapters:
-        _print_chapter(root, chapter, [pair for pair in pairs if pair.chapter == chapter])
+    for target in asked:
+        _print_chapter(target, places[target.chapter], [pair for pair in pairs if pair.chapter == target.chapter])
     for pair in named:
         _print_pair(pair)
 
 
-def _chapter(root: Path, chapter: str, pairs: Sequence[Pair]) -> dict[str, Any]:
-    title, question = _readme(root, chapter)
+def _chapter(folder: Path, chapter: str, pairs: Sequence[Pair]) -> dict[str, Any]:
+    title, question = _readme(folder)
     own = [pair.key for pair in pairs if pair.chapter == chapter]
     return {"chapter": chapter, "title": title, "question": question, "pairs": own}
 
@@ -161,14 +161,14 @@ def _print_chapters(root: Path, pairs: Sequence[Pair]) -> None:
     for chapter in CHAPTERS:
         if (root / chapter).is_dir():
             count = sum(pair.chapter == chapter for pair in pairs)
-            title, _ = _readme(root, chapter)
+            title, _ = _readme(root / chapter)
             print(hanging(f"{chapter}  {count or 'no':>2} pair{'s' * (count != 1):<1}  ", title or "no README.md"))
     print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
 
 
-def _print_chapter(root: Path, chapter: str, pairs: Sequence[Pair]) -> None:
-    title, question = _readme(root, chapter)
-    print(f"{chapter}  {title}\n")
+def _print_chapter(target: Target, folder: Path, pairs: Sequence[Pair]) -> None:
+    title, question = _readme(folder)
+    print(f"{target.chapter}  {title}\n")
     if question:
         print(hanging("", question), end="\n\n")
     for pair in pairs:
@@ -179,14 +179,15 @@ def _print_chapter(root: Path, chapter: str, pairs: Sequence[Pair]) -> None:
         if others := ", ".join(clean(variant.label) for variant in pair.variants if variant not in sides):
             print(hanging("  and        ", others))
         print()
-    example = clean(pairs[0].key) if pairs else chapter
-    told = f"{chapter}/README.md explains them, `benchmark_cli show {example}` shows the sources, "
-    print(hanging("", f"{told}`benchmark_cli run {example}` measures."))
+    example = clean(f"{target}:{pairs[0].name}") if pairs else target.chapter
+    told = f"{target.chapter}/README.md explains them, " * (folder / "README.md").is_file()
+    told += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
+    print(hanging("", told))
 
 
-def _readme(root: Path, chapter: str) -> tuple[str, str]:
+def _readme(folder: Path) -> tuple[str, str]:
     """The title of a chapter's README, without the number, and its first paragraph that asks something."""
-    path = root / chapter / "README.md"
+    path = folder / "README.md"
     if not path.is_file():
         return "", ""
     first, *paragraphs = path.read_text(errors="replace").split("\n\n")

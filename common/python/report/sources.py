@@ -13,6 +13,7 @@ from pathlib import Path
 
 from common.python.base.results import PairResult, VariantResult
 from common.python.base.text import clean
+from common.python.corpus.targets import VARIANT
 from common.python.stats.verdict import headline_row
 
 CHANGED = "this file has changed since the run, so its text is not shown"
@@ -66,41 +67,43 @@ def _folded(source: str) -> set[int]:
     return hidden
 
 
-def sources(result: PairResult, digests: Mapping[str, str], root: Path) -> list[tuple[str, list[list[Panel]]]]:
+def sources(
+    result: PairResult, digests: Mapping[str, str], places: Mapping[str, Path]
+) -> list[tuple[str, list[list[Panel]]]]:
     """The baseline beside the headline, then each other variant by itself, with what the baseline lacks marked.
 
-    A title, and the panels by kind of file. `digests` are the manifest's, and `root` is the checkout.
+    A title, and the panels by kind of file. `digests` are the manifest's, and `places` the folders of pairs by name.
     """
     baseline, own = next((row for row in result.variants if row.role == "baseline"), None), headline_row(result)
     others = sorted((row for row in result.variants if row is not baseline), key=lambda row: row is not own)
     sides = [[baseline, other] for other in others] if baseline else [[other] for other in others]
     if baseline and not others:
         sides = [[baseline]]
-    found = []
+    found, folder = [], places.get(result.chapter)
     for number, side in enumerate(sides):
-        kinds, labels = _panels(side, digests, root), [clean(row.label) for row in side]
+        kinds, labels = _panels(side, digests, folder), [clean(row.label) for row in side]
         if number:  # the baseline stands in the first already
             kinds, labels = [[panels[-1].cut()] for panels in kinds], labels[-1:]
         found.append((" | ".join(labels), kinds))
     return found
 
 
-def _panels(side: Sequence[VariantResult], digests: Mapping[str, str], root: Path) -> list[list[Panel]]:
+def _panels(side: Sequence[VariantResult], digests: Mapping[str, str], folder: Path | None) -> list[list[Panel]]:
     """The Python files of variants beside each other, then the .cu files that the run had."""
-    python = [_panel(row.file, digests, root) for row in side]
+    python = [_panel(row.file, digests, folder) for row in side]
     names = [row.file.removesuffix(".py") + ".cu" for row in side]
-    cuda = [_panel(name, digests, root) for name in names if _recorded(name, digests, root)]
+    cuda = [_panel(name, digests, folder) for name in names if _recorded(name, digests, folder)]
     return [_marked(panels) for panels in (python, cuda) if panels]
 
 
-def _recorded(name: str, digests: Mapping[str, str], root: Path) -> str | None:
+def _recorded(name: str, digests: Mapping[str, str], folder: Path | None) -> str | None:
     """The manifest's digest of a file, which it names from the root of the project or, elsewhere, in full."""
-    return digests.get(name) or digests.get(str((root / name).resolve()))
+    return digests.get(name) or digests.get(str((folder / Path(name).name).resolve())) if folder else None
 
 
-def _panel(name: str, digests: Mapping[str, str], root: Path) -> Panel:
-    path, recorded = (root / name).resolve(), _recorded(name, digests, root)
-    if recorded is None or not path.is_relative_to(root.resolve()):
+def _panel(name: str, digests: Mapping[str, str], folder: Path | None) -> Panel:
+    path, recorded = (folder or Path()).resolve() / Path(name).name, _recorded(name, digests, folder)
+    if recorded is None or path.is_symlink() or not VARIANT.fullmatch(path.stem):
         return Panel(name, withheld="the run does not say what was in this file")
     if not path.is_file():
         return Panel(name, withheld="this file is no longer here")

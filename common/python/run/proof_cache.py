@@ -16,28 +16,28 @@ from common.python.base.journal import write
 from common.python.base.manifest import utc_now, versions
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import ROOT
-from common.python.build.compilation import CHAPTER, imports_of
+from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair
 
 
 class Notes:
-    """The notes on a tree's pairs, under the project's build folder."""
+    """The notes on pairs, under the project's build folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self) -> None:
         """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
-        self.root = root.resolve()
         library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
-        self._beside = _digest([repr((str(self.root), versions())).encode(), *map(Path.read_bytes, sorted(library))])
+        self._beside = _digest([repr(versions()).encode(), *map(Path.read_bytes, sorted(library))])
 
     def of(self, pair: Pair, here: Iterable[str]) -> Path:
         """Where a note on it is; `here` is what else its proof depends on, such as why a variant cannot run.
 
         Raises OSError and SyntaxError for a file that cannot be read.
         """
-        sources = {file for variant in pair.variants for file in imports_of(variant.path, self.root, CHAPTER)}
+        root = pair.folder.root
+        sources = {file for variant in pair.variants for file in imports_of(variant.path, root, library=False)}
         sources |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-        names = json.dumps([self._beside, [variant.name for variant in pair.variants], *here]).encode()
-        digest = _digest([names, *(file.read_bytes() for file in sorted(sources))])
+        names = [self._beside, str(root.resolve()), [variant.name for variant in pair.variants], *here]
+        digest = _digest([json.dumps(names).encode(), *(file.read_bytes() for file in sorted(sources))])
         return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
 
 

@@ -139,7 +139,7 @@ class Session:
             {name: modules[name] for name in living},
             apart,
             min(settings.time_limit_s, settings.suite_deadline - time.monotonic()),
-            {"baseline": self.roster.baseline_module, "size": settings.size},
+            {"baseline": self.pair.baseline_module, "size": settings.size},
         )
         result, facts = self.result, self.pool.facts
         self.facts = facts

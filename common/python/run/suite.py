@@ -1,5 +1,6 @@
 """A suite: prove all its pairs, as many at once as there is room for, then time one pair after the other."""
 
+import contextlib
 import json
 import math
 import os
@@ -22,8 +23,9 @@ from common.python.base.manifest import utc_now
 from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.toolkit import ROOT
-from common.python.corpus.discovery import Pair, Variant, choose
-from common.python.corpus.targets import TargetError
+from common.python.build.compilation import imports_of
+from common.python.corpus.discovery import Pair, Variant, select, survey
+from common.python.corpus.targets import TargetError, spelled
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
@@ -148,7 +150,7 @@ class Suite:
         result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
         result.host = self.machine.hostname
         timed, checked, result.variants = assign(pair, self.machine, self.on_gpu, self.options.launch)
-        if pair.variants and not (pair.variants[0].path.parent / f"baseline_{pair.name}.py").exists():
+        if pair.variants and not (pair.folder.path / f"baseline_{pair.name}.py").exists():
             result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
         elif not timed and not checked:
             result.status, result.reason = result.variants[0].status, result.variants[0].reason
@@ -239,7 +241,7 @@ class Suite:
         gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
         uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
         return Settings(
-            root=options.root,
+            root=pair.folder.root,
             folder=self.folder / f"{pair.chapter}_{pair.name}",
             scratch=self.scratch / f"{pair.chapter}_{pair.name}",
             size=f"{size},{options.figure}" if options.figure else size,
@@ -314,7 +316,7 @@ class Suite:
     @cached_property
     def notes(self) -> Notes:
         """On what was proven before."""
-        return Notes(self.options.root)
+        return Notes()
 
 
 def write_result(folder: Path, result: PairResult) -> None:
@@ -341,7 +343,8 @@ def open_suite(
     that cannot be gone on with or stored peaks that cannot be read, and SuiteTimeUp.
     """
     deadline = _deadline(options.suite_timeout, began or time.monotonic())
-    pairs = choose(options.root, options.targets)
+    every, targets = survey(options.root, options.targets)
+    pairs = select(every, targets)
     if not pairs:
         raise TargetError("no pairs to run")
     seed = _seed(options)
@@ -355,8 +358,8 @@ def open_suite(
     claim(uuid)
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
-    sources = manifest.sources_of([variant.path for pair in pairs for variant in pair.variants])
-    about = manifest.collect(options.targets, options.told(), sources, seed, machine)
+    sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
+    about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     journal.begin(folder)
@@ -367,6 +370,15 @@ def open_suite(
         missing = [pair for pair in pairs if not suite.done(pair)]
         compile_cuda(missing, machine, suite.on_gpu, options.launch, say)
     return suite
+
+
+def _files(pair: Pair) -> list[Path]:
+    """Of its variants, and what those of another folder than a chapter import of their neighbours."""
+    files = {variant.path for variant in pair.variants}
+    for variant in pair.variants if not pair.folder.package else ():
+        with contextlib.suppress(OSError, SyntaxError):  # its session reports the error
+            files |= {*imports_of(variant.path, pair.folder.root, library=False)}
+    return sorted(files)
 
 
 def _deadline(suite_timeout: float | None, began: float) -> float:

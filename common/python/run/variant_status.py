@@ -32,17 +32,13 @@ class Roster:
     faults: list[tuple[str, str]] = field(default_factory=list)  # which variant (or "workload"), and why: each once
 
     @property
-    def baseline_module(self) -> str:
-        return f"{self.result.chapter}.baseline_{self.result.name}"
-
-    @property
     def everybody(self) -> list[str]:
         return [variant.name for variant in (*self.timed, *self.checked)]
 
     def modules(self) -> dict[str, str]:
         """Module by name of all that take part, the control included."""
         modules = {variant.name: variant.module for variant in (*self.timed, *self.checked, *self.imported)}
-        return modules | ({CONTROL: self.baseline_module} if self._has_control() else {})
+        return modules | ({CONTROL: self.timed[0].module} if self._has_control() else {})
 
     def active(self) -> list[str]:
         """The variants to be timed now, the control last."""

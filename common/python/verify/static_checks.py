@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,18 +45,18 @@ class Check:
         self.not_done += other.not_done
 
 
-def check_sources(pairs: Sequence[Pair], whole: dict[str, Pair]) -> tuple[Check, set[str]]:
-    """Check every variant of `pairs`; also the modules without a problem, of their whole pairs.
+def check_sources(pairs: Sequence[Pair], whole: dict[str, Pair]) -> tuple[Check, set[Path]]:
+    """Check every variant of `pairs`; also the files without a problem, of their whole pairs.
 
     `whole` are all pairs of the tree, by key: a target may name only some files of a pair.
     """
-    check, sound = Check("sources"), set()
+    check, sound = Check("sources"), set[Path]()
     for pair in pairs:
         asked = {variant.name for variant in pair.variants}
         for variant in whole[pair.key].variants:
             found = list(_source_problems(whole[pair.key], variant))
             if not found:
-                sound.add(variant.module)
+                sound.add(variant.path)
             if variant.name in asked:
                 check.problems += found
                 check.passed += not found
@@ -99,8 +99,8 @@ def _contract(pair: Pair, variant: Variant, tree: ast.Module) -> Iterator[tuple[
         there = {one.label for one in pair.variants if one.role == "optimized"} - {"optimized"}
         if (order := str(variant.literals.get("rungs", ""))) and sorted(order.split()) != sorted(there):
             yield line, f"rungs= must name each rung once: {', '.join(sorted(there)) or 'there is none'}"
-    elif len(stated) != 1 or not _shares(stated[0], f"{pair.chapter}.baseline_{pair.name}"):
-        shared = f"from {pair.chapter}.baseline_{pair.name} import workload as workload"
+    elif len(stated) != 1 or not _shares(stated[0], pair.baseline_module):
+        shared = f"from {pair.baseline_module} import workload as workload"
         yield line, f"must share its baseline's workload, and nothing else of that name: `{shared}`"
     if not bindings(tree, "prepare"):
         yield 1, "has no `prepare`: a function of the inputs that returns a step"
@@ -119,12 +119,12 @@ def line_of(path: Path, name: str, argument: str | None = None) -> int:
     return next(iter([*arguments, *(statement.lineno for statement in found)]), 1)
 
 
-def check_chapters(root: Path, chapters: Sequence[str]) -> list[Check]:
-    """Whether the expectation files of these chapters can be read, and whether their READMEs show them."""
+def check_results(folders: Mapping[str, Path]) -> list[Check]:
+    """Whether the expectation files of these folders, by name, can be read, and whether their READMEs show them."""
     files, readmes = Check("expectations"), Check("README tables")
-    for chapter in chapters:
+    for chapter, folder in folders.items():
         tables: dict[str, str] = {}
-        paths = sorted((root / chapter).glob("expectations_*.json"))
+        paths = sorted(folder.glob("expectations_*.json"))
         for path in paths:
             try:
                 tables[path.name] = expectations.table(expectations.read(path), mechanisms=True)
@@ -133,8 +133,8 @@ def check_chapters(root: Path, chapters: Sequence[str]) -> list[Check]:
                 line = re.search(r" at line (\d+)", str(error))
                 message = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ")
                 files.problems.append(Problem(f"{chapter}/{path.name}", int(line[1]) if line else 1, message))
-        if tables:
-            problem = _stale(root, f"{chapter}/README.md", tables)
+        if tables and expectations.shows(chapter, folder):
+            problem = _stale(folder / "README.md", f"{chapter}/README.md", tables)
             readmes.passed += problem is None
             readmes.problems += [problem] if problem else []
         elif paths:
@@ -142,10 +142,10 @@ def check_chapters(root: Path, chapters: Sequence[str]) -> list[Check]:
     return [files, readmes]
 
 
-def _stale(root: Path, readme: str, tables: dict[str, str]) -> Problem | None:
+def _stale(path: Path, readme: str, tables: dict[str, str]) -> Problem | None:
     """The problem of a README whose table is not that of one of the chapter's expectation files, given by name."""
     try:
-        text = (root / readme).read_text()
+        text = path.read_text()
         wanted = [replace_between_markers(text, table) for table in tables.values()]
     except (OSError, ValueError) as error:
         return Problem(readme, 1, getattr(error, "strerror", None) or str(error))

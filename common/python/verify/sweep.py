@@ -21,7 +21,8 @@ from common.python.base.machine import Machine
 from common.python.base.results import PairResult
 from common.python.base.text import counted
 from common.python.build.compilation import TARGETS, Compiled, compile_pairs
-from common.python.corpus.discovery import Pair, Variant, find_pairs, read_targets, select
+from common.python.corpus.discovery import Pair, Variant, select, survey
+from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
@@ -31,7 +32,7 @@ from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
-from common.python.verify.static_checks import Check, Problem, check_chapters, check_sources, line_of
+from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.probe import open_machine
 
@@ -48,19 +49,18 @@ CHECKS = TypeAdapter(tuple[Check, ...])
 class Place:
     """Where pairs are executed."""
 
-    root: Path
     folder: Path  # for scratch files and logs
     machine: Machine
     device: str  # the GPU's name, or "cpu"
     whole: dict[str, Pair]  # all pairs of the tree, by key
-    sound: set[str]  # modules whose sources have no problem
+    sound: set[Path]  # files that have no problem
     notes: Notes | None = None  # on pairs that were proven before, where such proofs count
 
     def unready(self, pair: Pair, variant: Variant) -> str | None:
         """Why a variant cannot be imported here; None if it can."""
         baseline = self.whole[pair.key].baseline
         for whose, needed in (("its", variant), ("its baseline's", baseline)):
-            if needed is None or needed.module not in self.sound:
+            if needed is None or needed.path not in self.sound:
                 return f"{whose} source has a problem"
             modules = (*needed.required.modules, *["triton"] * ("Triton" in needed.kinds))
             if reasons := unmet(Requirements(modules=modules), self.machine):
@@ -93,7 +93,7 @@ class Place:
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         return Settings(
-            root=self.root,
+            root=pair.folder.root,
             folder=folder,
             scratch=folder / "scratch",
             size="bench",
@@ -137,11 +137,11 @@ def verify(
     """
     started = time.monotonic()
     view.begin("starting")
-    whole = {pair.key: pair for pair in find_pairs(root)}
-    asked = read_targets(targets, whole.values())
-    pairs = select(list(whole.values()), asked)
+    every, asked = survey(root, targets)
+    whole, pairs = {pair.key: pair for pair in every}, select(every, asked)
     sources, sound = check_sources(pairs, whole)
-    checks = [sources, *check_chapters(root, sorted({target.chapter for target in asked}))]
+    places = homes(root, map(str, asked))
+    checks = [sources, *check_results({name: places[name] for name in sorted({target.chapter for target in asked})})]
     for check in checks:
         _tell(view, check)
     unchanged = 0
@@ -154,8 +154,8 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = Notes(root) if found["device"] == CPU else None
-            place = Place(root, Path(scratch), machine, found["device"], whole, sound, notes)
+            notes = Notes() if found["device"] == CPU else None
+            place = Place(Path(scratch), machine, found["device"], whole, sound, notes)
             kept = {} if again else _kept_checks(pairs, place)
             unchanged = len(kept)
             checks += execute_pairs(pairs, place, view, kept)
@@ -163,7 +163,7 @@ def verify(
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
             checks += [Check("costs", not_done=Counter({"--no-execute": len(pairs)}))]
-        compilation = _tell(view, check_compilation(pairs, sound, root, build, view))
+        compilation = _tell(view, check_compilation(pairs, sound, build, view))
     return Report([*checks, compilation], len(pairs), time.monotonic() - started, unchanged)
 
 
@@ -281,7 +281,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     """A fault with the line that raised, else that which states the tolerance or the cost, else `prepare`."""
     pair = session.pair
     stem = f"baseline_{pair.name}" if who == "workload" else who
-    path = session.settings.root / pair.chapter / f"{stem}.py"
+    path = pair.folder.path / f"{stem}.py"
     if (raised := RAISED.fullmatch(reason)) and path.with_name(raised[2]).exists():
         return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
     if (died := DIED.fullmatch(reason)) and path.with_name(died[2]).exists():
@@ -292,19 +292,19 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
 
 
-def check_compilation(pairs: Sequence[Pair], sound: set[str], root: Path, build: bool, view: LiveView) -> Check:
+def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view: LiveView) -> Check:
     """Compile the sound CUDA and Triton sources for every target; a spill is a warning."""
     check = Check("compilation")
     for pair in pairs:
         for variant in pair.variants:
-            reason = "--no-build" if not build else "its source has a problem" if variant.module not in sound else ""
+            reason = "--no-build" if not build else "its source has a problem" if variant.path not in sound else ""
             if reason:
                 check.not_done[reason] += len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
     if not build:
         return check
-    ready = [pair.only({v.name for v in pair.variants if v.module in sound}) for pair in pairs]
+    ready = [pair.only({v.name for v in pair.variants if v.path in sound}) for pair in pairs]
     failed: dict[tuple[str, int, str], list[str]] = {}
-    for each in compile_pairs(ready, TARGETS, root, view=view):
+    for each in compile_pairs(ready, TARGETS, view=view):
         if each.status == "compiled":
             check.passed += 1
             told = (warning.removeprefix(f"{each.source}, ") for warning in each.warnings)

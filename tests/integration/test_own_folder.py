@@ -1,0 +1,62 @@
+"""A folder of one's own, outside the project: written, verified, measured, reported and compared as a chapter is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from common.python.base.results import Manifest
+from tools.cli.benchmark_cli import app
+
+HELPER = "import torch\n\n\ndef empty_like(a):\n    return torch.empty_like(a)\n"
+
+
+def invoke(*words: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    invoke("new", "./kernels:sum")
+    (tmp_path / "kernels" / "helper.py").write_text(HELPER)
+    optimized = tmp_path / "kernels" / "optimized_sum.py"
+    text = optimized.read_text().replace("import torch\n", "import torch\nimport helper\n", 1)
+    optimized.write_text(text.replace("torch.empty_like", "helper.empty_like"))
+    assert invoke("list", "./kernels").stdout.count("kernels:sum\t") == 2
+    assert "kernels:sum" in invoke("show", "./kernels").stdout
+    assert "torch.add(b, a" in invoke("show", "./kernels:sum").stdout
+    assert "1 pair in" in invoke("verify", "./kernels").stdout
+    invoke("build", "./kernels", "--arch", "sm_80", code=4)  # nothing in it has to be compiled
+    how = ("--size", "test", "--iterations", "5")
+    for words in (["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]):
+        assert "kernels:sum" in invoke("run", *words, *how).stdout
+    a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("2*/summary.json"))
+    manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
+    assert str(tmp_path / "kernels" / "helper.py") in manifest.sources
+    assert manifest.targets == [str(tmp_path / "kernels")]
+    (result,) = json.loads((a / "summary.json").read_text())["pairs"]
+    assert (result["status"], [row["file"] for row in result["variants"]]) == (
+        "measured",
+        ["kernels/baseline_sum.py", "kernels/optimized_sum.py"],
+    )
+    invoke("report", str(a))
+    assert "return torch.add(b, a" in (a / "report.html").read_text()
+    assert "kernels:sum" in invoke("compare", str(a), str(b)).stdout
+    monkeypatch.chdir(a)
+    assert "1 pair" in invoke("run", "--resume", str(a), *how).stdout, "from anywhere"
+    (tmp_path / "kernels" / "helper.py").write_text(HELPER + "\n")
+    assert "helper.py" in invoke("run", "--resume", str(a), *how).output, "a neighbour that has changed"
+
+
+def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    invoke("new", "./kernels:sum")
+    optimized = tmp_path / "kernels" / "optimized_sum.py"
+    optimized.write_text(optimized.read_text().replace("alpha=2", "alpha=3").replace("from baseline_sum", "from .b"))
+    said = invoke("verify", "./kernels", code=1).output
+    assert "kernels/optimized_sum.py:6: must share its baseline's workload" in said
+    assert "`from baseline_sum import workload as workload`" in said
