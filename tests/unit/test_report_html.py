@@ -10,6 +10,7 @@ import pytest
 from synthetic_run import (
     HOSTILE,
     SOURCES,
+    blocks,
     every_kind,
     manifest,
     pair,
@@ -18,9 +19,11 @@ from synthetic_run import (
     write_sources,
 )
 
-from common.python.base.manifest import digest
+from common.python.base.manifest import digest, sources_of
 from common.python.base.results import PairResult
 from common.python.base.text import clean
+from common.python.corpus.discovery import find_pairs
+from common.python.regress.expectations import expected
 from common.python.report.artifacts import read_run
 from common.python.report.html import page
 from common.python.report.rows import rows
@@ -33,6 +36,7 @@ ATTRIBUTES = (
     "lang charset name content http-equiv class id href scope tabindex style role aria-label width height viewbox "
     "xmlns points cx cy r x y d text-anchor font-size data-label open"
 )
+CHECKOUT = Path(__file__).resolve().parents[2]
 TWO = {"baseline": 400.0, "optimized": 50.0}
 
 
@@ -283,3 +287,18 @@ def test_the_suites_charts_stand_on_top_and_each_measured_pair_has_its_samples(t
     assert len(labels) == text.count("<svg") == 2 + 2 * 5
     for chart in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
         assert ElementTree.fromstring(chart).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_the_page_of_the_whole_corpus_stays_under_5_mb(tmp_path: Path) -> None:
+    """By every twelfth pair, with its sources and the samples of four rounds."""
+    stored = [one.result for one in expected(CHECKOUT, "NVIDIA H200").values()][::12]
+    keys = {result.key for result in stored}
+    sources = sources_of([v.path for pair in find_pairs(CHECKOUT) if pair.key in keys for v in pair.variants])
+    about = manifest(sources={str(path.relative_to(CHECKOUT)): digest(path) for path in sources})
+    times = [{row.name: row.device.median for row in result.variants if row.device} for result in stored]
+    timed = [result.model_copy(update={"blocks": blocks(us)}) for result, us in zip(stored, times)]
+    one, all_of_them = (
+        len(page(read_run(write_run(tmp_path / str(count), timed[:count], about)), CHECKOUT).encode())
+        for count in (1, len(timed))
+    )
+    assert 1e4 < (all_of_them - one) / (len(timed) - 1) < 5e6 / 272

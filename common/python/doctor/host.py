@@ -155,7 +155,7 @@ HOST = (
     Check("transparent huge pages", "4 KiB pages make large host buffers slow to fill and to pin", huge_pages),
     Check("scratch folder", "pairs about files measure what holds this folder: a disk, or memory", scratch),
 )
-MEMLOCK = "ulimit -l unlimited, or docker run --ulimit memlock=-1 ..."
+MEMLOCK = "ulimit -l unlimited"
 LOCKED = "RDMA registers memory under this limit, so NCCL between hosts fails"
 OF_PROCESS = (  # name, why, which, the least, what changes it
     ("locked memory (bytes)", LOCKED, resource.RLIMIT_MEMLOCK, UNLIMITED, MEMLOCK),
