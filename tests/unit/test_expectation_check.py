@@ -187,7 +187,7 @@ def test_the_smallest_loss_that_shows_is_where_the_rule_turns() -> None:
     ("found", "status", "told"),
     [
         (lambda: sound(), "met", ""),
-        (lambda: sound(52.0), "regressed", "1.92x [1.92, 1.93], expected 2.00x"),
+        (lambda: sound(52.0), "regressed", "1.92x [1.92, 1.92], expected 2.00x"),
         (lambda: sound(48.0), "improved", "optimized time -4.0%, baseline time +0.0%"),
         (lambda: sound(baseline=96.0), "regressed", "optimized time +0.0%, baseline time -4.0%"),
         (lambda: sound(plan={"rounds": 2}), "met", ""),
