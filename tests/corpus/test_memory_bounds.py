@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.multiprocessing import start_processes
 
 from ch13.baseline_fsdp_sharding import prepare as replicated
@@ -73,6 +72,8 @@ def test_a_rank_keeps_sixteen_bytes_a_parameter_or_its_share_of_them(
 
 
 def tell_which_weights_are_updated(rank: int, folder: Path) -> None:
+    from torch.distributed.tensor import DTensor  # two seconds, which each process that collects would spend
+
     join(rank, folder)
     out = sharded(**fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), **fsdp_sharding.sizes["test"]))()
     of_model = {found._local_tensor.data_ptr() for found in gc.get_objects() if isinstance(found, DTensor)}
