@@ -1,4 +1,7 @@
-"""benchmark_cli: run, list and show pairs. Exit codes: 0 done, 1 failed or invalid, 2 usage, 4 nothing could run."""
+"""benchmark_cli: run, list and show pairs.
+
+Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against, 4 nothing could run.
+"""
 
 import locale
 import os
@@ -30,7 +33,7 @@ from tools.cli.measuring import (
 )
 from tools.cli.new_pair import new
 from tools.cli.roofline import roofline
-from tools.cli.sweeping import run_sweep
+from tools.cli.sweeping import figures, run_sweep
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
@@ -90,6 +93,8 @@ def run(
     artifacts_dir: o.ArtifactsOption = Path("artifacts"),
     size: o.SizeOption = None,
     sweep: o.SweepOption = None,
+    set_: o.SetOption = None,
+    against: o.AgainstOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
     budget: o.BudgetOption = o.BUDGET_S,
@@ -118,7 +123,10 @@ def run(
     asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
     asked |= o.counts(iterations, warmup)
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
+    asked |= {"figure": figures(root, asked["targets"], set_ or [])}
     options = Options(**asked, launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
+    if against is not None and (sweep or ray or resume or profile):
+        raise usage("--against goes without --sweep, --ray, --resume and --profile")
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from common.python.base.interrupt import Interrupts
     from common.python.base.lock import Claim
     from common.python.base.results import Summary
+    from common.python.corpus.discovery import Pair
     from common.python.report.display import Display
     from common.python.run.options import Options
     from common.python.run.suite import Suite
     from common.python.workers.launch import Launch
 
-DONE, FAILED, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 4, 130
+DONE, FAILED, USAGE, SLOWER, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
@@ -152,7 +153,7 @@ def measure(options: "Options", junit: Path | None, wait: bool = True, as_json: 
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
         with exits(options.artifacts_dir):
-            suite = _opened(options, display, claims(stack, wait, options.suite_timeout))
+            suite = _opened(options, display, claims(stack, wait, options.suite_timeout), stack)
         try:
             with Interrupts(told) as interrupts:
                 suite.asked_to_stop = lambda: interrupts.asked
@@ -171,13 +172,20 @@ def _sharded(options: "Options", shard: str) -> "Options":
         return replace(options, targets=shard_targets(options.root, options.targets, shard))
 
 
-def _opened(options: "Options", display: "Display", claim: "Claim") -> "Suite":
-    """The suite. Raises what `exits` knows, and the exit for a suite whose time is up."""
+def _opened(options: "Options", display: "Display", claim: "Claim", stack: ExitStack) -> "Suite":
+    """The suite; what it needs until its end goes on `stack`.
+
+    Raises what `exits` knows, and the exit for a suite whose time is up.
+    """
+    from common.python.regress.against import with_refs
     from common.python.run.settings import SuiteTimeUp
     from common.python.run.suite import open_suite
 
+    def beside(pairs: "list[Pair]") -> "list[Pair]":
+        return with_refs(pairs, options.against, stack, told) if options.against else pairs
+
     try:
-        return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s())
+        return open_suite(options, display.show, claim=claim, began=time.monotonic() - _age_s(), beside=beside)
     except SuiteTimeUp as error:
         typer.echo(f"benchmark_cli: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -243,12 +251,14 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
 
 def _code(summary: "Summary") -> int:
     """The exit code of a run by its summary."""
-    from common.python.stats.verdict import failed
+    from common.python.stats.verdict import failed, slower_than_ref
 
     if summary.interrupted:
         return INTERRUPTED
     if not summary.complete or any(failed(result) for result in summary.pairs):
         return FAILED
+    if any(map(slower_than_ref, summary.pairs)):
+        return SLOWER
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
 
 

@@ -94,6 +94,14 @@ SweepOption = Annotated[
         help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512: a table and a chart.",
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIGURE=VALUE", help="Another value of a figure of the size: n=4096; repeatable."),
+]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."),
+]
 IterationsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),

@@ -1,5 +1,6 @@
 """`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -31,6 +32,20 @@ class Point:
     percent: float | None  # of the limit, of the optimized side
 
 
+def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
+    """What `--set` asks of a size, such as `n=4096,batch=2`. Raises the exit for what a pair has not."""
+    if not changes:
+        return None
+    for change in changes:
+        if not re.fullmatch(r"\w+=[1-9][0-9]*", change):
+            raise usage(f"--set {change!r} is not of the form n=4096")
+    with exits():
+        for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
+            if isinstance(cost, str):
+                raise usage(f"--set {' '.join(changes)}: {key}: {cost}")
+    return ",".join(changes)
+
+
 def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
     from common.python.base.interrupt import Interrupts
@@ -41,7 +56,8 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
         raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
     with exits():
         figure, values = read(text)
-        found = costs(options.root, options.targets, f"bench,{figure}={values[0]}")
+        fixed = f"{options.figure}," if options.figure else ""
+        found = costs(options.root, options.targets, f"bench,{fixed}{figure}={values[0]}")
     if len(found) != 1:
         raise usage(f"--sweep measures one pair, and these targets are {len(found)}")
     (key, cost), code = *found.items(), DONE
@@ -52,7 +68,7 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
     with Interrupts(told) as interrupts:
         for value in values:
             with ExitStack() as stack, exits(options.artifacts_dir):
-                changed = replace(options, figure=f"{figure}={value}")
+                changed = replace(options, figure=f"{fixed}{figure}={value}")
                 suite = open_suite(changed, lambda *news: None, lambda line: None, claims(stack, wait))
                 suite.asked_to_stop = lambda: interrupts.asked
                 summary = suite.run()

@@ -78,14 +78,15 @@ def relevant_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
     """The commit checked out at `root` and whether files differ from it; (None, None) if `root` heads no repository."""
-    top = _git(root, "rev-parse", "--show-toplevel")
+    top = git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root.resolve():
         return None, None  # an installed copy may lie inside a repository that says nothing about it
-    status = _git(root, "status", "--porcelain")
-    return _git(root, "rev-parse", "--verify", "HEAD"), None if status is None else bool(status)
+    status = git(root, "status", "--porcelain")
+    return git(root, "rev-parse", "--verify", "HEAD"), None if status is None else bool(status)
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
+    """What a git command at `root` prints; None where it fails, or there is no git."""
     if shutil.which("git") is None:
         return None
     # A hook's environment names the repository that runs it; a checkout that another user owns is run here anyhow.

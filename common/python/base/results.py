@@ -14,7 +14,7 @@ BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a
 
 ClockName = Literal["device", "end_to_end"]
 Goal = Literal["speed", "memory"]
-Role = Literal["baseline", "optimized", "peer", "control"]
+Role = Literal["baseline", "optimized", "peer", "control", "ref"]  # ref: what a rung was at --against's commit
 Kind = Literal["PyTorch", "Triton", "CUDA"]
 Status = Literal["measured", "proven", "built", "unsupported", "failed"]
 Scalar = int | float | str | bool
@@ -195,6 +195,10 @@ class VariantResult(Model):
     verdict: Verdict | None = None
     speedup: Interval | None = Field(default=None, description="baseline time over this variant's")
     memory_ratio: float | None = Field(default=None, description="baseline peak over this variant's")
+    against: Interval | None = Field(
+        default=None,
+        description="time at --against's commit over this variant's; bytes over bytes if memory is the goal",
+    )
     device: Spread | None = None
     wall: Spread | None = None
     percent_of_limit: float | None = None

@@ -53,6 +53,7 @@ class Variant:
     required: Requirements
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
     literals: dict[str, Any] = field(default_factory=dict)  # of a baseline: literal arguments of its Workload(...)
+    root: Path | None = None  # where Python finds its module, if that is another tree than its pair's
 
     @property
     def compiles(self) -> bool:
@@ -107,6 +108,15 @@ class Pair:
     def gpus(self) -> int:
         """The fewest that it needs; with more than one it runs on ranks."""
         return int(self.literals.get("gpus", 1))
+
+    @property
+    def apart(self) -> bool:
+        """Whether its variants cannot share a process."""
+        return self.isolated or any(variant.root for variant in self.variants)
+
+    def root_of(self, name: str) -> Path:
+        """Where Python finds the module of this variant."""
+        return next((v.root for v in self.variants if v.name == name and v.root), self.folder.root)
 
     def only(self, names: set[str]) -> "Pair":
         """The same pair with the named variants alone."""

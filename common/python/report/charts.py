@@ -331,7 +331,7 @@ def ladder_chart(result: PairResult) -> Markup | None:
     than two variants have one.
     """
     memory, own = result.goal == "memory", headline_row(result)
-    place = {"baseline": 0, "optimized": 1, "peer": 3}
+    place = {"baseline": 0, "optimized": 1, "ref": 3, "peer": 4}
     known = [(row, value) for row in result.variants if trusted(result, row) and (value := _height(result, row))]
     known.sort(key=lambda one: 2 if one[0] is own else place[one[0].role])
     if len(known) < 2:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from common.python.base.results import Interval, PairResult, Spread, VariantResult, Why
 from common.python.base.text import clean, counted, text_table
-from common.python.stats.intervals import MARGIN
+from common.python.stats.intervals import MARGIN, verdict
 from common.python.stats.verdict import headline_row
 
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
@@ -253,12 +253,25 @@ def footers(results: Sequence[PairResult]) -> list[str]:
     for result in results:
         for note in result.notes:
             notes.setdefault(clean(note), []).append(clean(result.key))
-    lines = [KEY] if results else []
+    lines = [line for result in results for line in _against(result)]
+    lines += [KEY] if results else []
     lines += [WEAK_MEANS] * any(row.weak for result in results for row in rows(result))
     lines += [f"limits come from: {', '.join(sources)}"] * bool(sources)
     for note, keys in notes.items():
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
         lines.append(f"{', '.join(keys[:3])}{more}: {note}")
+    return lines
+
+
+def _against(result: PairResult) -> list[str]:
+    """A line for each rung that was measured against another commit: how much faster it is than it was there."""
+    lines = list[str]()
+    for row in (row for row in result.variants if row.role == "ref"):
+        own = next(rung for rung in result.variants if rung.name == row.name.partition("@")[0])
+        label, _, ref = row.label.partition("@")
+        name = clean(result.key if label == "optimized" else f"{result.key} {label}")
+        found = f"{interval_text(own.against)} against {ref}, {verdict(own.against)}" if own.against else ""
+        lines.append(f"{name}: {found or f'not compared with {ref}, {verdict_text(result, row)}'}")
     return lines
 
 

@@ -34,7 +34,11 @@ class Notes:
         Raises OSError and SyntaxError for a file that cannot be read.
         """
         root = pair.folder.root
-        sources = {file for variant in pair.variants for file in imports_of(variant.path, root, library=False)}
+        sources = {
+            file
+            for variant in pair.variants
+            for file in imports_of(variant.path, pair.root_of(variant.name), library=False)
+        }
         sources |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
         names = [self._beside, str(root.resolve()), [variant.name for variant in pair.variants], *here]
         digest = _digest([json.dumps(names).encode(), *(file.read_bytes() for file in sorted(sources))])

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
@@ -56,7 +56,7 @@ class Session:
 
         `then` may ask more of the workers, which have the workload loaded.
         """
-        with self._faults(), self._workers(apart=self.pair.isolated):
+        with self._faults(), self._workers(apart=self.pair.apart):
             for size in self.settings.prove_at:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
@@ -72,7 +72,7 @@ class Session:
         """
         self.rng.seed(self.settings.seed)
         self.result.seed = self.settings.seed
-        with self._faults(), self._workers(apart=self.pair.isolated or self.settings.cold_start, fresh=True):
+        with self._faults(), self._workers(apart=self.pair.apart or self.settings.cold_start, fresh=True):
             can_time = self.facts["shape"] is not None
             if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
                 for size in self.settings.prove_at:
@@ -135,7 +135,9 @@ class Session:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
         self.pool = WorkerPool(
-            lambda index, own: settings.hire(self.pair, index, own and fresh),
+            lambda index, own, name: replace(settings, root=self.pair.root_of(name)).hire(
+                self.pair, index, own and fresh and (self.pair.isolated or settings.cold_start)
+            ),
             {name: modules[name] for name in living},
             apart,
             min(settings.time_limit_s, settings.suite_deadline - time.monotonic()),
@@ -313,7 +315,7 @@ class Session:
 
     def _enough(self, rounds: int) -> bool:
         late = sampling_plan.out_of_time(self.result.seconds, self.settings.budget_s, self.opened_s)
-        rungs = [name for name in self.roster.active() if self.roster.row(name).role == "optimized"]
+        rungs = [name for name in self.roster.active() if self.roster.row(name).role in ("optimized", "ref")]
         return enough(self.result, rungs, rounds, late)
 
     # After the last round.

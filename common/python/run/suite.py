@@ -333,18 +333,23 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def open_suite(
-    options: Options, show: Show, say: Say = aloud, claim: lock.Claim = lock.unclaimed, began: float | None = None
+    options: Options,
+    show: Show,
+    say: Say = aloud,
+    claim: lock.Claim = lock.unclaimed,
+    began: float | None = None,
+    beside: Callable[[list[Pair]], list[Pair]] = list,
 ) -> Suite:
     """Find the pairs, look at the machine, make the artifacts folder, and on a GPU have its peaks, measured if need be.
 
     `say` hears where the peaks are from, and what of a resumed run is measured anew; `claim` takes the device's lock;
-    the suite's time is counted from `began`, a monotonic time, or from now.
+    the suite's time is counted from `began`, a monotonic time, or from now; `beside` adds variants to the pairs.
     Raises TargetError for targets that name nothing, OSError for a folder that cannot be written, ValueError for a run
     that cannot be gone on with or stored peaks that cannot be read, and SuiteTimeUp.
     """
     deadline = _deadline(options.suite_timeout, began or time.monotonic())
     every, targets = survey(options.root, options.targets)
-    pairs = select(every, targets)
+    pairs = beside(select(every, targets))
     if not pairs:
         raise TargetError("no pairs to run")
     seed = _seed(options)

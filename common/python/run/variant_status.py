@@ -14,7 +14,7 @@ def new_row(pair: Pair, variant: Variant) -> VariantResult:
         name=variant.name,
         role=variant.role,
         label=variant.label,
-        file=f"{pair.chapter}/{variant.path.name}",
+        file=f"{pair.chapter}/{variant.path.name}{variant.name.removeprefix(variant.path.stem)}",
         sentence=variant.sentence,
         kinds=list(variant.kinds),
         status="proven",

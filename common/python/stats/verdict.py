@@ -34,6 +34,7 @@ from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECIS
 from common.python.stats.timing_sanity import too_noisy, untrue
 
 NEAR_FLOOR = 10.0
+SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None)  # verdicts whose times compare
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # in a reason
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
@@ -80,6 +81,7 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     for row in result.variants:
         row.verdict = _verdict(row, result, peaks)
     _compare_with_peers(result)
+    _compare_with_ref(result)
     _pair_row(result)
     return result
 
@@ -235,10 +237,29 @@ def _compare_with_peers(result: PairResult) -> None:
     result.best_peer, result.peer_ratio = None, None
     if own is None or own not in sound or best is None or not gain or not _gain(result, own):
         return
-    result.best_peer, result.peer_ratio = best.label, _ratio(result, best, own)
-    if result.goal == "memory":
-        ratio = _gain(result, own) / gain
-        result.peer_ratio = Interval(ratio=ratio, low=ratio, high=ratio, rounds=0)
+    result.best_peer, result.peer_ratio = best.label, _gain_over(result, best, own)
+
+
+def _compare_with_ref(result: PairResult) -> None:
+    """Compare each sound rung with what it was at the commit of --against, where that is sound too."""
+    sound = {row.name: row for row in result.variants if row.status == "measured" and row.verdict in SOUND}
+    for row in result.variants:
+        refs = [ref for ref in sound.values() if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
+        row.against = _gain_over(result, refs[0], row) if refs and row.name in sound else None
+
+
+def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> Interval | None:
+    """Another variant's time over a variant's; bytes over bytes where they are the goal."""
+    if result.goal != "memory":
+        return _ratio(result, other, own)
+    known = _gain(result, other)
+    ratio = _gain(result, own) / known if known else 0.0
+    return Interval(ratio=ratio, low=ratio, high=ratio, rounds=0) if ratio else None
+
+
+def slower_than_ref(result: PairResult) -> bool:
+    """Whether a rung is slower, or larger, than at the commit of --against by more than the margin."""
+    return any(verdict(row.against) == "slower" for row in result.variants if row.against)
 
 
 def _gain(result: PairResult, row: VariantResult) -> float:

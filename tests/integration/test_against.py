@@ -1,0 +1,138 @@
+"""`run --against`: another commit's rungs beside today's, in the same rounds, each file from its own tree."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_tree import Tree, doing
+from test_cli import Done, assert_usage, cli
+
+from common.python.base.results import Summary
+from common.python.regress.against import PREFIX
+
+USES_HELPER = """
+    from ch01 import helper
+
+    def prepare(a):
+        def step():
+            return helper.double(a)
+
+        return step
+"""
+HELPER = "import time\n\n\ndef double(a):\n    time.sleep(0.02)\n    return a * 2\n"
+SLOW = HELPER.replace("0.02", "0.06")
+LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
+
+
+def git(tree: Tree, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    return subprocess.run(["git", "-C", tree.root, *who, *words], check=True, capture_output=True, text=True).stdout
+
+
+def commit(tree: Tree) -> None:
+    git(tree, "add", "ch01")
+    git(tree, "commit", "-q", "-m", "x", "--allow-empty")
+
+
+@pytest.fixture
+def repository(tree: Tree) -> Iterator[Tree]:
+    """One commit of a pair with a rung and what its rungs import; none of its worktrees is left at the end."""
+    tree.pair("ch01:x", doing("__import__('time').sleep(0.02)"), optimized=USES_HELPER, padded=USES_HELPER)
+    tree.file("ch01", "helper", HELPER)
+    git(tree, "init", "-q")
+    commit(tree)
+    yield tree
+    assert PREFIX not in git(tree, "worktree", "list")
+    assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*"))
+
+
+def run(tree: Tree, *words: str) -> Done:
+    return cli("run", "--root", tree.root, "--artifacts-dir", tree.artifacts, "ch01:x", *LIMITED, *words)
+
+
+def ending_with(code: int, tree: Tree, ref: str, word: str = "slower") -> str:
+    """What a run says that ends with this code; a host that is too noisy for a ratio of three gets four more tries."""
+    for _ in range(5):
+        done = run(tree, "--against", ref)
+        if done.returncode == code and word in done.stdout:
+            break
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_same_code_is_not_slower_than_itself(repository: Tree) -> None:
+    (orphan,) = [tempfile.mkdtemp(prefix=f"{PREFIX}999999999-")]
+    git(repository, "worktree", "add", "--detach", orphan)  # of a run that was killed
+    commit(repository)
+    done = run(repository, "--against", "HEAD~1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ch01:x: " in done.stdout
+    assert "ch01:x padded: " in done.stdout
+    assert " against HEAD~1, " in done.stdout
+    assert not os.path.exists(orphan)
+    (file,) = repository.artifacts.glob("2*/summary.json")
+    (pair,) = Summary.model_validate_json(file.read_text()).pairs
+    rows = {row.name: row for row in pair.variants}
+    own, ref = rows["optimized_x"], rows["optimized_x@HEAD~1"]
+    assert (ref.role, ref.label, ref.file) == ("ref", "optimized@HEAD~1", "ch01/optimized_x.py@HEAD~1")
+    assert ref.sentence.startswith(f"at {git(repository, 'rev-parse', 'HEAD~1')[:12]}: ")
+    assert own.against is not None
+    assert own.against.rounds > 2
+    assert pair.best_peer is None
+
+
+def test_a_loss_in_what_a_rung_imports_is_found(repository: Tree) -> None:
+    repository.file("ch01", "helper", SLOW)
+    assert "against HEAD, slower" in ending_with(3, repository, "HEAD")
+    commit(repository)
+    repository.file("ch01", "helper", HELPER)
+    assert "against HEAD, faster" in ending_with(0, repository, "HEAD", "against HEAD, faster")
+    other = repository.root / "other"
+    git(repository, "worktree", "add", str(other), "HEAD")
+    assert "against other, faster" in ending_with(0, repository, str(other), "against other, faster")
+    assert other.is_dir(), "a checkout is the user's"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("tolerance=1e-6", "tolerance=1e-5", "-tolerance=1e-06 +tolerance=1e-05"),
+        ("SCALE = 2", "SCALE = 3", "-SCALE = 2"),
+    ],
+)
+def test_a_workload_that_asks_for_something_else_is_refused(repository: Tree, old: str, new: str, told: str) -> None:
+    baseline = repository.root / "ch01" / "baseline_x.py"
+    text = baseline.read_text().replace("lambda a: a * 2", "lambda a: a * SCALE") + "\nSCALE = 2\n"
+    baseline.write_text(text)
+    commit(repository)
+    baseline.write_text(
+        text.replace("return a * 2", "return 2 * a").replace("tolerance=1e-6,", "tolerance=1e-6, rungs='padded',")
+    )
+    assert run(repository, "--against", "HEAD").returncode == 0, "what solves it may change"
+    baseline.write_text(text.replace(old, new))
+    assert_usage(run(repository, "--against", "HEAD"), "ch01:x asks for something else at HEAD", told)
+
+
+def test_what_cannot_be_compared_with_is_told_in_one_line(repository: Tree) -> None:
+    assert_usage(run(repository, "--against", "nowhere"), "'nowhere' is neither a commit of", "nor a folder")
+    git(repository, "checkout", "-q", "--orphan", "bare")
+    git(repository, "rm", "-rq", "--cached", ".")
+    git(repository, "commit", "-q", "-m", "x", "--allow-empty")
+    assert "none of these pairs is there" in run(repository, "--against", "HEAD").stderr
+    assert_usage(run(repository, "--against", "HEAD", "--profile"), "--against goes without")
+
+
+def test_another_size_is_one_that_the_pair_has(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    done = run(tree, "--set", "n=1031")
+    assert done.returncode == 0, done.stderr
+    (file,) = tree.artifacts.glob("2*/summary.json")
+    (pair,) = Summary.model_validate_json(file.read_text()).pairs
+    assert (pair.size, pair.shape) == ("test,n=1031", {"n": 1031})
+    assert_usage(
+        run(tree, "--set", "n=64", "--set", "m=64"), "--set n=64 m=64: ch01:x: its size has no whole number 'm'"
+    )
+    assert_usage(run(tree, "--set", "n"), "--set 'n' is not of the form n=4096")
