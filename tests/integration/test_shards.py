@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_others_read_a_merged_run_as_any_other(parts: Parts) -> None:
     tree, folders = parts
     folder = merged(tree, *folders)[1]
     held = subprocess.run(
-        ["python", "-m", "tools.analysis.analyze_expectations", "--artifacts-dir", folder, "--root", tree.root],
+        [sys.executable, "-m", "tools.analysis.analyze_expectations", "--artifacts-dir", folder, "--root", tree.root],
         capture_output=True,
         text=True,
         check=False,
