@@ -27,7 +27,7 @@ from common.python.base.journal import write
 from common.python.base.machine import Machine, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
-from common.python.build.kernel_use import KernelUse, kernels_of
+from common.python.build.kernel_use import kernels_of
 from common.python.build.record import ARCHS, Compiled, Language, sm_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import TargetError
@@ -35,7 +35,7 @@ from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 
-__all__ = ["ARCHS", "TARGETS", "Compiled", "KernelUse", "check_archs", "compile_pairs"]
+__all__ = ["ARCHS", "TARGETS", "Compiled", "check_archs", "compile_pairs"]
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two

@@ -203,9 +203,7 @@ def _measure(words: Sequence[str], driver: str) -> bytes:
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: prctl(
-            PR_SET_PDEATHSIG, signal.SIGTERM
-        ),  # it ends with Ray's worker, and that with the driver
+        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # it ends with Ray's worker
     )
     try:
         folder = Path(json.loads(done.stdout)["folder"])

@@ -2,8 +2,7 @@
 
 Each run's rounds are one sample of two that are unpaired: the ratio of a variant's times has Welch's interval over
 their log medians. The speedups are of each run alone, in which drift did cancel, so their ratio says more about the
-code than that of the times does. On the device's clock both are widened by what the kind of its channel makes of a
-process's times.
+code than that of the times does.
 """
 
 import json

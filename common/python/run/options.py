@@ -15,9 +15,7 @@ class Options:
     root: Path
     artifacts_dir: Path
     size: str | None = None
-    figure: str | None = (
-        None  # of the size, and its value in place of the workload's: "tokens=64", or "tokens=64,batch=2"
-    )
+    figure: str | None = None  # figures of the size in place of the workload's: "tokens=64,batch=2"
     against: str | None = None  # the commit, or the other checkout, whose variants are timed beside these
     iterations: int | None = None
     warmup: int | None = None
