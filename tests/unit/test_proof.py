@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +273,17 @@ def test_a_workload_whose_answer_ignores_its_inputs_accepts_a_stale_output(prepa
     prep = prepared(problem, a=lambda x, w: lambda: 100 + x)
     reasons(prep)
     assert "stale output" in toothless(prep)
+
+
+@pytest.mark.parametrize(("scales", "accepted"), [((5, 5.01, 5, 7), []), ((5, 5.01), ["stale output"])])
+def test_answers_that_are_alike_in_one_draw_of_several_accuse_no_tolerance(
+    scales: tuple[float, ...], accepted: list[str], prepared: Prepares
+) -> None:
+    drawn, x = cycle(scales), torch.linspace(-1, 1, 81).view(9, 9)
+    problem = workload(inputs=lambda draw, n: {"x": next(drawn) * x, "w": torch.eye(n)}, tolerance=0.02)
+    prep = prepared(problem, a=honest)
+    prep.dtypes[:] = [torch.float32]
+    assert toothless(prep) == accepted
 
 
 @pytest.mark.parametrize(("when", "calls"), [(BEFORE, 2), (AFTER, 2), (WHILE, 1)])
