@@ -123,6 +123,16 @@ def test_an_overwritten_input_is_seen_and_restored_for_the_other_variants(prepar
     assert reasons(prep, ["a", "b"]) == {"a": "the step overwrote the input 'x', which is not in mutates", "b": None}
 
 
+def test_an_input_that_holds_nan_counts_as_overwritten_only_where_it_was(prepared: Prepares) -> None:
+    holed = torch.eye(9).masked_fill(torch.eye(9) == 1, math.nan)
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, n) + holed, "w": draw.normal(n, n)},
+        reference=lambda x, w: x.nan_to_num() @ w,
+    )
+    prep = prepared(problem, a=lambda x, w: lambda: x.nan_to_num() @ w, b=lambda x, w: lambda: x.nan_to_num_() @ w)
+    assert reasons(prep) == {"a": None, "b": "the step overwrote the input 'x', which is not in mutates"}
+
+
 def test_a_later_step_that_overwrites_a_frozen_input_is_seen(prepared: Prepares) -> None:
     def step_on(x: Tensor, w: Tensor) -> Step:
         calls: list[int] = []
