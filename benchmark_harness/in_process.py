@@ -36,7 +36,6 @@ from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, new_row
 from common.python.stats.sampling_plan import BUDGET_S
-from common.python.stats.verdict import headline_row
 from common.python.timing.telemetry import Monitor
 from common.python.workers.commands import Commands, failure
 from common.python.workers.process import Worker, WorkerError
@@ -64,7 +63,7 @@ class Compared:
     @property
     def speedup(self) -> Interval | None:
         """Baseline time over optimized time, with its 95% interval over rounds; None where there is no verdict."""
-        row = headline_row(self.result)
+        row = self.result.headline
         return row.speedup if row else None
 
     def frame(self) -> Any:

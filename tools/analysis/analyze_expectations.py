@@ -26,7 +26,6 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
 from common.python.report.rows import gain_text, interval_text
-from common.python.stats.verdict import headline_row
 from tools.cli.benchmark_cli import UsageError
 from tools.documentation.front_page import renew
 
@@ -124,7 +123,7 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
 
 
 def _gain(one: Expectation) -> str:
-    own = headline_row(one.result)
+    own = one.result.headline
     if one.result.goal == "memory" and own:
         return gain_text(one.result, own)
     return interval_text(one.gain) if one.gain else "nothing"

@@ -251,11 +251,11 @@ def _run(suite: "Suite", display: "Display", junit: Path | None, interrupts: "In
 
 def _code(summary: "Summary") -> int:
     """The exit code of a run by its summary."""
-    from common.python.stats.verdict import failed, slower_than_ref
+    from common.python.stats.verdict import slower_than_ref
 
     if summary.interrupted:
         return INTERRUPTED
-    if not summary.complete or any(failed(result) for result in summary.pairs):
+    if not summary.complete or any(result.failed for result in summary.pairs):
         return FAILED
     if any(map(slower_than_ref, summary.pairs)):
         return SLOWER

@@ -85,14 +85,13 @@ def _line(
     key: str, phases: "Sequence[Cost]", peaks: "Peaks | None", measured: "PairResult | None" = None
 ) -> tuple[str, ...]:
     from common.python.performance_targets import limit, total
-    from common.python.report.rows import headline_spread, time_text, trusted
-    from common.python.stats.verdict import headline_row
+    from common.python.report.rows import time_text
 
     cost, least = total(phases), limit(phases, peaks)
     intensity = f"{cost.flops / cost.hbm:.3g}" if cost.hbm and cost.flops else ""
     cells = [key, intensity, least.resource if least else "", time_text(least.us) if least else "no peak for it"]
-    own = headline_row(measured) if measured else None
-    if measured and own and trusted(measured, own) and (spread := headline_spread(measured, own)):
+    own = measured.headline if measured else None
+    if measured and own and measured.trusted(own) and (spread := measured.spread(own)):
         cells += [time_text(spread.median), f"{own.percent_of_limit:.3g}%" if own.percent_of_limit else ""]
     return tuple(cells)
 

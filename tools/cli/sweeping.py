@@ -50,7 +50,7 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
     from common.python.base.interrupt import Interrupts
     from common.python.run.suite import open_suite
-    from common.python.stats.verdict import failed, lacked_memory
+    from common.python.stats.verdict import lacked_memory
 
     if options.resume or options.shard or as_json or options.size not in (None, "bench", "cpu", "test"):
         raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
@@ -77,7 +77,7 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
             result = summary.pairs[0]
             points.append(_point(value, result))
             typer.echo(f"{figure}={value}: {points[-1].outcome}")
-            code = FAILED if failed(result) and not lacked_memory(result) else code
+            code = FAILED if result.failed and not lacked_memory(result) else code
     if points:
         _publish(folder, f"{key} by {figure}", figure, unit, points)
     return INTERRUPTED if interrupts.asked else code
@@ -109,18 +109,17 @@ def read(text: str) -> tuple[str, list[int]]:
 
 
 def _point(value: int, result: "PairResult") -> Point:
-    from common.python.report.rows import blame, gain_text, headline_spread, trusted, verdict_text
-    from common.python.stats.verdict import headline_row, lacked_memory
+    from common.python.report.rows import blame, gain_text, verdict_text
+    from common.python.stats.verdict import lacked_memory
 
-    own = headline_row(result)
+    own = result.headline
     if own is None or own.status != "measured" or result.verdict == "invalid":
         why = "out of memory" if lacked_memory(result) else f"{verdict_text(result, result)}: {blame(result)}"
         return Point(value, why, {}, {}, None)
-    variants = {"baseline": next(row for row in result.variants if row.role == "baseline"), "optimized": own}
-    us = {side: spread.median for side, row in variants.items() if (spread := headline_spread(result, row))}
+    us = {side: us for side, row in zip(SIDES, (result.baseline, own)) if (us := result.us(row))}
     items = result.cost.items if result.cost and result.cost.items else 1.0
     rate = {side: items / spent * 1e6 for side, spent in us.items()}
-    gain = gain_text(result, own) if trusted(result, own) else ""  # of a busy machine the times stay, as a hint
+    gain = gain_text(result, own) if result.trusted(own) else ""  # of a busy machine the times stay, as a hint
     outcome = f"{verdict_text(result, result)} {gain}".strip()
     return Point(value, outcome, us, rate, own.percent_of_limit)
 
