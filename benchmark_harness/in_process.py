@@ -195,10 +195,8 @@ def _measured(
 
 def _peaks(device: str, uuid: str, artifacts_dir: Path) -> Peaks | None:
     """Those that were measured, else the datasheet's: to measure them takes a minute, and processes."""
-    stored, host = store.load(store.path_of(artifacts_dir, uuid)), machine()
-    if stored and store.difference(stored, uuid, store.versions(host.driver, host.cuda_driver)) is None:
-        return store.peaks_of(stored)
-    return datasheet_peaks(device)
+    stored, _ = store.known(artifacts_dir, uuid, machine())
+    return store.peaks_of(stored) if stored else datasheet_peaks(device)
 
 
 @contextmanager

@@ -149,4 +149,4 @@ def test_a_gpu_of_which_nothing_is_known_and_a_machine_without_one(
     keep(tmp_path, bf16=781e12).write_text("not JSON")
     code, _, err = run(*words)
     assert (code, err.count("\n")) == (2, 1)
-    assert "is no whole file of peaks" in err
+    assert "is damaged or foreign" in err

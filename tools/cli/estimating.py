@@ -142,18 +142,15 @@ def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
         raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
-    path = store.path_of(artifacts_dir, uuid)
     with exits():
-        stored = store.load(path)
-    other: str | None = f"there are no peaks in {path}"
-    if stored is not None:
-        other = store.difference(stored, uuid, store.versions(here.driver, here.cuda_driver))
-    peaks = store.peaks_of(stored) if stored and other is None else datasheet_peaks(gpu.name)
+        stored, other = store.known(artifacts_dir, uuid, here)
+    peaks = store.peaks_of(stored) if stored else datasheet_peaks(gpu.name)
     if peaks is None:
         raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
+        path = store.path_of(artifacts_dir, uuid)
         raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
-    source = f"{peaks.source} on this machine" if other is None else f"{peaks.source}, since {other}"
+    source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
     return gpu.name, peaks.model_copy(update={"source": source})
 
 

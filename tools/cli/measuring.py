@@ -194,7 +194,7 @@ def _opened(options: "Options", display: "Display", claim: "Claim", stack: ExitS
 def _earlier(folder: Path | None) -> list[str]:
     """The targets of the run that is resumed, if one is. Raises ValueError for one that cannot be read."""
     from common.python.base.results import Manifest
-    from common.python.report.artifacts import read_model
+    from common.python.base.safe_read import read_model
 
     return read_model(folder / "manifest.json", Manifest).targets if folder else []
 

@@ -10,9 +10,9 @@ from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
+from common.python.base.safe_read import read_model
 from common.python.corpus.targets import CHAPTERS, homes
 from common.python.regress.environment import facts
-from common.python.report.artifacts import read_model
 from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional

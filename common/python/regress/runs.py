@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import median
 
 from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
+from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.report.artifacts import Run, changed, files_of, read_model, read_run
+from common.python.report.artifacts import Run, changed, files_of, read_run
 from common.python.report.rows import blame
 from common.python.stats.intervals import control_ok, interval, round_log_times
 
