@@ -13,7 +13,7 @@ import typer
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
 from tools.cli.completion import ROOT, complete_chapter
-from tools.cli.measuring import usage
+from tools.cli.exits import usage
 from tools.cli.options import RootOption
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")

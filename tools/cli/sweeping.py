@@ -1,21 +1,24 @@
 """`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
+import csv
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
+from common.python.base.interrupt import Interrupts
+from common.python.base.results import PairResult
+from common.python.base.text import text_table, wide_console
+from common.python.report.rows import blame, gain_text, time_text, verdict_text
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats.verdict import lacked_memory
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
 from tools.cli.roofline import costs
-
-if TYPE_CHECKING:
-    from common.python.base.results import PairResult
-    from common.python.run.options import Options
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
 SIDES = ("baseline", "optimized")
@@ -46,12 +49,8 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
     return ",".join(changes)
 
 
-def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
+def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
-    from common.python.base.interrupt import Interrupts
-    from common.python.run.suite import open_suite
-    from common.python.stats.verdict import lacked_memory
-
     if options.resume or options.shard or as_json or options.size not in (None, "bench", "cpu", "test"):
         raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
     with exits():
@@ -108,10 +107,7 @@ def read(text: str) -> tuple[str, list[int]]:
     return figure, values
 
 
-def _point(value: int, result: "PairResult") -> Point:
-    from common.python.report.rows import blame, gain_text, verdict_text
-    from common.python.stats.verdict import lacked_memory
-
+def _point(value: int, result: PairResult) -> Point:
     own = result.headline
     if own is None or own.status != "measured" or result.verdict == "invalid":
         why = "out of memory" if lacked_memory(result) else f"{verdict_text(result, result)}: {blame(result)}"
@@ -132,11 +128,6 @@ def best(points: list[Point]) -> int | None:
 
 def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Point]) -> None:
     """The table, on the terminal and as CSV, and the chart."""
-    import csv
-
-    from common.python.base.text import text_table, wide_console
-    from common.python.report.rows import time_text
-
     folder.mkdir(parents=True)
     stops, lines = best(points), []
     for point in points:
