@@ -20,14 +20,16 @@ DONE, FAILED, USAGE, SLOWER, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
 
-def usage(message: str) -> typer.Exit:
+def usage(message: str, program: str = "benchmark_cli") -> typer.Exit:
     """Say in one line what was wrong and what would be right; the caller raises what is returned."""
-    typer.echo(f"benchmark_cli: {clean(message)}", err=True)
+    typer.echo(f"{program}: {clean(message)}", err=True)
     return typer.Exit(USAGE)
 
 
 @contextmanager
-def exits(place: Path | None = None, wrong: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+def exits(
+    place: Path | None = None, wrong: tuple[type[Exception], ...] = (ValueError,), program: str = "benchmark_cli"
+) -> Iterator[None]:
     """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
 
     `wrong` are the errors whose message says what to mend, and `place` what cannot be used by an OSError that names no
@@ -40,13 +42,13 @@ def exits(place: Path | None = None, wrong: tuple[type[Exception], ...] = (Value
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except wrong as error:
-        raise usage(str(error)) from error
+        raise usage(str(error), program) from error
     except OSError as error:
         if place is None:
             raise
-        raise usage(f"cannot use {error.filename or place}: {error.strerror or error}") from error
+        raise usage(f"cannot use {error.filename or place}: {error.strerror or error}", program) from error
     except (RuntimeError, Busy) as error:
-        typer.echo(f"benchmark_cli: {str(error).strip()}", err=True)
+        typer.echo(f"{program}: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error
 
 

@@ -59,12 +59,15 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+    if options.resume is not None and options.shard is not None:
+        raise usage("--resume goes on with the shard that its run is of: leave --shard out")
     with exits():
-        options = replace(options, targets=options.targets or _earlier(options.resume))
-    if not options.targets:
-        raise usage(NO_TARGETS)
-    if options.shard is not None:
-        options = _sharded(options, options.shard)
+        if options.resume is not None and not options.targets:
+            options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
+        if not options.targets:
+            raise usage(NO_TARGETS)
+        if options.shard is not None:
+            options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
     make_room(junit)
     with ExitStack() as stack:
         data = sys.stdout if as_json else None
@@ -81,14 +84,6 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
             return INTERRUPTED
 
 
-def _sharded(options: Options, shard: str) -> Options:
-    """The same for one part of the targets. Raises the exit for a part that there is not."""
-    if options.resume:
-        raise usage("--resume goes on with the shard that its run is of: leave --shard out")
-    with exits():
-        return replace(options, targets=shard_targets(options.root, options.targets, shard))
-
-
 def _opened(options: Options, display: Display, claim: Claim, stack: ExitStack) -> Suite:
     """The suite; what it needs until its end goes on `stack`.
 
@@ -103,11 +98,6 @@ def _opened(options: Options, display: Display, claim: Claim, stack: ExitStack) 
     except SuiteTimeUp as error:
         typer.echo(f"benchmark_cli: {error}", err=True)
         raise typer.Exit(FAILED) from error
-
-
-def _earlier(folder: Path | None) -> list[str]:
-    """The targets of the run that is resumed, if one is. Raises ValueError for one that cannot be read."""
-    return read_model(folder / "manifest.json", Manifest).targets if folder else []
 
 
 def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interrupts, data: TextIO | None) -> int:

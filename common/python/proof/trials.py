@@ -27,14 +27,7 @@ from common.python.proof.comparison import (
     teeth,
 )
 from common.python.proof.originals import now_s
-from common.python.proof.preparation import (
-    Preparation,
-    Prepared,
-    VariantError,
-    overwrite,
-    settle,
-    tensors,
-)
+from common.python.proof.preparation import Preparation, Prepared, VariantError, overwrite, settle, tensors
 from common.python.workload import Inputs, Output, Step
 
 STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing

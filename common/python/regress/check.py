@@ -258,8 +258,7 @@ def job_page(rows: Sequence[Held], title: str) -> str:
     for row in rows:
         if row.status != "met":
             shows = "" if row.smallest_loss is None else f"{row.smallest_loss:.1%}"
-            cells = (row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows)
-            lines.append([*map(escaped, cells)])
+            lines.append((row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows))
     parts = ["## Held against expectations", escaped(f"{title}: {counts(rows)}"), escaped(sight(rows) or "")]
     parts.append(table(("pair", "status", "why", "smallest loss that would show"), lines) if lines else "")
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from markupsafe import Markup
+
 from common.python.base.results import Interval, PairResult, Summary, VariantResult
 from common.python.base.text import clean, printable
 from common.python.performance_targets import peak_text
@@ -151,8 +153,7 @@ def pair_markdown(result: PairResult) -> str:
     if result.on_cpu:
         parts.append("**Measured on the CPU, not on a GPU.**")
     for section in sections(result):
-        lines = [[escaped(cell) for cell in line] for line in section.lines]
-        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, lines)]
+        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, section.lines)]
     if facts := pair_facts(result):
         parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)]
     if result.log:
@@ -199,15 +200,16 @@ def _suite(results: Sequence[PairResult], mechanisms: bool = False) -> str:
 
 
 def _suite_line(row: Row, mechanisms: bool) -> list[str]:
-    name, verdict, _, *others = map(escaped, row.cells())
+    name, verdict, _, *others = row.cells()
     leads, dim = map(escaped, row.gain)
-    gain = f"{leads}{' ' * bool(leads)}<sub>{dim}</sub>" if dim else leads
-    return ["&nbsp;&nbsp;" * row.rung + name, *[escaped(row.mechanism)] * mechanisms, verdict, gain, *others]
+    gain = Markup(f"{leads}{' ' * bool(leads)}<sub>{dim}</sub>" if dim else leads)
+    return [Markup("&nbsp;&nbsp;" * row.rung + escaped(name)), *[row.mechanism] * mechanisms, verdict, gain, *others]
 
 
 def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are escaped already; shorter lines are filled up."""
-    padded = [[*line, *[""] * (len(columns) - len(line))] for line in lines]
+    """A table, its cells escaped but for Markup; shorter lines are filled up."""
+    shown = [[cell if isinstance(cell, Markup) else escaped(cell) for cell in line] for line in lines]
+    padded = [[*line, *[""] * (len(columns) - len(line))] for line in shown]
     return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *padded])
 
 

@@ -179,9 +179,9 @@ class Suite:
             return False
         task.proven, sound = True, not session.roster.faults
         if task.built and task.unbuilt and sound:
-            take_note(task.built, sound)
+            take_note(task.built, utc_now())
         if task.note:
-            take_note(task.note, sound)
+            take_note(task.note, utc_now() if sound else None)
         return True
 
     def _is_left(self, task: Task) -> bool:
@@ -227,7 +227,7 @@ class Suite:
             if time.monotonic() >= self._last_moment() and result.failed:
                 return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
             if faults and task.note:
-                take_note(task.note, sound=False)
+                take_note(task.note, None)
             if known and result.blocks:
                 result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
             self._keep(result, pair)

@@ -5,16 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from common.python.base.results import (
-    CONTROL,
-    Block,
-    ClockName,
-    Cost,
-    Interval,
-    PairResult,
-    VariantResult,
-    Verdict,
-)
+from common.python.base.results import CONTROL, Block, ClockName, Cost, Interval, PairResult, VariantResult, Verdict
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.stats.host_pace import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
 from common.python.stats.intervals import (
