@@ -1,0 +1,20 @@
+"""Experiment: the last rung of ch10:gemm_wgmma."""
+
+from torch import Tensor
+
+from ch02.baseline_tensor_core_gemm import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(targets=["sm_90a"])
+
+
+def prepare(a: Tensor, b: Tensor) -> Step:
+    gemm, out = load_cuda(__file__, "gemm"), a.new_empty(a.shape[0], b.shape[0])
+
+    def step() -> Tensor:
+        gemm(a, b, out, *out.shape, a.shape[1])
+        return out
+
+    return step

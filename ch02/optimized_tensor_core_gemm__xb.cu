@@ -1,0 +1,130 @@
+// Experiment: wgmma fed by TMA, persistent, TMA stores, no clusters.
+// targets: sm_90a (wgmma exists on Hopper alone)
+#include "hopper.cuh"
+
+constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block at a time
+constexpr int CONSUMERS = 2;               // warpgroups, 64 rows each
+constexpr int THREADS = CONSUMERS * GROUP_THREADS + 32;  // and a warp that copies
+constexpr int STAGES = 4;
+constexpr int BAND = 16;  // rows of tiles
+
+struct Shared {
+  bf16 a[STAGES][TILE_M * ROW];
+  bf16 b[STAGES][TILE_N * ROW];
+  bf16 out[CONSUMERS][2][64 * ROW];
+  Barrier full[STAGES], empty[STAGES];
+};
+
+struct Place {
+  int top, left;
+};
+
+// Work goes down a band of BAND tiles, column by column, and then down the next band. What is in work at one
+// time is nearly square: it reads few rows of a and b, which the L2 cache still holds for the next pair.
+__device__ Place place_of(int tile, int tiles_m, int tiles_n) {
+  const int first = tile / (BAND * tiles_n) * BAND, rest = tile % (BAND * tiles_n);
+  const int height = min(BAND, tiles_m - first);
+  return {(first + rest % height) * TILE_M, rest / height * TILE_N};
+}
+
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rows,
+                        uint32_t& turn) {
+  for (int i = 0; i < rows; ++i, ++turn) {
+    const uint32_t stage = turn % STAGES;
+    wait(&shared.empty[stage], (turn / STAGES + 1) % 2);  // in the first round there is nothing to wait for
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    load_box(shared.a[stage], &a, i * ROW, place.top, &shared.full[stage]);
+    load_box(shared.b[stage], &b, i * ROW, place.left, &shared.full[stage]);
+  }
+}
+
+// One tile: `turn` counts the stages that this thread has used, over all tiles.
+__device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int rows, uint32_t& turn) {
+  const auto release = [&](uint32_t used) {
+    if (threadIdx.x % 32 == 0) arrive(&shared.empty[used % STAGES]);
+  };
+  for (int i = 0; i < rows; ++i, ++turn) {
+    const uint32_t stage = turn % STAGES;
+    wait(&shared.full[stage], turn / STAGES % 2);
+    multiply_row(sum, shared.a[stage] + group * 64 * ROW, shared.b[stage]);
+    wait_for_products<1>();
+    if (i >= 1) release(turn - 1);
+  }
+  finish_products(sum);
+  release(turn - 1);
+}
+
+// Sums go through shared memory in boxes of 64 x 64, which TMA writes as whole lines while the next products run. Two
+// boxes take turns.
+__device__ void store_tile(Shared& shared, const CUtensorMap& out, const float (&sum)[TILE_N / 2], int group, int top,
+                           int left, int m, int n) {
+  const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32, row = thread / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int box = 0; box < TILE_N / ROW; ++box) {
+    char* staged = reinterpret_cast<char*>(shared.out[group][box % 2]);
+    if (thread == 0) wait_for_stores<1>();  // the box before last has been read
+    sync_group(1 + group);
+#pragma unroll
+    for (int j = 0; j < ROW / 16; ++j) {
+      store_matrices(staged + swizzled(row, 2 * j + lane / 16), sum + ROW / 2 * box + 8 * j);
+    }
+    publish_tile();
+    sync_group(1 + group);
+    if (thread == 0) {
+      if (top < m && left + box * ROW < n) store_box(&out, left + box * ROW, top, staged);
+      commit_stores();
+    }
+  }
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+            const __grid_constant__ CUtensorMap out, int m, int n, int k) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int tiles_m = ceil_div(m, TILE_M), tiles_n = ceil_div(n, TILE_N), rows = ceil_div(k, ROW);
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      init(&shared.full[stage], 1);
+      init(&shared.empty[stage], CONSUMERS * GROUP_THREADS / 32);  // a warp arrives once
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+
+  const int group = group_of_thread();
+  uint32_t turn = 0;
+  if (group == CONSUMERS) {
+    if (threadIdx.x == CONSUMERS * GROUP_THREADS) {
+      for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
+        produce(shared, a, b, place_of(tile, tiles_m, tiles_n), rows, turn);
+      }
+    }
+  } else {
+    for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
+      const Place place = place_of(tile, tiles_m, tiles_n);
+      float sum[TILE_N / 2] = {};
+      consume(shared, sum, group, rows, turn);
+      store_tile(shared, out, sum, group, place.top + group * 64, place.left, m, n);
+    }
+    if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
+  }
+}
+
+extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
+                    cudaStream_t stream) {
+  CUtensorMap map_a, map_b, map_out;
+  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
+  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  if (const cudaError_t error = describe(&map_out, out, m, n, 64)) return error;
+  constexpr int BYTES = sizeof(Shared);
+  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  int device = 0, multiprocessors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N);
+  const int64_t blocks = tiles < multiprocessors ? tiles : multiprocessors;
+  product<<<blocks, THREADS, BYTES, stream>>>(map_a, map_b, map_out, m, n, k);
+  return cudaGetLastError();
+}

@@ -1,0 +1,76 @@
+// Experiment: one tile a block, in bands, sums stored from registers.
+// targets: sm_90a (wgmma exists on Hopper alone)
+#include "hopper.cuh"
+
+constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block
+constexpr int CONSUMERS = 2;  // warpgroups, 64 rows each
+constexpr int THREADS = CONSUMERS * GROUP_THREADS + 32;  // and a warp that copies
+constexpr int STAGES = 4;  // 192 KiB: one block fills a multiprocessor
+constexpr int BAND = 16;   // rows of tiles
+
+struct Shared {
+  bf16 a[STAGES][TILE_M * ROW];
+  bf16 b[STAGES][TILE_N * ROW];
+  Barrier full[STAGES], empty[STAGES];
+};
+
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, int top, int left, int rows) {
+  for (int i = 0; i < rows; ++i) {
+    const int stage = i % STAGES, round = i / STAGES;
+    wait(&shared.empty[stage], (round + 1) % 2);  // in the first round there is nothing to wait for
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    load_box(shared.a[stage], &a, i * ROW, top, &shared.full[stage]);
+    load_box(shared.b[stage], &b, i * ROW, left, &shared.full[stage]);
+  }
+}
+
+__device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int rows) {
+  for (int i = 0; i < rows; ++i) {
+    const int stage = i % STAGES, round = i / STAGES;
+    wait(&shared.full[stage], round % 2);
+    multiply_row(sum, shared.a[stage] + group * 64 * ROW, shared.b[stage]);
+    wait_for_products<1>();  // those of the row before have ended, so this warp is done with its stage
+    if (i >= 1 && threadIdx.x % 32 == 0) arrive(&shared.empty[(i - 1) % STAGES]);
+  }
+  finish_products(sum);
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, bf16* __restrict__ out,
+            int64_t m, int64_t n, int64_t k) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int down = ceil_div(m, TILE_M), across = ceil_div(n, TILE_N), rows = ceil_div(k, ROW);
+  const int first = blockIdx.x / (BAND * across) * BAND, rest = blockIdx.x % (BAND * across);
+  const int height = min(BAND, down - first);
+  const int top = (first + rest % height) * TILE_M, left = rest / height * TILE_N;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      init(&shared.full[stage], 1);
+      init(&shared.empty[stage], CONSUMERS * GROUP_THREADS / 32);  // a warp arrives once
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+
+  const int group = group_of_thread();
+  if (group == CONSUMERS) {
+    if (threadIdx.x == CONSUMERS * GROUP_THREADS) produce(shared, a, b, top, left, rows);
+  } else {
+    float sum[TILE_N / 2] = {};
+    consume(shared, sum, group, rows);
+    store_sums(sum, out, int64_t(top) + group * 64, left, m, n);
+  }
+}
+
+extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
+                    cudaStream_t stream) {
+  CUtensorMap map_a, map_b;
+  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
+  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  constexpr int BYTES = sizeof(Shared);
+  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  product<<<ceil_div(n, TILE_N) * ceil_div(m, TILE_M), THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
+  return cudaGetLastError();
+}
