@@ -31,7 +31,8 @@ SOURCES = [path for path in NEEDS if path.exists()]
 HOPPER = ("HGMMA", "UTMALDG", "SYNCS.EXCH", "UTMALDG.2D.MULTICAST", "UTMASTG")
 INSTRUCTIONS = {
     "ch02/baseline_tensor_core_gemm product": "FFMA -HMMA -HGMMA",
-    "ch02/optimized_tensor_core_gemm productILb1E": "HMMA.16816.F32.BF16 LDSM LDGSTS.E.BYPASS -LDG.E -FFMA -STS",
+    "ch02/optimized_tensor_core_gemm product": "HGMMA UTMALDG.2D SYNCS.EXCH UTMASTG -HMMA -LDGSTS",
+    "ch02/optimized_tensor_core_gemm__mma_sync productILb1E": "HMMA.16816 LDSM LDGSTS.E.BYPASS -LDG.E -FFMA -STS",
     "ch02/optimized_zero_copy_gather gather_rowsI6float4E": "LDG.E.128.CONSTANT",
     "ch06/baseline_block_reduction sum_tree": "BAR -SHFL",
     "ch06/optimized_block_reduction__shuffle sum_shuffled": "SHFL",

@@ -1,4 +1,4 @@
-"""Experiment: the last rung of ch10:gemm_wgmma."""
+"""mma.sync: one instruction of a warp makes 2,048 products on the matrix unit, where an FMA makes 32."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(targets=["sm_90a"])
+requires = needs(sm=80)
 
 
 def prepare(a: Tensor, b: Tensor) -> Step:

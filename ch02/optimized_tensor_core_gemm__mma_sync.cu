@@ -1,11 +1,10 @@
-// Experiment: the kernel of ch02 in bands, products back and forth.
+// A warp multiplies 16 x 8 x 16 fragments on the matrix unit, fed by a ring of tiles that cp.async fills ahead.
 #include "kernel.cuh"
 
 using bf16 = __nv_bfloat16;
 constexpr int WARP = 64;                 // rows and columns of the result, a warp
 constexpr int WARPS_M = 2, WARPS_N = 4;  // of a block, which has a multiprocessor for itself
 constexpr int DEPTH = 32;                // of k, in a stage
-constexpr int BAND = 8;                   // rows of tiles
 constexpr int STAGES = 4;                // 96 KiB, which every GPU since sm_80 gives a block
 static_assert(STAGES >= 3, "one is read, the next arrives, another is filled");
 
@@ -97,10 +96,7 @@ __global__ void __launch_bounds__(THREADS)
             int64_t k) {
   extern __shared__ __align__(128) uint8_t memory[];
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  const int across = ceil_div(n, TILE_N), down = ceil_div(m, TILE_M);
-  const int first = blockIdx.x / (BAND * across) * BAND, rest = blockIdx.x % (BAND * across);
-  const int height = min(BAND, down - first);
-  const int64_t top = int64_t(first + rest % height) * TILE_M, left = int64_t(rest / height) * TILE_N;
+  const int64_t top = int64_t(blockIdx.y) * TILE_M, left = int64_t(blockIdx.x) * TILE_N;
   const int warp = threadIdx.x / 32, warp_top = warp / WARPS_N * WARP, warp_left = warp % WARPS_N * WARP;
   const int lane = threadIdx.x % 32, depths = ceil_div(k, DEPTH);
   constexpr int PART_M = TILE_M / STEPS, PART_N = TILE_N / STEPS;  // rows that are copied in a step
@@ -146,8 +142,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int y = 0; y < LOADS; ++y) {
 #pragma unroll
-        for (int along = 0; along < 2 * LOADS; ++along) {
-          const int x = y % 2 ? 2 * LOADS - 1 - along : along;
+        for (int x = 0; x < 2 * LOADS; ++x) {
           const uint32_t(&pair)[4] = of_b[step % 2][x / 2];
           multiply(sum[y][x], of_a[step % 2][y], pair[x % 2 * 2], pair[x % 2 * 2 + 1]);
         }
@@ -180,7 +175,7 @@ int launch(const bf16* a, const bf16* b, bf16* out, int64_t m, int64_t n, int64_
   if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, carve_out, cudaSharedmemCarveoutMaxShared)) {
     return error;
   }
-  product<whole><<<ceil_div(n, TILE_N) * ceil_div(m, TILE_M), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
+  product<whole><<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }
 

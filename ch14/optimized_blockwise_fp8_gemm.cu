@@ -1,4 +1,4 @@
-// Experiment: 128 x 256, rows of a from registers, promoted in two halves of 128 columns.
+// Sums of 128 products of codes leave the tensor cores, are scaled and added up, while another warpgroup multiplies.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
@@ -6,11 +6,11 @@
 
 // The product's copies and descriptors take two numbers for one bf16: ROW is 64 such pairs.
 
-constexpr int BLOCK = 128;  // numbers of a row that share a scale; of a weight, by as many outputs
-constexpr int PIECE = 8;    // numbers of x that a thread casts
-constexpr int TILE_M = 128, TILE_N = 256;              // of the result, a block at a time
-constexpr int CONSUMERS = 2, HALVES = TILE_N / BLOCK;  // warpgroups, 64 rows each, and scales of a weight that they meet
-constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;  // and a warpgroup of which a thread copies
+constexpr int BLOCK = 128;                 // numbers of a row that share a scale; of a weight, by as many outputs
+constexpr int PIECE = 8;                   // numbers of x that a thread casts
+constexpr int TILE_M = 256, TILE_N = 128;  // of the result, a block at a time
+constexpr int CONSUMERS = 2, HALVES = TILE_M / 64 / CONSUMERS;  // warpgroups, and how many times 64 rows each has
+constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;        // and one of which a thread copies
 constexpr int STAGES = 4;
 
 struct Shared {
@@ -59,29 +59,16 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
   }
 }
 
-// The 128 numbers of 64 rows of a, as wgmma wants them: of each 32, a thread has four of rows r and r + 8, and of the 16
-// behind them, where r is 16 (thread / 32) + thread % 32 / 4.
-__device__ void load_fragments(uint32_t (&of_a)[ROW / 16][4], const bf16* a) {
-  const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32;
-#pragma unroll
-  for (int k = 0; k < ROW / 16; ++k) {
-    const uint32_t from = shared_address(a) + swizzled(thread / 32 * 16 + lane % 16, 2 * k + lane / 16);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(of_a[k][0]), "=r"(of_a[k][1]), "=r"(of_a[k][2]), "=r"(of_a[k][3])
-                 : "r"(from)
-                 : "memory");
-  }
-}
-
-__device__ inline void multiply_fp8(float (&part)[BLOCK / 2], const uint32_t (&a)[4], uint64_t b, bool more) {
+__device__ inline void multiply_fp8(float (&part)[64], uint64_t a, uint64_t b, bool more) {
   asm volatile(
-      "{\n.reg .pred more;\nsetp.ne.b32 more, %69, 0;\n"
+      "{\n.reg .pred more;\nsetp.ne.b32 more, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
       "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
       "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, more, 1, 1;\n}"
-      : "+f"(part[0]), "+f"(part[1]), "+f"(part[2]), "+f"(part[3]), "+f"(part[4]), "+f"(part[5]), "+f"(part[6]), "+f"(part[7]),
+      "%64, %65, more, 1, 1;\n}"
+      : "+f"(part[0]), "+f"(part[1]), "+f"(part[2]), "+f"(part[3]), "+f"(part[4]), "+f"(part[5]), "+f"(part[6]),
+        "+f"(part[7]),
         "+f"(part[8]), "+f"(part[9]), "+f"(part[10]), "+f"(part[11]), "+f"(part[12]), "+f"(part[13]), "+f"(part[14]),
         "+f"(part[15]), "+f"(part[16]), "+f"(part[17]), "+f"(part[18]), "+f"(part[19]), "+f"(part[20]), "+f"(part[21]),
         "+f"(part[22]), "+f"(part[23]), "+f"(part[24]), "+f"(part[25]), "+f"(part[26]), "+f"(part[27]), "+f"(part[28]),
@@ -90,22 +77,18 @@ __device__ inline void multiply_fp8(float (&part)[BLOCK / 2], const uint32_t (&a
         "+f"(part[43]), "+f"(part[44]), "+f"(part[45]), "+f"(part[46]), "+f"(part[47]), "+f"(part[48]), "+f"(part[49]),
         "+f"(part[50]), "+f"(part[51]), "+f"(part[52]), "+f"(part[53]), "+f"(part[54]), "+f"(part[55]), "+f"(part[56]),
         "+f"(part[57]), "+f"(part[58]), "+f"(part[59]), "+f"(part[60]), "+f"(part[61]), "+f"(part[62]), "+f"(part[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(more)));
+      : "l"(a), "l"(b), "r"(int(more)));
 }
 
-// 64 rows of 128 numbers by as many of b: four products, each 32 numbers deep, the first of which begins the sums anew.
-__device__ void multiply_block(float (&part)[BLOCK / 2], uint32_t (&of_a)[ROW / 16][4], const bf16* b) {
-  const uint64_t columns = descriptor(b);
+// One tile's row of 128 numbers: four products, each 32 numbers deep, the first of which begins the sums anew.
+__device__ void multiply_row_fp8(float (&part)[TILE_N / 2], const bf16* a, const bf16* b) {
+  const uint64_t rows = descriptor(a), columns = descriptor(b);
   hold(part);
   fence_products();
 #pragma unroll
-  for (int k = 0; k < ROW / 16; ++k) multiply_fp8(part, of_a[k], columns + 2 * k, k > 0);
+  for (int k = 0; k < ROW / 16; ++k) multiply_fp8(part, rows + 2 * k, columns + 2 * k, k > 0);
   commit_products();
-  finish_products(part);
-#pragma unroll
-  for (int k = 0; k < ROW / 16; ++k) {  // until here these registers are in use
-    asm volatile("" : "+r"(of_a[k][0]), "+r"(of_a[k][1]), "+r"(of_a[k][2]), "+r"(of_a[k][3]));
-  }
+  hold(part);
 }
 
 // Registers move from the warpgroup that copies to those that multiply.
@@ -131,26 +114,33 @@ __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap&
 
 // One tile: `turn` counts the stages that this thread has used, over all tiles. While one warpgroup adds its products
 // up, those of the other run.
-__device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], const float* of_rows, const float* of_columns,
+__device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const float* of_rows, const float* of_column,
                         int top, int m, int group, int blocks, uint32_t& turn) {
-  const int row = top + group * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
-  for (int i = 0; i < blocks; ++i, ++turn) {
-    const uint32_t stage = turn % STAGES;
-    float of_row[2];  // of the two rows that this thread has
-#pragma unroll
-    for (int j = 0; j < 2; ++j) of_row[j] = row + j * 8 < m ? __ldg(of_rows + int64_t(i) * m + row + j * 8) : 0;
-    wait(&shared.full[stage], turn / STAGES % 2);
-    uint32_t of_a[ROW / 16][4];
-    load_fragments(of_a, shared.a[stage] + group * 64 * ROW);
+  const int row = top + group * HALVES * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
+  float scale[HALVES][2];  // of the two rows that this thread has of each 64
+  const auto load_scales = [&](int i) {
+    const float of_block = __ldg(of_column + i);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
-      const float of_block = __ldg(of_columns + half * blocks + i);
-      float part[BLOCK / 2];  // begun by the first product, whatever is in it
-      multiply_block(part, of_a, shared.b[stage] + half * BLOCK * ROW);
-      if (half == HALVES - 1 && threadIdx.x % 32 == 0) arrive(&shared.empty[stage]);
-      const float scale[2] = {of_row[0] * of_block, of_row[1] * of_block};
 #pragma unroll
-      for (int j = 0; j < BLOCK / 2; ++j) sum[half * BLOCK / 2 + j] += part[j] * scale[j / 2 % 2];
+      for (int j = 0; j < 2; ++j) {
+        const int at = row + half * 64 + j * 8;
+        scale[half][j] = at < m ? __ldg(of_rows + int64_t(i) * m + at) * of_block : 0;
+      }
+    }
+  };
+  for (int i = 0; i < blocks; ++i, ++turn) {
+    const uint32_t stage = turn % STAGES;
+    load_scales(i);
+    wait(&shared.full[stage], turn / STAGES % 2);
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+      float part[TILE_N / 2];  // begun by the first product, whatever is in it
+      multiply_row_fp8(part, shared.a[stage] + (group * HALVES + half) * 64 * ROW, shared.b[stage]);
+      finish_products(part);
+      if (half == HALVES - 1 && threadIdx.x % 32 == 0) arrive(&shared.empty[stage]);
+#pragma unroll
+      for (int j = 0; j < TILE_N / 2; ++j) sum[half][j] += part[j] * scale[half][j / 2 % 2];
     }
   }
 }
@@ -209,9 +199,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     take_registers<232>();
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       const int top = tile % tiles_m * TILE_M, left = tile / tiles_m * TILE_N;
-      float sum[TILE_N / 2] = {};
+      float sum[HALVES][TILE_N / 2] = {};
       consume(shared, sum, a_scales, b_scales + int64_t(left) / BLOCK * blocks, top, m, group, blocks, turn);
-      store_tile(shared, out, sum, group, top + group * 64, left, m, n);
+#pragma unroll
+      for (int half = 0; half < HALVES; ++half) {
+        store_tile(shared, out, sum[half], group, top + (group * HALVES + half) * 64, left, m, n);
+      }
     }
     if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
   }
@@ -238,6 +231,6 @@ extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const 
   if (const cudaError_t error = cudaGetLastError()) return error;
   const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N), room = multiprocessors;
   product<<<tiles < room ? tiles : room, THREADS, BYTES, stream>>>(map_a, map_b, map_out, x_scales, by_block,
-                                                                int(m), int(n), int(k / BLOCK));
+                                                                   int(m), int(n), int(k / BLOCK));
   return cudaGetLastError();
 }
