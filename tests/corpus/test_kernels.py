@@ -56,7 +56,7 @@ INSTRUCTIONS = {
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__two_stage product": "LDGSTS.E.BYPASS HMMA -LDG.E -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__ldmatrix_swizzle product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
-    "ch10/optimized_cp_async_stages product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
+    "ch10/optimized_cp_async_stages productILb1E": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
     "ch10/baseline_softmax_dsmem softmax_twiceILi4E": "-STAS",
     "ch10/optimized_softmax_dsmem softmax_sharedILi4E": "STAS LDGSTS.E.128",
     "ch10/baseline_gemm_wgmma product": "HMMA.16816.F32.BF16 LDSM.16.M88.4 LDGSTS.E.BYPASS.128 -HGMMA -UTMALDG",
