@@ -117,21 +117,28 @@ __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap&
 __device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const float* of_rows, const float* of_column,
                         int top, int m, int group, int blocks, uint32_t& turn) {
   const int row = top + group * HALVES * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
-  float scale[HALVES][2];  // of the two rows that this thread has of each 64
+  float of_row[HALVES][2], of_block;  // this thread has two rows of each 64
   const auto load_scales = [&](int i) {
-    const float of_block = __ldg(of_column + i);
+    of_block = __ldg(of_column + i);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int at = row + half * 64 + j * 8;
-        scale[half][j] = at < m ? __ldg(of_rows + int64_t(i) * m + at) * of_block : 0;
+        of_row[half][j] = at < m ? __ldg(of_rows + int64_t(i) * m + at) : 0;
       }
     }
   };
+  load_scales(0);
   for (int i = 0; i < blocks; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
-    load_scales(i);
+    float scale[HALVES][2];
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) scale[half][j] = of_row[half][j] * of_block;
+    }
+    load_scales(min(i + 1, blocks - 1));  // a block ahead: they come from L2, and the products must not wait for them
     wait(&shared.full[stage], turn / STAGES % 2);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
