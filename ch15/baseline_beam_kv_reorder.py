@@ -11,7 +11,7 @@ HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128  # of Llama-3.1-8B
 
 
 def genealogy(draw: Draw, steps: int, requests: int, beams: int) -> Tensor:
-    """The row that each (steps, requests, beams) goes on from: a request's best beam has two children, the worst none."""
+    """The row that each (steps, requests, beams) goes on from: a request's best has two children, the worst none."""
     place = draw.uniform(steps + 1, requests, beams).argsort(-1)  # of the beams by rank, in each step
     first = beams * torch.arange(requests, device=place.device)
     parent = place[:-1, :, (torch.arange(beams, device=place.device) - 1).clamp_min(0)]

@@ -1,7 +1,6 @@
 """A warp widens the codes of 16 keys in the registers that they were loaded to, and multiplies them: nothing waits."""
 
 import math
-from pathlib import Path
 
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """A warp rotates blocks by tensor cores and rounds them by their bits: 2 tiles of 16 blocks are loaded ahead."""
 
-from pathlib import Path
-
 from torch import Tensor
 
 from ch19.baseline_hadamard_fp4_quantize import BLOCK
@@ -14,8 +12,7 @@ requires = needs(sm=80)
 
 
 def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Step:
-    source = Path(__file__).with_name("optimized_hadamard_fp4_quantize__xa.cu")
-    quantize = load_cuda(str(source), "quantize_2")
+    quantize = load_cuda(__file__, "quantize_2")
     rows, blocks = len(x), x.numel() // BLOCK
     codes, scales = (noise.new_empty(rows, part // rows) for part in (x.numel() // 2, blocks))
 

@@ -12,6 +12,15 @@ __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Past the first cache, which is left to what is read again.
+__device__ __forceinline__ uint4 load_once(const uint4* from) {
+  uint4 words;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+      : "l"(from));
+  return words;
+}
+
 __device__ __forceinline__ unsigned word(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
@@ -30,8 +39,8 @@ __device__ __forceinline__ void accumulate(float (&sums)[2][4], const uint4* __r
 #pragma unroll
     for (int i = 0; i < DEPTH; ++i) {
       const int64_t step = min(first + i * WARPS, steps - 1);
-      loaded[i][0] = __ldcs(codes + step * 64 + lane);
-      loaded[i][1] = __ldcs(codes + step * 64 + 32 + lane);
+      loaded[i][0] = load_once(codes + step * 64 + lane);
+      loaded[i][1] = load_once(codes + step * 64 + 32 + lane);
       exponents[i] = scales[step * 8 + g];
     }
 #pragma unroll
