@@ -96,8 +96,7 @@ def attend(queries, seen, keys, values, owners, out, length, room):
 
 def decoding(queries: Tensor, caches: list[Tensor], fresh: Tensor, parents: Tensor, owners: Tensor | None) -> Step:
     """Without owners the cache follows the beams, else they (rows, room) do: at first each row owns its tokens."""
-    own, room = torch.arange(len(caches[0]), device=parents.device), caches[0].shape[1]
-    parents = parents.flatten(1)
+    own, room, parents = torch.arange(len(caches[0]), device=parents.device), caches[0].shape[1], parents.flatten(1)
 
     def step() -> Tensor:
         out, seen, stores, table = torch.empty_like(queries), torch.zeros_like(queries[0]), caches, owners

@@ -1,8 +1,8 @@
 // Blocks of 16 numbers are rotated by tensor cores, and rounded to FP4 with integer operations on their bits.
 #include "kernel.cuh"
 
-constexpr int BLOCK = 16;     // numbers that share a scale
-constexpr int THREADS = 256;
+constexpr int BLOCK = 16;                 // numbers that share a scale
+constexpr int THREADS = 256, TILES = 4;  // tiles of 16 blocks that a warp loads at once
 constexpr float SHARE = 0.167f, LOW = 0.015625f, HIGH = 448.0f;
 
 // d = a b, of 16 x 16 and 16 x 8 numbers.
@@ -37,8 +37,7 @@ __device__ __forceinline__ unsigned rounded(float size, unsigned noise) {
 
 // A warp takes 16 blocks at a time, and loads all that it takes before it computes. Lane 4 g + q has numbers 4 q to
 // 4 q + 3 of blocks g and 8 + g, before the rotation and after it: rows and columns of the product are permuted so.
-template <int TILES>
-__global__ void __launch_bounds__(THREADS) quantize(
+__global__ void __launch_bounds__(THREADS, 5) quantize(
     const uint2* __restrict__ x, const unsigned short* __restrict__ rotation, const unsigned* __restrict__ noise,
     unsigned short* __restrict__ codes, uint8_t* __restrict__ scales, int64_t blocks) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(THREADS) quantize(
       turn[half][pair] = column[row * BLOCK] | unsigned(column[(row + 1) * BLOCK]) << 16;
     }
   }
-  unsigned mine[2] = {};  // scales of the blocks 8 q + g and 32 + 8 q + g
+  unsigned mine[2];  // scales of the blocks 8 q + g and 32 + 8 q + g
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile) {
     const uint2 upper = numbers[2 * tile], lower = numbers[2 * tile + 1];
@@ -79,7 +78,7 @@ __global__ void __launch_bounds__(THREADS) quantize(
       const unsigned bits = __float_as_uint(fminf(fmaxf(most * SHARE, LOW), HIGH));
       const unsigned scale = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20;  // to nearest even: e4m3 keeps three bits
       const float factor = inverse(__uint_as_float(scale << 20)) * 0x1p-126f;
-      if (i % 4 == q) mine[i / 4 % 2] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
+      if (i % 4 == q) mine[i / 4] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
       unsigned sized[4], code[4];
       // A byte of noise n stands for (n + 0.5) / 256 of a place.
       const unsigned with_noise[4] = {
@@ -96,38 +95,20 @@ __global__ void __launch_bounds__(THREADS) quantize(
       const int64_t block = first + 8 * i + g;
       if (block < blocks) __stcs(codes + block * 4 + q, static_cast<unsigned short>(low | high));
     }
-    if (tile % 4 == 3 || tile == TILES - 1) {
+  }
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const int64_t block = first + (tile / 4 * 8 + part * 4 + q) * 8 + g;
-        if (block < blocks && tile / 4 * 8 + part * 4 + q < 2 * TILES) scales[block] = mine[part];
-      }
-    }
+  for (int part = 0; part < 2; ++part) {
+    const int64_t block = first + part * 32 + q * 8 + g;
+    if (block < blocks) scales[block] = mine[part];
   }
 }
 
-template <int TILES>
-int launch(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
-           uint8_t* scales, int64_t blocks, cudaStream_t stream) {
+// x [blocks, 16], rotation [16, 16], noise [blocks, 16], codes [blocks, 8], scales [blocks].
+extern "C" int quantize_fp4(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
+                            uint8_t* scales, int64_t blocks, cudaStream_t stream) {
   if (blocks < 1) return cudaErrorInvalidValue;
-  const int64_t grid = ceil_div(blocks, 16 * TILES * (THREADS / 32));
-  quantize<TILES><<<grid, THREADS, 0, stream>>>(
+  quantize<<<ceil_div(blocks, 16 * TILES * (THREADS / 32)), THREADS, 0, stream>>>(
       reinterpret_cast<const uint2*>(x), reinterpret_cast<const unsigned short*>(rotation),
       reinterpret_cast<const unsigned*>(noise), reinterpret_cast<unsigned short*>(codes), scales, blocks);
   return cudaGetLastError();
-}
-
-extern "C" int quantize_2(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
-                          uint8_t* scales, int64_t blocks, cudaStream_t stream) {
-  return launch<2>(x, rotation, noise, codes, scales, blocks, stream);
-}
-
-extern "C" int quantize_4(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
-                          uint8_t* scales, int64_t blocks, cudaStream_t stream) {
-  return launch<4>(x, rotation, noise, codes, scales, blocks, stream);
-}
-
-extern "C" int quantize_1(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
-                          uint8_t* scales, int64_t blocks, cudaStream_t stream) {
-  return launch<1>(x, rotation, noise, codes, scales, blocks, stream);
 }
