@@ -2,10 +2,10 @@
 // they find by telling each other what their chunks have.
 #include "kernel.cuh"
 
-constexpr int THREADS = 128;
+constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int PIECES = 8;  // of eight neighbouring values, in each thread
-constexpr int RESIDENT = 12;  // blocks of a multiprocessor
+constexpr int RESIDENT = 6;  // blocks of a multiprocessor
 constexpr int CHUNK = 8 * PIECES * THREADS;  // values of a block: 32 KB
 
 // How many values, their mean, and their squared deviations from it, summed.
@@ -73,16 +73,19 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
   const int count = min(CHUNK, size - first), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t begin = int64_t(group) * size + first;
 
+  if constexpr (aligned) {
 #pragma unroll
-  for (int p = 0; p < PIECES; ++p) {
-    const int at = 8 * (p * THREADS + threadIdx.x);
-    if (aligned) {
+    for (int p = 0; p < PIECES; ++p) {
+      const int at = 8 * (p * THREADS + threadIdx.x);
       if (at < count) copy(staged + p * THREADS, x + begin + at);
-    } else {
-      Piece piece;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) piece.value[i] = at + i < count ? x[begin + at + i] : __ushort_as_bfloat16(0);
-      staged[p * THREADS] = reinterpret_cast<const uint4&>(piece);
+    }
+  } else {
+#pragma unroll 1
+    for (int p = 0; p < PIECES; ++p) {
+      const int at = 8 * (p * THREADS + threadIdx.x);
+      auto* place = reinterpret_cast<__nv_bfloat16*>(staged + p * THREADS);
+#pragma unroll 1
+      for (int i = 0; i < 8 && at + i < count; ++i) place[i] = x[begin + at + i];
     }
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -126,8 +129,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
   for (int p = 0; p < PIECES; ++p) {
     const int at = 8 * (p * THREADS + threadIdx.x);
     if (at >= count) break;
-    auto piece = reinterpret_cast<const Piece&>(staged[p * THREADS]);
-    if (aligned) {
+    if constexpr (aligned) {
+      auto piece = reinterpret_cast<const Piece&>(staged[p * THREADS]);
       const int channel = first_channel + (first + at) / plane;
       const float factor = scale * __bfloat162float(gain[channel]), offset = __bfloat162float(shift[channel]);
 #pragma unroll
@@ -136,12 +139,12 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
       }
       __stcs(reinterpret_cast<uint4*>(out + begin + at), reinterpret_cast<const uint4&>(piece));
     } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (at + i >= count) break;
+      const auto* value = reinterpret_cast<const __nv_bfloat16*>(staged + p * THREADS);
+#pragma unroll 1
+      for (int i = 0; i < 8 && at + i < count; ++i) {
         const int channel = first_channel + (first + at + i) / plane;
         const float factor = scale * __bfloat162float(gain[channel]), offset = __bfloat162float(shift[channel]);
-        out[begin + at + i] = __float2bfloat16(fmaf(__bfloat162float(piece.value[i]) - mean, factor, offset));
+        out[begin + at + i] = __float2bfloat16(fmaf(__bfloat162float(value[i]) - mean, factor, offset));
       }
     }
   }

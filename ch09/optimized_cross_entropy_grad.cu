@@ -3,12 +3,17 @@
 // targets: sm_90a, sm_100a, sm_103a, sm_120a, sm_121a (clusters)
 #include "hopper.cuh"
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 192;
 constexpr int WARPS = THREADS / 32;
-constexpr int CLUSTER = 4;  // blocks of a row
-constexpr int PIECES = 16;  // of eight neighbouring logits, in each thread
-constexpr int RESIDENT = 3;  // blocks of a multiprocessor
+constexpr int CLUSTER = 8;  // blocks of a row
+constexpr int PIECES = 11;  // of eight neighbouring logits, in each thread
+#if __CUDA_ARCH__ >= 1000
+constexpr int RESIDENT = 5;  // blocks of a multiprocessor: with 56 registers a thread, Blackwell's compiler spills
+#else
+constexpr int RESIDENT = 6;
+#endif
 constexpr int MOST = 8 * PIECES * THREADS * CLUSTER;  // logits of a row
+constexpr uint32_t LOWEST_TWO = 0xfbfffbff;  // -65504 twice: finite, so that two of them may be subtracted
 constexpr float LOG2E = 1.44269504f, LN2 = 0.69314718f;
 
 __device__ float exp2_special(float x) {
@@ -74,26 +79,30 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, RESIDENT)
   const bool has_hit = hit_at >= 0 && hit_at < count && hit_at % THREADS == 0;  // one thread of the cluster
   const float hit = has_hit ? __half2float(row[target]) : 0.0f;
 
-  const __half lowest = __ushort_as_half(0xfbff);  // -65504: finite, so that two of them may be subtracted
+  if constexpr (aligned) {
 #pragma unroll
-  for (int p = 0; p < PIECES; ++p) {
-    const int at = p * THREADS;
-    if (aligned && at < count) {
-      copy(staged + at, places + at);
-    } else {
-      Piece piece;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int word = 8 * (first + at) + 2 * i;
-        const bool low = at < count && word < vocabulary, high = at < count && word + 1 < vocabulary;
-        piece.pair[i] = __halves2half2(low ? row[word] : lowest, high ? row[word + 1] : lowest);
+    for (int p = 0; p < PIECES; ++p) {
+      const int at = p * THREADS;
+      if (at < count) {
+        copy(staged + at, places + at);
+      } else {
+        staged[at] = {LOWEST_TWO, LOWEST_TWO, LOWEST_TWO, LOWEST_TWO};
       }
-      staged[at] = reinterpret_cast<const uint4&>(piece);
+    }
+  } else {
+#pragma unroll 1
+    for (int at = 0; at < PIECES * THREADS; at += THREADS) {
+      auto* place = reinterpret_cast<__half*>(staged + at);
+#pragma unroll 1
+      for (int i = 0; i < 8; ++i) {
+        const int word = 8 * (first + at) + i;
+        place[i] = at < count && word < vocabulary ? row[word] : __ushort_as_half(uint16_t(LOWEST_TWO));
+      }
     }
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
 
-  __half2 highest = __half2half2(lowest);
+  __half2 highest = __half2half2(__ushort_as_half(uint16_t(LOWEST_TWO)));
 #pragma unroll
   for (int p = 0; p < PIECES; ++p) {
     const Piece piece = piece_of(staged[p * THREADS]);
@@ -140,15 +149,14 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, RESIDENT)
       slopes.pair[i] = __floats2half2_rn(exp2_special(fmaf(LOG2E, value.x, shift)),
                                          exp2_special(fmaf(LOG2E, value.y, shift)));
     }
+    const auto words = reinterpret_cast<const uint4&>(slopes);
     if constexpr (aligned) {
-      __stcs(places + at, reinterpret_cast<const uint4&>(slopes));
+      __stcs(places + at, words);
     } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int word = 8 * (first + at) + 2 * i;
-        if (word < vocabulary) row[word] = __low2half(slopes.pair[i]);
-        if (word + 1 < vocabulary) row[word + 1] = __high2half(slopes.pair[i]);
-      }
+      staged[at] = words;
+      const auto* slope = reinterpret_cast<const __half*>(staged + at);
+#pragma unroll 1
+      for (int i = 0; i < 8 && 8 * (first + at) + i < vocabulary; ++i) row[8 * (first + at) + i] = slope[i];
     }
   }
   if (has_hit) {
