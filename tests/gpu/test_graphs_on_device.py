@@ -32,7 +32,7 @@ def drawn(workload: Workload, seed: int, folder: Path) -> Inputs:
 
 
 def kernels(pair: str, roles: list[str], folder: Path) -> list[int | None]:
-    """How many kernels a warm step of each variant launches, from one profile. A role may name a rung: `optimized__a`."""
+    """How many kernels a warm step of each variant launches, from one profile; `optimized__a` is a rung."""
     inputs = drawn(workload_of(pair), 0, folder)
     variants = []
     for role in roles:
