@@ -101,22 +101,14 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor) -> Step:
     chunks, lines = triton.cdiv(tokens, 64), sequences * heads
     inverse, weights = (q.new_empty(lines, chunks, 64, 64) for _ in range(2))
     totals, shape = g.new_empty(lines, chunks, 64), (tokens, heads, width, 64)
-    boxes = []
-    wide = heads * width
-    for matrix, columns, side in (
-        (q, wide, width),
-        (k, wide, width),
-        (v, wide, 64),
-        (inverse, 64, 64),
-        (weights, 64, 64),
-    ):
+    boxes, wide, options = [], heads * width, {"num_warps": 4, "maxnreg": 168}  # three programs a multiprocessor
+    sides = (q, wide, width), (k, wide, width), (v, wide, 64), (inverse, 64, 64), (weights, 64, 64)
+    for matrix, columns, side in sides:
         layout = gl.NVMMASharedLayout(swizzle_byte_width=min(128, 2 * side), element_bitwidth=16)
         boxes.append(TensorDescriptor.from_tensor(matrix.view(-1, columns), [64, side], layout))
 
     def step() -> Tensor:
-        solve[(chunks, lines)](
-            q, k, g, b, inverse, weights, totals, *shape, num_warps=4, maxnreg=168
-        )  # three a multiprocessor
+        solve[(chunks, lines)](q, k, g, b, inverse, weights, totals, *shape, **options)
         scan_all[(lines,)](*boxes, totals, out, tokens, heads, width, num_warps=4)
         return out
 
