@@ -31,7 +31,8 @@ SOURCES = [path for path in NEEDS if path.exists()]
 HOPPER = ("HGMMA", "UTMALDG", "SYNCS.EXCH", "UTMALDG.2D.MULTICAST", "UTMASTG")
 INSTRUCTIONS = {
     "ch02/baseline_tensor_core_gemm product": "FFMA -HMMA -HGMMA",
-    "ch02/optimized_tensor_core_gemm productILb1E": "HMMA.16816.F32.BF16 LDSM LDGSTS.E.BYPASS -LDG.E -FFMA -STS",
+    "ch02/optimized_tensor_core_gemm product": "HGMMA UTMALDG.2D SYNCS.EXCH UTMASTG -HMMA -LDGSTS",
+    "ch02/optimized_tensor_core_gemm__mma_sync productILb1E": "HMMA.16816 LDSM LDGSTS.E.BYPASS -LDG.E -FFMA -STS",
     "ch02/optimized_zero_copy_gather gather_rowsI6float4E": "LDG.E.128.CONSTANT",
     "ch06/baseline_block_reduction sum_tree": "BAR -SHFL",
     "ch06/optimized_block_reduction__shuffle sum_shuffled": "SHFL",
@@ -55,7 +56,7 @@ INSTRUCTIONS = {
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__two_stage product": "LDGSTS.E.BYPASS HMMA -LDG.E -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__ldmatrix_swizzle product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
-    "ch10/optimized_cp_async_stages product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
+    "ch10/optimized_cp_async_stages productILb1E": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
     "ch10/baseline_softmax_dsmem softmax_twiceILi4E": "-STAS",
     "ch10/optimized_softmax_dsmem softmax_sharedILi4E": "STAS LDGSTS.E.128",
     "ch10/baseline_gemm_wgmma product": "HMMA.16816.F32.BF16 LDSM.16.M88.4 LDGSTS.E.BYPASS.128 -HGMMA -UTMALDG",
