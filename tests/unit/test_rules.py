@@ -38,8 +38,6 @@ PARENTS = {"profile.nsight"} | {
 LINES = {"core": 7_715, "common/python": 16_263, "tools": 3_710, "tests": 25_621}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 864  # of all of common/models together
-MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 864  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
