@@ -1,0 +1,64 @@
+// Histograms on streams that do not block: each clears the bins of its pictures at once, and none waits for the others.
+#include "kernel.cuh"
+
+constexpr int THREADS = 1024, BINS = 256, LANES = 32;
+constexpr int BLOCKS = 16;   // of a picture: an eighth of the GPU
+constexpr int STREAMS = 8;
+
+// A runtime call that fails ends the function that makes it.
+#define TRY(call) \
+  if (const cudaError_t error = (call)) return error
+
+// A lane has bins of its own, all in the bank of its number: no two lanes of a warp meet.
+__global__ void __launch_bounds__(THREADS) count(const uint8_t* __restrict__ picture, int* bins, int64_t n) {
+  __shared__ int block[BINS][LANES];
+  const int lane = threadIdx.x % LANES;
+  for (int i = threadIdx.x; i < BINS * LANES; i += THREADS) block[i / LANES][i % LANES] = 0;
+  __syncthreads();
+  const int64_t first = int64_t(blockIdx.x) * THREADS + threadIdx.x, step = int64_t(gridDim.x) * THREADS;
+  const int64_t whole = n % 16 ? 0 : n / 16;  // other pictures do not begin at a multiple of 16 bytes
+#pragma unroll 4
+  for (int64_t i = first; i < whole; i += step) {
+    const uint4 piece = reinterpret_cast<const uint4*>(picture)[i];
+    const uint32_t words[] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+    for (int k = 0; k < 16; ++k) atomicAdd(&block[words[k / 4] >> k % 4 * 8 & 255][lane], 1);
+  }
+  for (int64_t i = 16 * whole + first; i < n; i += step) atomicAdd(&block[picture[i]][lane], 1);
+  __syncthreads();
+  for (int bin = threadIdx.x / LANES; bin < BINS; bin += THREADS / LANES) {
+    const int sum = __reduce_add_sync(0xffffffff, block[bin][lane]);
+    if (lane == 0) atomicAdd(bins + bin, sum);
+  }
+}
+
+// codes [pictures, n], bins [pictures, 256].
+extern "C" int histograms(const uint8_t* codes, int* bins, int64_t pictures, int64_t n, cudaStream_t stream) {
+  static cudaStream_t sides[STREAMS];
+  static cudaEvent_t begun, ended[STREAMS];  // both for the life of the process
+  if (!begun) {
+    for (int k = 0; k < STREAMS; ++k) {
+      TRY(cudaStreamCreateWithFlags(&sides[k], cudaStreamNonBlocking));
+      TRY(cudaEventCreateWithFlags(&ended[k], cudaEventDisableTiming));
+    }
+    TRY(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
+  }
+  TRY(cudaEventRecord(begun, stream));
+  for (cudaStream_t side : sides) TRY(cudaStreamWaitEvent(side, begun, 0));
+  const int64_t share = ceil_div(pictures, STREAMS);  // of a stream: pictures one after the other, cleared together
+  for (int64_t k = 0; k < STREAMS; ++k) {
+    const int64_t from = k * share < pictures ? k * share : pictures, left = pictures - from;
+    TRY(cudaMemsetAsync(bins + from * BINS, 0, (left < share ? left : share) * BINS * sizeof(int), sides[k]));
+  }
+  for (int64_t turn = 0; turn < share; ++turn) {
+    for (int64_t k = 0; k < STREAMS; ++k) {
+      const int64_t i = k * share + turn;
+      if (i < pictures) count<<<BLOCKS, THREADS, 0, sides[k]>>>(codes + i * n, bins + i * BINS, n);
+    }
+  }
+  for (int k = 0; k < STREAMS; ++k) {
+    TRY(cudaEventRecord(ended[k], sides[k]));
+    TRY(cudaStreamWaitEvent(stream, ended[k], 0));
+  }
+  return cudaGetLastError();
+}
