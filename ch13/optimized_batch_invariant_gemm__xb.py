@@ -27,7 +27,9 @@ def multiply(
         column = first + tl.arange(0, WIDTH)
         live = column < width
         taken = tl.load(
-            x + row.to(tl.int64)[:, None] * width + column[None, :], mask=(row < rows)[:, None] & live[None, :], other=0.0
+            x + row.to(tl.int64)[:, None] * width + column[None, :],
+            mask=(row < rows)[:, None] & live[None, :],
+            other=0.0,
         )
         factor = tl.load(
             weight + output.to(tl.int64)[None, :] * width + column[:, None],

@@ -18,7 +18,9 @@ requires = needs(gpus=1)
 def prepare(hidden: Tensor, weights: Weights) -> Step:
     for tensor in (hidden, *tree_leaves(weights)):
         torch._dynamo.mark_static_address(tensor, guard=False)  # else each replay copies them first
-    compiled = torch.compile(partial(own(encode, __file__), branch_free), mode="reduce-overhead", fullgraph=True, dynamic=False)
+    compiled = torch.compile(
+        partial(own(encode, __file__), branch_free), mode="reduce-overhead", fullgraph=True, dynamic=False
+    )
 
     def step() -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()

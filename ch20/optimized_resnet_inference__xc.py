@@ -76,9 +76,13 @@ def pool(x, bias, out, pixels, side, side_out, CHANNELS_OUT: tl.constexpr, live,
         inside = (row < pixels) & (y >= 0) & (y < side) & (z >= 0) & (z < side)
         at = ((image * side + y) * side + z) * live
         mask = inside[:, None] & (channel < live)[None, :]
-        most = tl.maximum(most, tl.load(x + at[:, None] + channel[None, :], mask=mask, other=float("-inf")).to(tl.float32))
+        most = tl.maximum(
+            most, tl.load(x + at[:, None] + channel[None, :], mask=mask, other=float("-inf")).to(tl.float32)
+        )
     most = tl.maximum(most + tl.load(bias + channel, mask=channel < live, other=0.0)[None, :], 0.0)
-    tl.store(out + row[:, None] * live + channel[None, :], most, mask=(row < pixels)[:, None] & (channel < live)[None, :])
+    tl.store(
+        out + row[:, None] * live + channel[None, :], most, mask=(row < pixels)[:, None] & (channel < live)[None, :]
+    )
 
 
 def folded(layer: Layer) -> Folded:

@@ -153,7 +153,9 @@ def choose(
     normed = x * tl.rsqrt(tl.sum(x * x) / columns + epsilon) * tl.load(gain + at, mask=live, other=0.0).to(tl.float32)
     tl.store(tokens + row * new + count, token)
     tl.store(states + (row * new + count) * columns + at, normed, mask=live)
-    tl.store(stream + row * columns + at, tl.load(embedding + token * columns + at, mask=live).to(tl.float32), mask=live)
+    tl.store(
+        stream + row * columns + at, tl.load(embedding + token * columns + at, mask=live).to(tl.float32), mask=live
+    )
     tl.store(made + row, count + 1)
 
 
@@ -171,8 +173,16 @@ class Tile:
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each."""
 
-    def __init__(self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile],
-                 early: bool = False):
+    def __init__(
+        self,
+        weights: Weights,
+        shape: Shape,
+        batch: int,
+        start: int,
+        new: int,
+        tiles: dict[str, Tile],
+        early: bool = False,
+    ):
         if batch > ROWS.value:
             raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
         head = weights["head"]
@@ -196,8 +206,17 @@ class Decoder:
         grid = (triton.cdiv(matrix.shape[0], tile.outputs), tile.shares)
         sizes = len(x), outputs, columns, EPSILON, tile.outputs, tile.columns, tile.stages
         multiply[grid](
-            matrix, x, gain, out, self.indices if head else None, *sizes, gated, added, self.early,
-            num_warps=tile.warps, launch_pdl=self.early,
+            matrix,
+            x,
+            gain,
+            out,
+            self.indices if head else None,
+            *sizes,
+            gated,
+            added,
+            self.early,
+            num_warps=tile.warps,
+            launch_pdl=self.early,
         )
 
     def block(self, index: int) -> None:
