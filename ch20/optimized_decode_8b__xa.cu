@@ -144,8 +144,10 @@ __global__ void __launch_bounds__(THREADS, 2)
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
     const int next = tile + gridDim.x;
-    [[maybe_unused]] Weights<PARTS> following;  // a block has one tile of long rows
-    if constexpr (PARTS == SHORT) following.load(words, scales, int64_t(next) * groups + first, next < tiles ? parts : 0);
+    Weights<PARTS> following;
+    if constexpr (PARTS == SHORT) {  // a block has one tile only of long rows
+      following.load(words, scales, int64_t(next) * groups + first, next < tiles ? parts : 0);
+    }
     const float2 sums = own.times(factors + warp * PARTS * GROUP);
     if (lane % 4 == 0) partial[turn][warp][lane / 4] = sums.x, partial[turn][warp][lane / 4 + 8] = sums.y;
     __syncthreads();
@@ -169,7 +171,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         largest = rank > largest ? rank : largest;
       }
     }
-    if constexpr (PARTS == SHORT) own = following;
+    if constexpr (PARTS == LONG) break;
+    own = following;
   }
   if constexpr (KIND == LARGEST) {
     if (warp > 0) return;
