@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(THREADS, 2)
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
     const int next = tile + gridDim.x;
-    Weights<PARTS> following;
+    Weights<PARTS> following = own;
     if constexpr (PARTS == SHORT) {  // a block has one tile only of long rows
       following.load(words, scales, int64_t(next) * groups + first, next < tiles ? parts : 0);
     }
