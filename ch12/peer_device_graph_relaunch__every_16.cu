@@ -3,7 +3,6 @@
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int TOKENS = 16;  // of a launch
 
 struct Progress {
   int position, running;
@@ -21,9 +20,9 @@ __global__ void start(int* tokens, Progress* progress, int batch, int most) {
 
 // A block a sequence: the token of the highest score, and of equal ones the first. Token 0 ends the sequence.
 __global__ void choose(const int* last, const int* before, const int* prompt, int* tokens, Progress* progress,
-                       int vocabulary, int fewest, int most, int slope, int ahead) {
+                       int vocabulary, int fewest, int most, int slope) {
   __shared__ int64_t bests[WARPS];
-  const int at = progress->position + ahead;
+  const int at = progress->position;
   int* own = tokens + blockIdx.x * most;
   const int* given = prompt + 2 * blockIdx.x;
   if (at >= most || (at > 0 && own[at - 1] == 0)) return;
@@ -47,7 +46,7 @@ __global__ void choose(const int* last, const int* before, const int* prompt, in
   if (own[at] == 0) atomicSub(&progress->running, 1);
 }
 
-__global__ void advance(Progress* progress) { progress->position += TOKENS; }
+__global__ void advance(Progress* progress) { ++progress->position; }
 
 // Leaves a graph in page-locked memory, for `decode` to replay and `discard` to free. It has the addresses of all
 // tensors, so they must outlive it.
@@ -57,10 +56,10 @@ extern "C" int record(const int* last, const int* before, const int* prompt, int
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  for (int k = 0; k < TOKENS; ++k) {
-    choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope, k);
+  for (int token = 0; token < 16; ++token) {
+    choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope);
+    advance<<<1, 1, 0, stream>>>(state);
   }
-  advance<<<1, 1, 0, stream>>>(state);
   TRY(cudaMemcpyAsync(host + 1, state, sizeof(Progress), cudaMemcpyDeviceToHost, stream));
   cudaGraph_t graph;
   TRY(cudaStreamEndCapture(stream, &graph));

@@ -30,8 +30,10 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> tuple
 
 
 def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -> list[Cost]:
-    """Prefill takes the prompts through all blocks but the last, of which it needs their keys and values and no more
-    than the last token of each; then each step reads all weights and the cache before it."""
+    """Prefill, then steps of which each reads all weights and the cache before it.
+
+    Of the last block a prompt needs the keys and values of all its tokens, but the rest for its last token only.
+    """
     network, bytes_each = Shape(**shape), getattr(torch, dtype).itemsize
     weights, head = bytes_each * network.read_weights, network.width * network.vocabulary
     blocks = network.layers * network.layer_weights
@@ -63,6 +65,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights",),
     clock="end_to_end",
+    rungs="cached graph",
 )
 
 

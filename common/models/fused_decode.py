@@ -1,8 +1,8 @@
 """One new token of each of up to 16 sequences through a decoder: five kernels a block, and two to choose the next.
 
-A product reads its matrix once for all rows. It finds the norm of its input by itself, and what it adds to the stream of
-hidden states it adds in place, in fp32; so nothing but attention stands between two products. `Decoder` holds the
-stream, the cache and the choices; the position of a row is on the device, where a replayed graph finds it.
+A product reads its matrix once for all rows. It finds the norm of its input by itself, and it adds to the stream of
+hidden states in place, in fp32. Only attention stands between two products. `Decoder` holds the stream, the cache and
+the choices. The position of a row is on the device, where a replayed graph finds it.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
 def multiply(
     matrix, x, gain, out, indices, rows, outputs, columns, epsilon,
     TILE: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     """matrix @ x of each row, of a normed x where there is a gain.
 
@@ -38,20 +37,6 @@ def multiply(
     share = tl.cdiv(tl.cdiv(columns, tl.num_programs(1)), COLUMNS) * COLUMNS
     begin = tl.program_id(1) * share
     end = tl.minimum(begin + share, columns)
-    if EARLY:  # this kernel began while the one before it ends: the matrix does not depend on that one, but x does
-        ahead = begin + 64 * tl.arange(0, 4)
-        inside = tl.minimum(output, outputs - 1) + index % PAIRED * outputs
-        start = matrix + inside.to(tl.int64)[:, None] * columns + tl.minimum(ahead, columns - 1)[None, :]
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-            "=r,l",
-            [start.to(tl.int64)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     total, squares = tl.zeros((TILE, ROWS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in tl.range(begin, end, COLUMNS, num_stages=STAGES):
         column = first + tl.arange(0, COLUMNS)
@@ -100,12 +85,9 @@ def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):
 @triton.jit
 def attend(
     qkv, keys, values, made, out, first_position, group, capacity, log_base, scale,
-    DIM: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+    DIM: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     row, of, shared = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     now, at, query = first_position + tl.load(made + row), tl.arange(0, WIDTH), tl.arange(0, ROWS)
     live = at < DIM
@@ -139,12 +121,9 @@ def attend(
 @triton.jit
 def choose(
     largest, indices, tiles, stream, gain, embedding, tokens, states, made, new, columns, epsilon,
-    TILES: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+    TILES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The likeliest token of a row and the normed state that it was read from; its embedding starts the next stream."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     row, at, tile = tl.program_id(0), tl.arange(0, WIDTH), tl.arange(0, TILES)
     value = tl.load(largest + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
     token = tl.load(indices + row * tiles + tl.argmax(value, axis=0)).to(tl.int64)
@@ -173,20 +152,10 @@ class Tile:
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        shape: Shape,
-        batch: int,
-        start: int,
-        new: int,
-        tiles: dict[str, Tile],
-        early: bool = False,
-    ):
+    def __init__(self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile]):
         if batch > ROWS.value:
             raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
         head = weights["head"]
-        self.early = early and not triton.knobs.runtime.interpret
         self.weights, self.shape, self.start, self.new, self.tiles = weights, shape, start, new, tiles
         self.cache: Cache = new_cache(shape, batch, start + new, head)
         self.stream = head.new_zeros(batch, shape.width, dtype=torch.float32)
@@ -205,19 +174,8 @@ class Decoder:
         outputs, columns = matrix.shape[0] // (2 if gated else 1), matrix.shape[1]
         grid = (triton.cdiv(matrix.shape[0], tile.outputs), tile.shares)
         sizes = len(x), outputs, columns, EPSILON, tile.outputs, tile.columns, tile.stages
-        multiply[grid](
-            matrix,
-            x,
-            gain,
-            out,
-            self.indices if head else None,
-            *sizes,
-            gated,
-            added,
-            self.early,
-            num_warps=tile.warps,
-            launch_pdl=self.early,
-        )
+        indices = self.indices if head else None
+        multiply[grid](matrix, x, gain, out, indices, *sizes, gated, added, num_warps=tile.warps)
 
     def block(self, index: int) -> None:
         """The stream through block `index`."""
@@ -226,7 +184,7 @@ class Decoder:
         self.multiply("qkv", layer["qkv"], self.stream, self.qkv, layer["attention_norm"])
         attend[(len(self.stream), shape.kv_heads)](
             self.qkv, keys, self.cache.values[index], self.made, self.attended, self.start - 1, group, keys.shape[2],
-            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim), self.early, launch_pdl=self.early,
+            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim),
         )  # fmt: skip
         self.multiply("out", layer["out"], self.attended, self.stream)
         self.multiply("gate_up", layer["gate_up"], self.stream, self.gated, layer["mlp_norm"])
@@ -240,8 +198,7 @@ class Decoder:
         choose[(len(self.stream),)](
             self.largest, self.indices, tiles, self.stream, weights["norm"], weights["embedding"], self.tokens,
             self.states, self.made, self.new, width, EPSILON,
-            triton.next_power_of_2(tiles), triton.next_power_of_2(width), self.early, num_warps=8,
-            launch_pdl=self.early,
+            triton.next_power_of_2(tiles), triton.next_power_of_2(width), num_warps=8,
         )  # fmt: skip
 
     def advance(self) -> None:
