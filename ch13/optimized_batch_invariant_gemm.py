@@ -10,7 +10,6 @@ from ch13.baseline_batch_invariant_gemm import workload as workload
 from common.python.workload import Step
 
 
-
 @triton.jit(do_not_specialize=["rows"])
 def multiply(
     x, weight, out, rows, outputs, width,
