@@ -1,5 +1,4 @@
-// A token through a decoder with weights of four bits, which tensor cores multiply; each kernel starts early, and loads
-// its first weights before it waits for the one before it.
+// A token through a decoder of four-bit weights, on tensor cores: each kernel loads weights before it waits for the last.
 #include "kernel.cuh"
 
 using bf16 = __nv_bfloat16;
@@ -10,7 +9,7 @@ constexpr int GROUP = 128;  // weights of a row that share a scale
 constexpr int ROWS = 16;    // of a tile
 constexpr int SHORT = 4, LONG = 7;  // groups that a warp takes of a row, for short rows and for long ones
 
-enum Kind { STORED, GATED, ADDED, LARGEST };
+enum Kind { STORED, GATED, ADDED };
 
 // The next kernel may start, and load what does not depend on this one.
 __device__ void start_next() {
@@ -35,6 +34,7 @@ __device__ float warp_sum(float value) {
 __device__ float block_sum(float value) {
   __shared__ float warps[32];
   value = warp_sum(value);
+  __syncthreads();  // the last sum may still be read
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
   __syncthreads();
   float total = 0.0f;
@@ -106,13 +106,6 @@ struct Weights {
   }
 };
 
-// A key that grows with the value, and of equal values is largest for the first index.
-__device__ unsigned long long ranked(float value, int index) {
-  const uint32_t bits = __float_as_uint(value);
-  const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - index);
-}
-
 // words [tiles, groups, 2, 32] of 16 bytes and scales [tiles, groups, 8] of two. A gated tile has 8 rows of the gate and
 // 8 of up. Where there is a gain, x is normed. Blocks in y take shares of the columns.
 template <int PARTS, Kind KIND, typename Input, typename Output>
@@ -140,9 +133,7 @@ __global__ void __launch_bounds__(THREADS, 2)
   }
   const float norm = gain ? rsqrtf(block_sum(square) / columns + epsilon) : 1.0f;
   __syncthreads();
-  unsigned long long largest = 0;
-  int turn = 0;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+  for (int tile = blockIdx.x, turn = 0; tile < tiles; tile += gridDim.x, turn ^= 1) {
     const int next = tile + gridDim.x;
     Weights<PARTS> following = own;
     if constexpr (PARTS == SHORT) {  // a block has one tile only of long rows
@@ -164,105 +155,81 @@ __global__ void __launch_bounds__(THREADS, 2)
         if (mine) out[output] = total;
       } else if constexpr (KIND == GATED) {
         if (mine) out[output] = __float2bfloat16(total / (1.0f + __expf(-total)) * up);
-      } else if constexpr (KIND == ADDED) {
-        if (mine) atomicAdd(out + output, total);
       } else {
-        const unsigned long long rank = mine ? ranked(total, output) : 0;
-        largest = rank > largest ? rank : largest;
+        if (mine) atomicAdd(out + output, total);
       }
     }
     if constexpr (PARTS == LONG) break;
     own = following;
   }
-  if constexpr (KIND == LARGEST) {
-    if (warp > 0) return;
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      const unsigned long long other = __shfl_xor_sync(0xffffffff, largest, lanes);
-      largest = other > largest ? other : largest;
-    }
-    if (lane == 0) atomicMax(out, largest);
-  }
 }
 
-// A block a query head: it sees the new token, which the first head of its group appends, and the earlier ones.
-constexpr int HEAD_THREADS = 128, HEAD_WARPS = HEAD_THREADS / 32;
-__global__ void __launch_bounds__(HEAD_THREADS)
+// A block a query head, a thread a number: it sees the new token, which its group's first head appends, and the others.
+constexpr int WIDEST = 128;
+__global__ void __launch_bounds__(WIDEST)
     attend_one(const float* qkv, bf16* keys, bf16* values, const int* position, bf16* out, int group, int capacity,
                int dim, float log_base) {
-  __shared__ float query[HEAD_THREADS], key[HEAD_THREADS], value[HEAD_THREADS];
-  __shared__ float peaks[HEAD_WARPS], totals[HEAD_WARPS], sums[HEAD_WARPS][HEAD_THREADS];
-  const int head = blockIdx.x, of = head / group, heads = gridDim.x, shared = heads / group, at = threadIdx.x;
-  const int lane = at % 32, warp = at / 32;
+  const int head = blockIdx.x, of = head / group, heads = gridDim.x, shared = heads / group, half = dim / 2;
+  const int at = threadIdx.x, partner = (at + half) % dim;
+  const float *q = qkv + head * dim, *k = qkv + (heads + of) * dim, *v = qkv + (heads + shared + of) * dim;
   start_next();
   wait_for_last();
   const int now = *position;
+  float query = 0.0f, key = 0.0f, value = 0.0f;
   if (at < dim) {
-    const int half = dim / 2, partner = (at + half) % dim;
     float sine, cosine;
-    sincosf(now * exp2f(-2.0f * (at % half) / dim * log_base), &sine, &cosine);
+    sincospif(0.31830989f * now * exp2f(-2.0f * (at % half) / dim * log_base), &sine, &cosine);
     if (at < half) sine = -sine;
-    const float *q = qkv + head * dim, *k = qkv + (heads + of) * dim, *v = qkv + (heads + shared + of) * dim;
-    query[at] = (q[at] * cosine + q[partner] * sine) * rsqrtf(float(dim));
-    key[at] = k[at] * cosine + k[partner] * sine;
-    value[at] = v[at];
-    if (head % group == 0) {
-      keys[(int64_t(of) * capacity + now) * dim + at] = __float2bfloat16(key[at]);
-      values[(int64_t(of) * capacity + now) * dim + at] = __float2bfloat16(value[at]);
-    }
+    query = (q[at] * cosine + q[partner] * sine) * rsqrtf(float(dim));
+    key = k[at] * cosine + k[partner] * sine;
+    value = v[at];
   }
-  __syncthreads();
-  float peak = -INFINITY, total = 0.0f, sum[HEAD_THREADS / 32] = {};
-  for (int token = warp; token <= now; token += HEAD_WARPS) {
-    const int64_t row = (int64_t(of) * capacity + token) * dim;
-    float score = 0.0f;
-    for (int i = lane; i < dim; i += 32) score += query[i] * (token == now ? key[i] : wide(keys[row + i]));
-    score = warp_sum(score);
-    const float higher = fmaxf(peak, score), shrink = __expf(peak - higher), weight = __expf(score - higher);
-    total = total * shrink + weight;
-#pragma unroll
-    for (int j = 0; j < HEAD_THREADS / 32; ++j) {
-      const int i = lane + 32 * j;
-      if (i < dim) sum[j] = sum[j] * shrink + weight * (token == now ? value[i] : wide(values[row + i]));
+  float peak = -INFINITY, total = 0.0f, sum = 0.0f;
+  for (int token = now; token >= 0; --token) {  // the new one is in registers
+    const int64_t place = (int64_t(of) * capacity + token) * dim + at;
+    if (at < dim && token < now) key = wide(keys[place]), value = wide(values[place]);
+    if (at < dim && token == now && head % group == 0) {
+      keys[place] = __float2bfloat16(key);
+      values[place] = __float2bfloat16(value);
     }
+    const float score = block_sum(query * key), higher = fmaxf(peak, score);
+    const float shrink = __expf(peak - higher), weight = __expf(score - higher);
+    total = total * shrink + weight;
+    sum = sum * shrink + weight * value;
     peak = higher;
   }
-  if (lane == 0) peaks[warp] = peak, totals[warp] = total;
-#pragma unroll
-  for (int j = 0; j < HEAD_THREADS / 32; ++j) sums[warp][lane + 32 * j] = sum[j];
-  __syncthreads();
-  if (at >= dim) return;
-  float most = peaks[0];
-  for (int i = 1; i < HEAD_WARPS; ++i) most = fmaxf(most, peaks[i]);
-  float whole = 0.0f, attended = 0.0f;
-  for (int i = 0; i < HEAD_WARPS; ++i) {
-    const float weight = __expf(peaks[i] - most);
-    whole += weight * totals[i];
-    attended += weight * sums[i][at];
-  }
-  out[head * dim + at] = __float2bfloat16(attended / whole);
+  if (at < dim) out[head * dim + at] = __float2bfloat16(sum / total);
 }
 
-// One block: the token of the largest rank and the normed state, and the stream of the next token, its embedding.
+// One block: the likeliest token and the normed state, and the stream of the next token, its embedding.
 constexpr int LAST_THREADS = 1024;
 __global__ void __launch_bounds__(LAST_THREADS)
-    settle_one(unsigned long long* largest, float* stream, const bf16* gain, const bf16* embedding, int64_t* tokens,
-               bf16* states, int* position, int width, float epsilon) {
+    settle_one(const float* logits, float* hidden, const bf16* gain, const bf16* embedding, int64_t* tokens,
+               bf16* states, int* position, int vocabulary, int width, float epsilon) {
+  __shared__ float values[LAST_THREADS];
+  __shared__ int indices[LAST_THREADS];
+  const int at = threadIdx.x;
   start_next();
   wait_for_last();
-  const int64_t token = 0xffffffffu - uint32_t(*largest);
   const int now = *position;
-  float square = 0.0f;
-  for (int i = threadIdx.x; i < width; i += LAST_THREADS) square += stream[i] * stream[i];
-  const float norm = rsqrtf(block_sum(square) / width + epsilon);
-  for (int i = threadIdx.x; i < width; i += LAST_THREADS) {
-    states[int64_t(now) * width + i] = __float2bfloat16(stream[i] * norm * wide(gain[i]));
-    stream[i] = wide(embedding[token * width + i]);
+  values[at] = -INFINITY, indices[at] = 0;
+#pragma unroll 8
+  for (int i = at; i < vocabulary; i += LAST_THREADS) {
+    if (logits[i] > values[at]) values[at] = logits[i], indices[at] = i;
   }
-  if (threadIdx.x > 0) return;  // all have read what changes below: block_sum has a barrier
-  tokens[now] = token;
-  *position = now + 1;
-  *largest = 0;
+  float square = 0.0f;
+  for (int i = at; i < width; i += LAST_THREADS) square += hidden[i] * hidden[i];
+  const float norm = rsqrtf(block_sum(square) / width + epsilon);
+  for (int half = LAST_THREADS / 2; half > 0; half /= 2) {
+    if (at < half && values[at + half] > values[at]) values[at] = values[at + half], indices[at] = indices[at + half];
+    __syncthreads();
+  }
+  const int64_t token = indices[0];
+  for (int i = at; i < width; i += LAST_THREADS) {
+    states[int64_t(now) * width + i] = __float2bfloat16(hidden[i] * norm * wide(gain[i]));
+    hidden[i] = wide(embedding[token * width + i]);
+  }
+  if (at == 0) tokens[now] = token, *position = now + 1;
 }
 
 // Launches a kernel that, from Hopper on, may start before the last one of its stream has ended.
@@ -275,12 +242,7 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, int threads, cuda
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks;
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  const cudaLaunchConfig_t config = {blocks, dim3(threads), 0, stream, &attribute, major >= 9 ? 1u : 0u};
   return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
 }
 
@@ -322,25 +284,17 @@ extern "C" int added_product(const int* words, const __nv_bfloat16* scales, cons
   return multiply<ADDED>(words, scales, x, static_cast<const bf16*>(nullptr), out, outputs, columns, 0.0f, stream);
 }
 
-extern "C" int largest_product(const int* words, const __nv_bfloat16* scales, const float* x,
-                               const __nv_bfloat16* gain, int64_t* largest, int outputs, int columns, float epsilon,
-                               cudaStream_t stream) {
-  const auto rank = reinterpret_cast<unsigned long long*>(largest);
-  return multiply<LARGEST>(words, scales, x, gain, rank, outputs, columns, epsilon, stream);
-}
-
 extern "C" int attend(const float* qkv, __nv_bfloat16* keys, __nv_bfloat16* values, const int* position,
                       __nv_bfloat16* out, int heads, int group, int capacity, int dim, float log_base,
                       cudaStream_t stream) {
-  if (dim > HEAD_THREADS) return cudaErrorInvalidValue;
-  return launch(attend_one, dim3(heads), HEAD_THREADS, stream, qkv, keys, values, position, out, group, capacity, dim,
+  if (dim > WIDEST) return cudaErrorInvalidValue;
+  return launch(attend_one, dim3(heads), WIDEST, stream, qkv, keys, values, position, out, group, capacity, dim,
                 log_base);
 }
 
-extern "C" int settle(int64_t* largest, float* stream_of_token, const __nv_bfloat16* gain,
-                      const __nv_bfloat16* embedding, int64_t* tokens, __nv_bfloat16* states, int* position, int width,
-                      float epsilon, cudaStream_t stream) {
-  const auto rank = reinterpret_cast<unsigned long long*>(largest);
-  return launch(settle_one, dim3(1), LAST_THREADS, stream, rank, stream_of_token, gain, embedding, tokens, states,
-                position, width, epsilon);
+extern "C" int settle(const float* logits, float* hidden, const __nv_bfloat16* gain, const __nv_bfloat16* embedding,
+                      int64_t* tokens, __nv_bfloat16* states, int* position, int vocabulary, int width, float epsilon,
+                      cudaStream_t stream) {
+  return launch(settle_one, dim3(1), LAST_THREADS, stream, logits, hidden, gain, embedding, tokens, states, position,
+                vocabulary, width, epsilon);
 }

@@ -49,8 +49,8 @@ def packed(matrix: Tensor, gated: bool = False) -> Packed:
 
 
 def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
-    functions = "normed_product", "gated_product", "added_product", "largest_product", "attend", "settle"
-    normed, gated, added, largest, attend, settle = (load_cuda(__file__, name) for name in functions)
+    functions = "normed_product", "gated_product", "added_product", "attend", "settle"
+    normed, gated, added, attend, settle = (load_cuda(__file__, name) for name in functions)
     like: dict[str, Any] = {"dtype": torch.bfloat16, "device": first.device}
     width, dim, hidden = shape.width, shape.head_dim, shape.hidden
     layers = [
@@ -60,11 +60,10 @@ def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
     head, norm, embedding = packed(weights["head"]), weights["norm"].bfloat16(), weights["embedding"].bfloat16()
     cache = torch.zeros(shape.layers, 2, shape.kv_heads, new, dim, **like)
     stream = torch.zeros(width, dtype=torch.float32, device=first.device)
-    qkv = stream.new_zeros((shape.heads + 2 * shape.kv_heads) * dim)
+    qkv, logits = (stream.new_zeros(n) for n in ((shape.heads + 2 * shape.kv_heads) * dim, shape.vocabulary))
     attended, active = torch.zeros(shape.heads * dim, **like), torch.zeros(hidden, **like)
     tokens, states = first.new_zeros(1, new), torch.zeros(1, new, width, **like)
     position = torch.zeros(1, dtype=torch.int32, device=first.device)
-    rank = torch.zeros(1, dtype=torch.int64, device=first.device)
     angles = log2(shape.rope_base)
 
     def advance() -> None:
@@ -75,8 +74,8 @@ def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
             added(*layer["out"], attended, stream, width, len(attended))
             gated(*layer["gate_up"], stream, layer["mlp_norm"], active, hidden, width, EPSILON)
             added(*layer["down"], active, stream, width, hidden)
-        largest(*head, stream, norm, rank, shape.vocabulary, width, EPSILON)
-        settle(rank, stream, norm, embedding, tokens, states, position, width, EPSILON)
+        normed(*head, stream, norm, logits, len(logits), width, EPSILON)
+        settle(logits, stream, norm, embedding, tokens, states, position, len(logits), width, EPSILON)
 
     def begin() -> None:
         position.zero_()

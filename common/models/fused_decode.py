@@ -21,7 +21,7 @@ TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
 
 
 @triton.jit
-def multiply(
+def multiply(  # type: ignore[no-untyped-def]
     matrix, x, gain, out, indices, rows, outputs, columns, epsilon,
     TILE: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
 ):  # fmt: skip
@@ -72,7 +72,7 @@ def multiply(
 
 
 @triton.jit
-def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):
+def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Heads by their position: number i of a head and its partner, which is half a head away."""
     at = tl.arange(0, WIDTH)
     mask = live[:, None] & (at < DIM)[None, :]
@@ -83,7 +83,7 @@ def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def attend(
+def attend(  # type: ignore[no-untyped-def]
     qkv, keys, values, made, out, first_position, group, capacity, log_base, scale,
     DIM: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -119,7 +119,7 @@ def attend(
 
 
 @triton.jit
-def choose(
+def choose(  # type: ignore[no-untyped-def]
     largest, indices, tiles, stream, gain, embedding, tokens, states, made, new, columns, epsilon,
     TILES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
