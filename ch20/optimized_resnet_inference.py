@@ -14,7 +14,7 @@ Folded = tuple[Tensor, Tensor]  # weight, channels last, and bias in fp32
 CHANNELS = tl.constexpr(64)  # of a product's tiles
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "side", "side_out"])  # or it is compiled for each layer
 def convolve(
     x, weight, bias, residual, out, pixels, side, side_out, inward, outward,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -38,7 +38,7 @@ def convolve(
         factor = tl.load(
             weight + of[None, :] + channel[:, None], mask=(column < outward)[None, :] & live[:, None], other=0.0
         )
-        total = tl.dot(taken, factor, total, input_precision="ieee")
+        total = tl.dot(taken, factor, total)
     total += tl.load(bias + column, mask=column < outward, other=0.0)[None, :]
     to = row[:, None] * outward + column[None, :]
     mask = (row < pixels)[:, None] & (column < outward)[None, :]
