@@ -57,7 +57,6 @@ workload = Workload(
     frozen=("weights",),
     as_drawn=("weights",),
     clock="end_to_end",
-    rungs="graph fused",
 )
 
 

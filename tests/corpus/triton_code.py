@@ -46,12 +46,13 @@ class Keeping(triton_targets.StandIn):
 def main() -> None:
     sm, folder, *modules = sys.argv[1:]
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real
-    # A cache of triton's that held anything would hide the log of ptxas, which the stand-in reads.
-    os.environ |= {"TRITON_CACHE_DIR": f"{folder}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
+    os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
     triton_targets.StandIn = Keeping  # type: ignore[misc]
     for module in modules:
         Keeping.folder = Path(folder) / module
         Keeping.folder.mkdir()
+        # What Triton's cache holds, such as a kernel that two files share, hides the log of ptxas, which is read here.
+        os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton/{module}"
         with contextlib.redirect_stdout(io.StringIO()) as output:
             triton_targets.stand_in(int(sm), output)
             baseline = re.sub(r"\.[a-z]+_", ".baseline_", module.split("__")[0])

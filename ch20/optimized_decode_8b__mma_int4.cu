@@ -1,4 +1,4 @@
-// A token through a decoder of four-bit weights, on tensor cores: each kernel loads weights before it waits for the last.
+// Not yet run on a GPU: a token through a decoder of four-bit weights; a kernel loads weights before it waits.
 #include "kernel.cuh"
 
 using bf16 = __nv_bfloat16;
