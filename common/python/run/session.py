@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from common.python.base.machine import crowding
 from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
@@ -140,7 +141,7 @@ class Session:
             ),
             {name: modules[name] for name in living},
             apart,
-            min(settings.time_limit_s, settings.suite_deadline - time.monotonic()),
+            min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),
             {"baseline": self.pair.baseline_module, "size": settings.size},
         )
         result, facts = self.result, self.pool.facts
@@ -287,7 +288,7 @@ class Session:
         wall_s, proof_s = time.monotonic() - started, float(answer["proof_s"])
         self._spend("samples", -proof_s)
         self._spend("proof", proof_s)
-        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
+        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces", "waited_us")}
         block = Block(round=index, steps=self.steps, **taken)
         self.result.blocks.append(block)
         self.unread.append(block)
