@@ -18,7 +18,7 @@ from common.python.proof.global_state import be_deterministic
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
-from common.python.timing.clock import CpuClock, GpuClock, pace_us
+from common.python.timing.clock import CpuClock, GpuClock, pace_us, waited_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
@@ -160,10 +160,11 @@ class Commands:
         if waken:
             self._prepared.variants[order[0]].step()
             settle(self.device)
-        before = pace_us()
+        before, on_host = pace_us(), not self.sampler.on_device()
+        waited = waited_us() if on_host else 0.0
         taken = self.sampler.block(self._prepared, order, count, probes)
-        paces = [before, pace_us()]
-        return taken.model_dump() | {"paces": paces}
+        waited = waited_us() - waited if on_host else 0.0
+        return taken.model_dump() | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
