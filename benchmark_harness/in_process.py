@@ -36,7 +36,6 @@ from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, new_row
 from common.python.stats.sampling_plan import BUDGET_S
-from common.python.stats.verdict import headline_row
 from common.python.timing.telemetry import Monitor
 from common.python.workers.commands import Commands, failure
 from common.python.workers.process import Worker, WorkerError
@@ -64,7 +63,7 @@ class Compared:
     @property
     def speedup(self) -> Interval | None:
         """Baseline time over optimized time, with its 95% interval over rounds; None where there is no verdict."""
-        row = headline_row(self.result)
+        row = self.result.headline
         return row.speedup if row else None
 
     def frame(self) -> Any:
@@ -196,10 +195,8 @@ def _measured(
 
 def _peaks(device: str, uuid: str, artifacts_dir: Path) -> Peaks | None:
     """Those that were measured, else the datasheet's: to measure them takes a minute, and processes."""
-    stored, host = store.load(store.path_of(artifacts_dir, uuid)), machine()
-    if stored and store.difference(stored, uuid, store.versions(host.driver, host.cuda_driver)) is None:
-        return store.peaks_of(stored)
-    return datasheet_peaks(device)
+    stored, _ = store.known(artifacts_dir, uuid, machine())
+    return store.peaks_of(stored) if stored else datasheet_peaks(device)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from common.python.peaks import store as peak_store
 from common.python.peaks.store import Survey
 from common.python.run.options import Options
 from common.python.run.suite import PAIR_LIMIT_S, open_suite
-from tools.cli.measuring import claims
+from tools.cli.exits import claims
 
 MULTIPLIER = 0.25
 SANITIZE, LONGER = "scripts/sanitize.sh", "--timeout-multiplier"

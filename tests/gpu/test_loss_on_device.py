@@ -9,7 +9,6 @@ from common.python.regress.runs import choose
 from common.python.report.artifacts import Run, read_run
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
-from common.python.stats.verdict import headline_row
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {"ch02": "tensor_core_gemm", "ch07": "strided_copy", "ch09": "add_rmsnorm"}
@@ -46,7 +45,7 @@ def lay(root: Path) -> None:
 def plant(root: Path, honest: Run) -> None:
     """Have each optimized variant wait for so many cycles first that it takes `LOSS` of its speedup."""
     for pair in honest.summary.pairs:
-        us, mhz = median_us(pair, headline_row(pair)), sm_mhz(pair.blocks)
+        us, mhz = median_us(pair, pair.headline), sm_mhz(pair.blocks)
         assert us is not None
         assert mhz is not None
         path = root / pair.chapter / f"optimized_{pair.name}.py"

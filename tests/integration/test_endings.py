@@ -24,7 +24,7 @@ from small_tree import HONEST, SPINS, Tree, doing, late_s, start_s
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
-from tools.cli.measuring import _age_s, claims
+from tools.cli.exits import age_s, claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -367,10 +367,10 @@ def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None
 def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> None:
     """It began with the process, which is seconds old when it comes to the lock."""
     with hold(None, print, wait_s=0.0), contextlib.ExitStack() as stack:
-        time.sleep(max(0.0, 3.0 - _age_s()))
+        time.sleep(max(0.0, 3.0 - age_s()))
         started = time.monotonic()
         with pytest.raises(Busy, match=f"the CPU is in use by pid {os.getpid()} "):
-            claims(stack, True, limit_s=_age_s() + 0.5)(None)
+            claims(stack, True, limit_s=age_s() + 0.5)(None)
     assert 0.4 < time.monotonic() - started < 0.5 + late_s()
 
 

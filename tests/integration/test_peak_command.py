@@ -124,6 +124,6 @@ def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
     words = ["run", "ch01:doubles", "--root", str(tree.root), "--artifacts-dir", str(tree.artifacts), *QUICK]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"benchmark_cli: {path} is no whole file of peaks (")
+    assert done.stderr.startswith(f"benchmark_cli: {path} is damaged or foreign: ")
     assert done.stderr.endswith("; `benchmark_cli peak` measures them again and replaces the file\n")
     assert len(done.stderr.splitlines()) == 1

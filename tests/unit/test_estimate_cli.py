@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.python.base import machine as host
 from common.python.base.machine import GIB, Gpu, Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Peak, Survey
@@ -88,7 +87,7 @@ def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str],
 def here(monkeypatch: pytest.MonkeyPatch, *gpus: str) -> None:
     made = [Gpu(name=name, uuid="GPU-ab-12", sm=90, memory_gib=140.0) for name in gpus]
     found = Machine("host", "Linux", "cpu", 1, 1.0, 1, made, driver="580.1", cuda_driver="13.0")
-    monkeypatch.setattr(host, "machine", lambda: found)
+    monkeypatch.setattr("tools.cli.estimating.machine", lambda: found)
 
 
 def keep(folder: Path, driver: str = "580.1", **values: float) -> Path:
@@ -149,4 +148,4 @@ def test_a_gpu_of_which_nothing_is_known_and_a_machine_without_one(
     keep(tmp_path, bf16=781e12).write_text("not JSON")
     code, _, err = run(*words)
     assert (code, err.count("\n")) == (2, 1)
-    assert "is no whole file of peaks" in err
+    assert "is damaged or foreign" in err

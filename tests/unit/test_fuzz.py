@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from common.python.base import lock
 from common.python.base.results import Manifest, PairResult
+from common.python.base.safe_read import read_model
 from common.python.base.text import clean
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.store import Survey
@@ -30,7 +31,7 @@ from common.python.peaks.store import load as load_peaks
 from common.python.regress.expectations import Expectations
 from common.python.regress.expectations import read as read_expectations
 from common.python.regress.runs import made_of
-from common.python.report.artifacts import Run, read_journal, read_model, read_run
+from common.python.report.artifacts import Run, read_journal, read_run
 from common.python.run.resume import go_on
 from tools.analysis import analyze_expectations
 from tools.cli import benchmark_cli

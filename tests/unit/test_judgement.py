@@ -25,8 +25,6 @@ from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
 from common.python.stats.verdict import (
     PACE_PART,
     enough,
-    failed,
-    headline_row,
     hint,
     judge,
     lacked_memory,
@@ -278,7 +276,7 @@ def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
         "at a load of 9.2, 2 others on the GPU"
     )
     assert "without other work on this machine" in (judged.hint or "")
-    assert not failed(judged)
+    assert not judged.failed
 
 
 @pytest.mark.parametrize(("most", "verdict"), [(1.2, "inconclusive"), (4.0, "too noisy")])
@@ -474,12 +472,10 @@ def test_only_a_sound_peer_is_compared_with_a_sound_headline(
 )
 def test_the_headline_or_the_last_rung_that_can_run_speaks_for_the_pair(optimized: dict[str, str], speaks: str) -> None:
     variants = [variant(BASE), *(variant(name, status=status) for name, status in optimized.items())]
-    own = headline_row(
-        PairResult(chapter="ch07", name="x", status="proven", variants=[*variants, variant("peer_x__l")])
-    )
+    own = PairResult(chapter="ch07", name="x", status="proven", variants=[*variants, variant("peer_x__l")]).headline
     assert own is not None
     assert own.name == speaks
-    assert headline_row(PairResult(chapter="ch07", name="x", status="proven")) is None
+    assert PairResult(chapter="ch07", name="x", status="proven").headline is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from test_rules import RULES
 
 from common.python.corpus.targets import TargetError
-from tools.cli.new_pair import ADVICE, MOST_LETTERS, Kind, NewPair, plan, told, write
+from tools.cli.new_pair import MOST_LETTERS, Kind, NewPair, plan, told, write
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = "n" * MOST_LETTERS
@@ -52,17 +52,28 @@ def test_the_formatter_and_the_linter_leave_it_as_it_is_even_with_the_longest_na
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_line_that_is_named_is_the_one_that_is_meant(kind: Kind, tree: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "named", "lines"),
+    [
+        (Kind.torch, 11, {"optimized_my_pair.py": ['"""One call', "def prepare", "    def step"]}),
+        (Kind.triton, 12, {"optimized_my_pair.py": ['"""One kernel', "@triton.jit", "def prepare", "    def step"]}),
+        (Kind.cuda, 15, {"optimized_my_pair.cu": ["// One kernel", "__global__", 'extern "C"']}),
+    ],
+)
+def test_every_line_that_is_named_is_the_one_that_is_meant(
+    kind: Kind, named: int, lines: dict[str, list[str]], tree: Path
+) -> None:
     planned = new(tree, "ch07:my_pair", kind)
-    named = [re.fullmatch(r"(ch07/\w+\.\w+):(\d+): (.+)", line) for line in told(planned)]
-    meant = {advice: begins for _, _, begins, advice in ADVICE}
-    seen = {(match[1], match[3]) for match in named if match}
-    assert {name for name, _ in seen} == {str(path) for path in planned.files}
-    assert len(seen) == {Kind.torch: 11, Kind.triton: 12, Kind.cuda: 15}[kind]
-    for match in filter(None, named):
-        line = (tree / match[1]).read_text().splitlines()[int(match[2]) - 1]
-        assert line.lstrip().startswith(meant[match[3]])
+    found = list(filter(None, (re.fullmatch(r"(ch07/\w+\.\w+):(\d+): (.+)", line) for line in told(planned))))
+    assert ({match[1] for match in found}, len(found)) == ({str(path) for path in planned.files}, named)
+    lines = {
+        "baseline_my_pair.py": ['"""Two calls', "    inputs=", "    reference=", "    cost=", "    sizes="]
+    } | lines
+    for name, begins in lines.items():
+        text = (tree / "ch07" / name).read_text().splitlines()
+        seen = [text[int(match[2]) - 1] for match in found if match[1] == f"ch07/{name}"]
+        assert [line[: len(begin)] for line, begin in zip(seen, begins)] == begins
+        assert not any("#>" in line or "//>" in line for line in text)
 
 
 @pytest.mark.parametrize(

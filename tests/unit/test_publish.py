@@ -112,7 +112,7 @@ def test_the_command_measures_nothing_and_says_in_one_line_what_is_wrong(tmp_pat
     given.write_text("{}")
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "is no whole file of peaks" in done.stderr
+    assert "is damaged or foreign" in done.stderr
     peak_store.save(given, survey(made_up()))
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)  # no chapter there

@@ -26,12 +26,12 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
 from common.python.report.rows import gain_text, interval_text
-from common.python.stats.verdict import headline_row
 from tools.cli.benchmark_cli import UsageError
+from tools.cli.exits import exits, usage
 from tools.documentation.front_page import renew
 
 ROOT = Path(__file__).resolve().parents[2]
-USAGE, REGRESSION = 2, 3
+PROGRAM, REGRESSION = "analyze_expectations", 3
 SHOWN = 5  # of the runs that are left out
 
 app = typer.Typer(
@@ -58,10 +58,10 @@ def analyze(
     """A line a pair: met, improved, regressed, inconclusive, failed, new, missing or unsupported, and why."""
     failing = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
     if unknown := [word for word in failing if word not in STATUSES]:
-        raise _usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
+        raise usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}", PROGRAM)
     if provisional and not update:
-        raise _usage("--provisional goes with --update")
-    try:
+        raise usage("--provisional goes with --update", PROGRAM)
+    with exits(artifacts_dir, (ValueError, ArithmeticError), PROGRAM):  # the latter from figures that no run measures
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])
         words = newest.summary.manifest.targets
@@ -75,10 +75,6 @@ def analyze(
             raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
         if update:
             _update(folders, newest, root, provisional)
-    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
-        raise _usage(str(error)) from error
-    except OSError as error:
-        raise _usage(f"cannot use {error.filename or artifacts_dir}: {error.strerror or error}") from error
 
 
 def _device(run: Run) -> str:
@@ -124,15 +120,10 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
 
 
 def _gain(one: Expectation) -> str:
-    own = headline_row(one.result)
+    own = one.result.headline
     if one.result.goal == "memory" and own:
         return gain_text(one.result, own)
     return interval_text(one.gain) if one.gain else "nothing"
-
-
-def _usage(message: str) -> typer.Exit:
-    typer.echo(f"analyze_expectations: {clean(message)}", err=True)
-    return typer.Exit(USAGE)
 
 
 def main() -> None:
@@ -140,7 +131,7 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except UsageError as error:
-        sys.exit(_usage(error.format_message().rstrip(".")).exit_code)
+        sys.exit(usage(error.format_message().rstrip("."), PROGRAM).exit_code)
 
 
 if __name__ == "__main__":

@@ -14,26 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from common.python.run.options import Options
+from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.measuring import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    NOTHING,
-    claims,
-    exits,
-    launch,
-    measure,
-    merge_runs,
-    on_ray,
-    publish,
-    usage,
-)
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, usage, written
 from tools.cli.new_pair import new
-from tools.cli.roofline import roofline
-from tools.cli.sweeping import figures, run_sweep
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
@@ -120,11 +106,15 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     given = dict(locals())
+    from tools.cli.measuring import measure, on_ray
+    from tools.cli.sweeping import figures, run_sweep
+
     asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
     asked |= o.counts(iterations, warmup)
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
     asked |= {"figure": figures(root, asked["targets"], set_ or [])}
-    options = Options(**asked, launch=launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
+    with exits():
+        options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if against is not None and (sweep or ray or resume or profile):
         raise usage("--against goes without --sweep, --ray, --resume and --profile")
     if ray is not None:
@@ -145,6 +135,8 @@ def report(
     """
     import webbrowser
 
+    from tools.cli.measuring import publish
+
     path = publish(folder, root, junit)
     typer.echo(f"report: {path}")
     if opened and not webbrowser.open(path.resolve().as_uri()):
@@ -163,6 +155,8 @@ def merge(
 
     Each pair keeps the host, the GPU and the peaks of its own run. All must be of the same code, and no pair in two.
     """
+    from tools.cli.measuring import merge_runs
+
     raise typer.Exit(merge_runs(runs, artifacts_dir, root, junit))
 
 
@@ -263,7 +257,30 @@ def peak(
 
 
 app.command()(estimate)
-app.command()(roofline)
+
+
+@app.command()
+def roofline(
+    words: o.Words = None,
+    targets: o.Targets = None,
+    gpu: o.GpuName = None,
+    run: o.MeasuredRun = None,
+    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    root: o.RootOption = ROOT,
+) -> None:
+    """The limit of each pair, and what binds it.
+
+    FLOPs per byte, the resource that takes longest, and the least time at the bench size, by the pair's cost and the
+    peaks of a GPU: measured ones, or its datasheet's with --gpu. Needs no GPU and times nothing.
+    """
+    from tools.cli.roofline import show, show_run
+
+    if run is None:
+        show(root, o.named(words, targets) or ["all"], gpu, artifacts_dir)
+    elif gpu or words or targets:
+        raise usage("--run has its own pairs and peaks: name no target and no --gpu with it")
+    else:
+        show_run(run)
 
 
 @app.command()
@@ -297,8 +314,6 @@ def selftest(
 
 def main(words: list[str] | None = None) -> None:
     """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
-    from tools.cli.measuring import written
-
     if words is None and locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):
         os.environ["PYTHONUTF8"] = "1"  # all files are UTF-8, whatever the locale, for the worker processes too
         os.execv(sys.executable, sys.orig_argv)

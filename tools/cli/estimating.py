@@ -1,6 +1,6 @@
 """What `benchmark_cli estimate` does: the user's words made into the terms of the formulas, and their answer shown.
 
-Imports are inside: --help is quick.
+What loads pydantic or rich is imported inside: --help is quick.
 """
 
 import json
@@ -11,12 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tools.cli.measuring import exits, usage
-from tools.cli.options import JsonOption
+from common.python.base.hardware import DATASHEETS, datasheet
+from common.python.base.machine import GIB, machine
+from common.python.corpus.targets import nearest
+from common.python.estimate.estimate import (
+    ARITHMETIC,
+    CACHE_BYTES,
+    WEIGHT_BYTES,
+    WORK,
+    Board,
+    Case,
+    can_split,
+    splits,
+    step_seconds,
+)
+from common.python.estimate.estimate import estimate as estimated
+from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
+from tools.cli.exits import exits, usage
+from tools.cli.options import GpuName, JsonOption
 
 if TYPE_CHECKING:
-    from common.python.estimate.estimate import Board, Case
-    from common.python.estimate.model_shapes import Model
     from common.python.performance_targets import Peaks
 
 MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
@@ -30,9 +44,6 @@ Weights = Annotated[str, typer.Option(help="Dtype of weights: fp32, bf16, fp16, 
 Kv = Annotated[str, typer.Option(help="Dtype of the KV cache: fp32, bf16, fp16, fp8 or int8.")]
 Arithmetic = Annotated[
     str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
-]
-GpuName = Annotated[
-    str | None, typer.Option(help="A GPU by name, from its datasheet; by default the one that is here.")
 ]
 Gpus = Annotated[int | None, typer.Option(min=1, max=MOST, help="Split over so many; by default as few as hold it.")]
 Batch = Annotated[int, typer.Option(min=1, max=MOST, help="Sequences at a time.")]
@@ -69,8 +80,6 @@ def estimate(
     Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
     which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
     """
-    from common.python.estimate.estimate import ARITHMETIC, CACHE_BYTES, WEIGHT_BYTES, Case
-    from common.python.estimate.estimate import estimate as estimated
     from tools.cli.estimate_table import show
 
     case = Case(
@@ -92,10 +101,8 @@ def estimate(
         show(result)
 
 
-def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> "Model":
+def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> Model:
     """The model that a word names or counts, with so many layers and words. Raises the exit for what is neither."""
-    from common.python.estimate.model_shapes import SHAPES, model_of, model_of_count
-
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
         changed = [f"{count} {what}" for count, what in ((layers, "layers"), (vocab, "words")) if count]
@@ -109,12 +116,8 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
     return counted
 
 
-def find_board(word: str | None, artifacts_dir: Path) -> "Board":
+def find_board(word: str | None, artifacts_dir: Path) -> Board:
     """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
-    from common.python.base.hardware import datasheet
-    from common.python.base.machine import GIB, machine
-    from common.python.estimate.estimate import Board
-
     name, peaks = find_peaks(word, artifacts_dir)
     sheet = datasheet(name) if word is not None else None
     memory = sheet.memory_gb * 1e9 if sheet else machine().gpus[0].memory_gib * GIB
@@ -125,8 +128,6 @@ def find_board(word: str | None, artifacts_dir: Path) -> "Board":
 def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
     """The GPU of that name and its datasheet's peaks; without a name, this machine's first GPU, by its measured peaks
     if they are of these versions, else by its datasheet. Raises the exit for any other."""
-    from common.python.base.hardware import DATASHEETS, datasheet
-    from common.python.base.machine import machine
     from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
@@ -142,25 +143,20 @@ def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
         raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
-    path = store.path_of(artifacts_dir, uuid)
     with exits():
-        stored = store.load(path)
-    other: str | None = f"there are no peaks in {path}"
-    if stored is not None:
-        other = store.difference(stored, uuid, store.versions(here.driver, here.cuda_driver))
-    peaks = store.peaks_of(stored) if stored and other is None else datasheet_peaks(gpu.name)
+        stored, other = store.known(artifacts_dir, uuid, here)
+    peaks = store.peaks_of(stored) if stored else datasheet_peaks(gpu.name)
     if peaks is None:
         raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
+        path = store.path_of(artifacts_dir, uuid)
         raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
-    source = f"{peaks.source} on this machine" if other is None else f"{peaks.source}, since {other}"
+    source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
     return gpu.name, peaks.model_copy(update={"source": source})
 
 
-def check(case: "Case", board: "Board", gpus: int | None) -> None:
+def check(case: Case, board: Board, gpus: int | None) -> None:
     """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
-    from common.python.estimate.estimate import can_split, splits
-
     if case.arithmetic not in board.rates:
         known = _hint(case.arithmetic, sorted(board.rates))
         raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{known}")
@@ -169,10 +165,8 @@ def check(case: "Case", board: "Board", gpus: int | None) -> None:
         raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {counts} can")
 
 
-def _step(phase: str | None, case: "Case", tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
+def _step(phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    from common.python.estimate.estimate import WORK, step_seconds
-
     measured = _one_of("--phase", phase or "decode", WORK)
     if tokens_per_s is not None and ms is not None:
         raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
@@ -203,7 +197,5 @@ def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.
 
 def _hint(word: str, known: list[str]) -> str:
     """What begins like the word, whatever its case, else what is most like it: `H100` is short for two boards."""
-    from common.python.corpus.targets import nearest
-
     begun = [name for name in known if word.strip() and name.lower().startswith(word.strip().lower())]
     return f"; did you mean {' or '.join(begun)}?" if begun else nearest(word, known)

@@ -13,33 +13,14 @@ import typer
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
 from tools.cli.completion import ROOT, complete_chapter
-from tools.cli.measuring import usage
+from tools.cli.exits import usage
 from tools.cli.options import RootOption
-from tools.cli.pair_templates import FILES
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 HARNESS = re.compile(r"from common\.python\.\w+ import (.+)\n")
+TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is written
+ADVICE = re.compile(r"\s*(?:#|//)> (.+)")  # a line of a template that says what to write in place of the next
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
-
-# What to write in the place of the example, by the file's role, its ending, and how the line to change begins.
-ADVICE = [
-    ("baseline", ".py", '"""', "the mechanism in one sentence: what happens in the hardware, not what the file is"),
-    ("baseline", ".py", "inputs=", "what goes in, drawn at a size; prepare and reference get it by these names"),
-    ("baseline", ".py", "reference=", "the right answer in plain torch; it is computed in float64"),
-    ("baseline", ".py", "cost=", "the least that the problem needs, however it is solved: bytes and FLOPs"),
-    ("baseline", ".py", "sizes=", "bench fits 24 GB, test is tiny and odd, cpu (may be left out) takes milliseconds"),
-    ("baseline", ".py", "tolerance=", "the largest relative error, with its reason; 0.0 if the answer is exact"),
-    ("baseline", ".py", "def prepare", "what may be done ahead, such as allocating the output"),
-    ("baseline", ".py", "def step", "the plain solution; only this is timed, and it reads its inputs when called"),
-    ("optimized", ".py", '"""', "the one idea that separates it from the baseline, in one sentence"),
-    ("optimized", ".py", "requires =", "what this solution needs (gpus, sm, memory_gib, modules, ...), as literals"),
-    ("optimized", ".py", "@triton.jit", "the kernel"),
-    ("optimized", ".py", "def prepare", "the same as in the baseline, unless that is the idea"),
-    ("optimized", ".py", "def step", "the same answer with the one idea changed"),
-    ("optimized", ".cu", "//", "the one idea, in one sentence"),
-    ("optimized", ".cu", "__global__", "the kernel with the one idea changed"),
-    ("optimized", ".cu", 'extern "C"', "what step calls"),
-]
 
 
 class Kind(str, Enum):
@@ -72,10 +53,14 @@ def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption =
 
 @dataclass(frozen=True)
 class NewPair:
-    """A pair that is about to be written: its files, named from the root or in full, with their text."""
+    """A pair that is about to be written: its files, named from the root or in full, with their text.
+
+    `advice` says, by file and line, what to change.
+    """
 
     key: str
     files: dict[Path, str]
+    advice: list[tuple[Path, int, str]]
 
 
 def plan(root: Path, text: str, kind: Kind) -> NewPair:
@@ -84,12 +69,21 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
     if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
         raise TargetError(f"{place}:{name} exists ({place}/{taken[0]}): choose another name")
-    files = {}
-    for role, end, template in FILES[kind.value]:
-        code = Template(template).substitute(baseline=folder.module(f"baseline_{name}"))
-        file = (folder.package or folder.path) / Path(f"{role}_{name}{end}")
-        files[file] = code if folder.package else _by_one_import(code)
-    return NewPair(f"{place}:{name}", files)
+    files, advice = dict[Path, str](), list[tuple[Path, int, str]]()
+    sides = (("baseline", "baseline.py"), ("optimized", f"{kind.value}.py"), ("optimized", f"{kind.value}.cu"))
+    for role, path in ((role, TEMPLATES / f"{template}.template") for role, template in sides):
+        if not path.exists():
+            continue
+        code = Template(path.read_text()).substitute(baseline=folder.module(f"baseline_{name}"))
+        code = code if folder.package else _by_one_import(code)
+        file, lines = (folder.package or folder.path) / Path(f"{role}_{name}{path.suffixes[0]}"), list[str]()
+        for line in code.splitlines(keepends=True):
+            if said := ADVICE.match(line):
+                advice.append((file, len(lines) + 1, said[1]))
+            else:
+                lines.append(line)
+        files[file] = "".join(lines)
+    return NewPair(f"{place}:{name}", files, advice)
 
 
 def _by_one_import(code: str) -> str:
@@ -141,11 +135,7 @@ def told(pair: NewPair) -> Iterator[str]:
     """What to say of a pair just written, line by line: where to change what, and what to run."""
     yield f"wrote {', '.join(map(str, pair.files))}"
     yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, change"
-    for path, text in pair.files.items():
-        for role, end, begins, advice in ADVICE:
-            numbers = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(begins)]
-            if path.name.startswith(role) and path.suffix == end and numbers:
-                yield f"{path}:{numbers[0]}: {advice}"
+    yield from (f"{path}:{line}: {advice}" for path, line, advice in pair.advice)
     chapter, _, name = pair.key.rpartition(":")
     yield "Then run"
     yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"

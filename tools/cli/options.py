@@ -75,6 +75,12 @@ PeaksOption = Annotated[Path, typer.Option(parser=folder, help="They go to peaks
 PublishedPeaks = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
 ]
+GpuName = Annotated[
+    str | None, typer.Option(help="A GPU by name, from its datasheet; by default the one that is here.")
+]
+MeasuredRun = Annotated[
+    Path | None, typer.Option("--run", parser=run_folder, help="What this run measured, under its own peaks.")
+]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 KindOption = Annotated[Kind | None, typer.Option(help="Only pairs with a solution of this kind.")]

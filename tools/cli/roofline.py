@@ -3,57 +3,35 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from tools.cli import options as o
-from tools.cli.completion import ROOT
-from tools.cli.estimating import GpuName, find_peaks
-from tools.cli.measuring import exits, usage
-
-if TYPE_CHECKING:
-    from common.python.base.results import Cost, PairResult
-    from common.python.performance_targets import Peaks
+from common.python.base.results import Cost, PairResult
+from common.python.base.text import text_table, wide_console
+from common.python.corpus.discovery import choose
+from common.python.performance_targets import Peaks, limit, total
+from common.python.report.artifacts import read_run
+from common.python.report.rows import time_text
+from common.python.workers.probe import START_LIMIT_S
+from common.python.workers.process import Worker
+from tools.cli.estimating import find_peaks
+from tools.cli.exits import exits
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
-Run = Annotated[
-    Path | None, typer.Option("--run", parser=o.run_folder, help="What this run measured, under its own peaks.")
-]
 
 
-def roofline(
-    words: o.Words = None,
-    targets: o.Targets = None,
-    gpu: GpuName = None,
-    run: Run = None,
-    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
-    root: o.RootOption = ROOT,
-) -> None:
-    """The limit of each pair, and what binds it.
-
-    FLOPs per byte, the resource that takes longest, and the least time at the bench size, by the pair's cost and the
-    peaks of a GPU: measured ones, or its datasheet's with --gpu. Needs no GPU and times nothing.
-    """
-    if run is not None:
-        if gpu or words or targets:
-            raise usage("--run has its own pairs and peaks: name no target and no --gpu with it")
-        _of_run(run)
-        return
+def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Path) -> None:
+    """What a GPU allows these pairs: one by name, by its datasheet, else the one that is here."""
     name, peaks = find_peaks(gpu, artifacts_dir)
     with exits():
-        found = costs(root, o.named(words, targets) or ["all"])
+        found = costs(root, targets)
     lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
     _print(f"{name}: {peaks.source}", lines)
 
 
-def costs(root: Path, targets: Sequence[str], size: str = "bench") -> "dict[str, list[Cost] | str]":
+def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
     """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines."""
-    from common.python.base.results import Cost
-    from common.python.corpus.discovery import choose
-    from common.python.workers.probe import START_LIMIT_S
-    from common.python.workers.process import Worker
-
     pairs = [pair for pair in choose(root, targets) if pair.baseline]
     told: dict[str, Any] = {}
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
@@ -70,9 +48,8 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> "dict[str,
     return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
 
 
-def _of_run(folder: Path) -> None:
-    from common.python.report.artifacts import read_run
-
+def show_run(folder: Path) -> None:
+    """What a run measured, under its own peaks."""
     with exits(wrong=(ValueError, ArithmeticError)):
         found = read_run(folder)
     costed = [(pair, pair.phases or [pair.cost]) for pair in found.summary.pairs if pair.cost]
@@ -81,23 +58,15 @@ def _of_run(folder: Path) -> None:
     typer.echo(f"chart: {folder / 'report.html'}")
 
 
-def _line(
-    key: str, phases: "Sequence[Cost]", peaks: "Peaks | None", measured: "PairResult | None" = None
-) -> tuple[str, ...]:
-    from common.python.performance_targets import limit, total
-    from common.python.report.rows import headline_spread, time_text, trusted
-    from common.python.stats.verdict import headline_row
-
+def _line(key: str, phases: Sequence[Cost], peaks: Peaks | None, measured: PairResult | None = None) -> tuple[str, ...]:
     cost, least = total(phases), limit(phases, peaks)
     intensity = f"{cost.flops / cost.hbm:.3g}" if cost.hbm and cost.flops else ""
     cells = [key, intensity, least.resource if least else "", time_text(least.us) if least else "no peak for it"]
-    own = headline_row(measured) if measured else None
-    if measured and own and trusted(measured, own) and (spread := headline_spread(measured, own)):
-        cells += [time_text(spread.median), f"{own.percent_of_limit:.3g}%" if own.percent_of_limit else ""]
+    own = measured.headline if measured else None
+    if measured and own and measured.trusted(own) and (us := measured.us(own)):
+        cells += [time_text(us), f"{own.percent_of_limit:.3g}%" if own.percent_of_limit else ""]
     return tuple(cells)
 
 
 def _print(source: str, lines: Sequence[tuple[str, ...]]) -> None:
-    from common.python.base.text import text_table, wide_console
-
     wide_console().print(text_table(COLUMNS[: max(map(len, lines), default=4)], lines, source, whole=("pair",)))

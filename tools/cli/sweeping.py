@@ -1,21 +1,24 @@
 """`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
+import csv
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from tools.cli.measuring import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
+from common.python.base.interrupt import Interrupts
+from common.python.base.results import PairResult
+from common.python.base.text import text_table, wide_console
+from common.python.report.rows import blame, gain_text, time_text, verdict_text
+from common.python.run.options import Options
+from common.python.run.suite import open_suite
+from common.python.stats.verdict import lacked_memory
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
 from tools.cli.roofline import costs
-
-if TYPE_CHECKING:
-    from common.python.base.results import PairResult
-    from common.python.run.options import Options
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
 SIDES = ("baseline", "optimized")
@@ -46,12 +49,8 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
     return ",".join(changes)
 
 
-def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
+def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
-    from common.python.base.interrupt import Interrupts
-    from common.python.run.suite import open_suite
-    from common.python.stats.verdict import failed, lacked_memory
-
     if options.resume or options.shard or as_json or options.size not in (None, "bench", "cpu", "test"):
         raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
     with exits():
@@ -77,7 +76,7 @@ def run_sweep(options: "Options", text: str, wait: bool, as_json: bool) -> int:
             result = summary.pairs[0]
             points.append(_point(value, result))
             typer.echo(f"{figure}={value}: {points[-1].outcome}")
-            code = FAILED if failed(result) and not lacked_memory(result) else code
+            code = FAILED if result.failed and not lacked_memory(result) else code
     if points:
         _publish(folder, f"{key} by {figure}", figure, unit, points)
     return INTERRUPTED if interrupts.asked else code
@@ -108,19 +107,15 @@ def read(text: str) -> tuple[str, list[int]]:
     return figure, values
 
 
-def _point(value: int, result: "PairResult") -> Point:
-    from common.python.report.rows import blame, gain_text, headline_spread, trusted, verdict_text
-    from common.python.stats.verdict import headline_row, lacked_memory
-
-    own = headline_row(result)
+def _point(value: int, result: PairResult) -> Point:
+    own = result.headline
     if own is None or own.status != "measured" or result.verdict == "invalid":
         why = "out of memory" if lacked_memory(result) else f"{verdict_text(result, result)}: {blame(result)}"
         return Point(value, why, {}, {}, None)
-    variants = {"baseline": next(row for row in result.variants if row.role == "baseline"), "optimized": own}
-    us = {side: spread.median for side, row in variants.items() if (spread := headline_spread(result, row))}
+    us = {side: us for side, row in zip(SIDES, (result.baseline, own)) if (us := result.us(row))}
     items = result.cost.items if result.cost and result.cost.items else 1.0
     rate = {side: items / spent * 1e6 for side, spent in us.items()}
-    gain = gain_text(result, own) if trusted(result, own) else ""  # of a busy machine the times stay, as a hint
+    gain = gain_text(result, own) if result.trusted(own) else ""  # of a busy machine the times stay, as a hint
     outcome = f"{verdict_text(result, result)} {gain}".strip()
     return Point(value, outcome, us, rate, own.percent_of_limit)
 
@@ -133,11 +128,6 @@ def best(points: list[Point]) -> int | None:
 
 def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Point]) -> None:
     """The table, on the terminal and as CSV, and the chart."""
-    import csv
-
-    from common.python.base.text import text_table, wide_console
-    from common.python.report.rows import time_text
-
     folder.mkdir(parents=True)
     stops, lines = best(points), []
     for point in points:

@@ -13,7 +13,6 @@ from common.python.performance_targets import Peaks
 from common.python.regress.expectations import Expectation, Expectations, expected, over_runs, renew_tables, table
 from common.python.report.charts import gain_chart, headline_chart, roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
-from common.python.stats.verdict import headline_row
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, ARCH = "NVIDIA H200", "sm_90a"
@@ -83,7 +82,7 @@ def renew(root: Path) -> list[Path]:
 
 def _lead(one: Expectation) -> Expectation:
     """Without the rungs, whose lines stand in the chapter's table."""
-    speaks = headline_row(one.result)
+    speaks = one.result.headline
     rows = [row for row in one.result.variants if row.role == "baseline" or row is speaks]
     return one.model_copy(update={"result": one.result.model_copy(update={"variants": rows, "notes": []})})
 

@@ -21,7 +21,7 @@ from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
 from common.python.run.settings import SuiteTimeUp
 from common.python.workers.probe import open_machine
-from tools.cli.measuring import DONE, FAILED, NOTHING, claims, exits, told, usage
+from tools.cli.exits import DONE, FAILED, NOTHING, claims, exits, told, usage
 from tools.selftest import aa, cheats, others, truth
 from tools.selftest.models import NAMES, Name, Report
 from tools.selftest.sessions import FORMS, Bench, Form

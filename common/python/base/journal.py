@@ -3,15 +3,23 @@
 The journal is appended and synced after the pair's own files are, so what it names is whole, whenever the process ends.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from common.python.base import safe_read
-from common.python.base.results import PairResult
+from common.python.base.results import Model, PairResult, Status, Verdict
 
 JOURNAL = "journal.jsonl"
+
+
+class Line(Model):
+    """One line of the journal, written when a pair is done and its files are whole."""
+
+    pair: str
+    status: Status | None = None
+    verdict: Verdict | None = None
+    folder: str
 
 
 def write(path: Path, text: str) -> None:
@@ -49,14 +57,12 @@ def append(folder: Path, result: PairResult) -> None:
 def mend(folder: Path, say: Callable[[str], None]) -> None:
     """Cut off a last line that the end of the process or a full disk left half written; `say` hears of it.
 
-    Such a line names nothing that was kept. Raises OSError where the journal cannot be read or written, ValueError
-    where it is none.
+    Such a line names nothing that was kept. Raises ValueError where the journal cannot be read or is none, OSError
+    where it cannot be written.
     """
     path = folder / JOURNAL
-    try:
+    with safe_read.named(path):
         whole, _, cut = safe_read.read_bytes(path).rpartition(b"\n")
-    except ValueError as error:
-        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
     if cut:
         say(f"the last line of {path} was only half written: the pair that it names is measured again")
         os.truncate(path, len(whole) + bool(whole))
@@ -69,5 +75,4 @@ def rewrite(folder: Path, results: list[PairResult]) -> None:
 
 def _line(result: PairResult) -> str:
     folder = f"{result.chapter}_{result.name}"
-    line = {"pair": result.key, "status": result.status, "verdict": result.verdict, "folder": folder}
-    return json.dumps(line) + "\n"
+    return Line(pair=result.key, status=result.status, verdict=result.verdict, folder=folder).model_dump_json() + "\n"

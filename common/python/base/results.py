@@ -141,6 +141,11 @@ class Interval(Model):
     high: float
     rounds: int
 
+    @classmethod
+    def point(cls, ratio: float) -> "Interval":
+        """A ratio that repeats exactly, as one of bytes mostly does."""
+        return cls(ratio=ratio, low=ratio, high=ratio, rounds=0)
+
 
 class Why(Model):
     """What one untimed, profiled step did."""
@@ -260,6 +265,49 @@ class PairResult(Model):
     @property
     def key(self) -> str:
         return f"{self.chapter}:{self.name}"
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device is not None and self.device.lower().startswith("cpu")
+
+    @property
+    def baseline(self) -> VariantResult | None:
+        return next((row for row in self.variants if row.role == "baseline"), None)
+
+    @property
+    def headline(self) -> VariantResult | None:
+        """The row that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
+        rungs = [row for row in self.variants if row.role == "optimized"]
+        own = [row for row in rungs if row.name == f"optimized_{self.name}"]
+        able = [row for row in rungs if row.status in ("measured", "proven")]
+        sure = [row for row in own if row in able or row.status == "failed"]  # no rung hides a headline that failed
+        return next(iter(sure or able[-1:] or own or rungs[-1:] or self.variants[:1]), None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether this pair makes the suite fail: it, or any of its variants, failed or is invalid."""
+        rows: list[PairResult | VariantResult] = [self, *self.variants]
+        return any(row.status == "failed" or row.verdict == "invalid" for row in rows)
+
+    def trusted(self, row: VariantResult) -> bool:
+        """Whether its numbers may be shown: they were measured and nothing says that they are of wrong work."""
+        verdicts = {self.verdict, row.verdict}
+        return self.status == row.status == "measured" and not verdicts & {"invalid", "too noisy"}
+
+    def spread(self, row: VariantResult) -> Spread | None:
+        """The variant's times on the clock of the pair."""
+        return row.device if self.clock == "device" else row.wall
+
+    def us(self, row: VariantResult | None) -> float | None:
+        """The median of those."""
+        spread = self.spread(row) if row else None
+        return spread.median if spread else None
+
+    def gain(self, row: VariantResult) -> Interval | None:
+        """What the variant gains over the baseline: time over time or, where memory is the goal, bytes over bytes."""
+        if self.goal != "memory":
+            return row.speedup
+        return Interval.point(row.memory_ratio) if row.memory_ratio else None
 
 
 class Manifest(Model):

@@ -5,6 +5,8 @@ Whatever is wrong with one is told in one line by one type of error, so that no 
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,8 +34,20 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_model(path: Path, model: type[Read]) -> Read:
-    """A JSON file of the schema. Raises OSError where it cannot be read, else ValueError saying what is wrong first."""
-    return parse(read_bytes(path), model)
+    """A JSON file of the schema. Raises ValueError naming the file and the first thing that is wrong with it."""
+    with named(path):
+        return parse(read_bytes(path), model)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file, as a ValueError in one line that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{shown(str(path))} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{shown(str(path))} is damaged or foreign: {error}") from error
 
 
 def parse(content: bytes, model: type[Read]) -> Read:

@@ -17,7 +17,7 @@ from common.python.build.kernel_use import KernelUse
 from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import choose
 from common.python.report.live_view import LiveView, aside
-from common.python.report.markdown import escaped, table
+from common.python.report.markdown import table
 
 Row = tuple[str, ...]
 
@@ -141,7 +141,7 @@ def print_build(build: Build, folder: Path) -> None:
 def build_markdown(build: Build) -> str:
     """The same for keeping: what compiled it, the table, the remarks."""
     versions = {name: build.manifest.versions.get(name) or "none" for name in ("nvcc", "triton", "torch")}
-    head, *rows = ([escaped(cell) for cell in row] for row in table_rows(build))
+    head, *rows = table_rows(build)
     parts = ["# Kernels compiled, none run", counts(build)]
     parts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
     parts.append(table(head, rows))

@@ -12,7 +12,6 @@ ends. Each task has a process of its own, forked from this one, which has import
 """
 
 import contextlib
-import ctypes
 import importlib
 import io
 import json
@@ -39,11 +38,13 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from common.python.base.reaper import PR_SET_PDEATHSIG, prctl
 from common.python.base.text import clean
 from common.python.build.kernel_use import KernelUse, kernel_uses
 from common.python.build.record import CHIPS, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.proof.preparation import VariantError
+from common.python.workers.worker_status import how_ended
 from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
@@ -190,7 +191,7 @@ def located(error: CompilationError, variant: str) -> str | None:
 
 def task_process(task: dict[str, Any], limit_s: int, log: Path, scratch: Path, answers: Connection) -> None:
     """The life of one task's process."""
-    follow_parent()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no orphans
     signal.alarm(limit_s)  # a pair that hangs is ended by it
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
@@ -205,10 +206,6 @@ def task_process(task: dict[str, Any], limit_s: int, log: Path, scratch: Path, a
     if answer["compiling"] and ERROR.search(log.read_text()):  # MLIR says on stderr what it found wrong, and where
         answer["error"] += f": {first_error(log.read_text())}"
     answers.send_bytes(json.dumps(answer | {"seconds": time.monotonic() - started}).encode())
-
-
-def follow_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no orphans
 
 
 def serve(tasks: list[dict[str, Any]], jobs: int, limit_s: int, scratch: Path) -> Iterator[dict[str, Any]]:
@@ -240,13 +237,12 @@ def serve(tasks: list[dict[str, Any]], jobs: int, limit_s: int, scratch: Path) -
 def died(code: int, limit_s: int, log: Path) -> str:
     if code == -signal.SIGALRM:
         return f"still running after {limit_s} s"
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
     last = log.read_text().strip().splitlines()[-1:]
-    return f"the compiling process {how}" + "".join(f": {line}" for line in last)
+    return f"the compiling process {how_ended(code)}" + "".join(f": {line}" for line in last)
 
 
 def main() -> None:
-    follow_parent()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no orphans
     scratch = Path(sys.argv[1])
     request = json.loads((scratch / "request.json").read_text())
     with FakeTensorMode():

@@ -90,19 +90,14 @@ def plan(worker: Commands) -> dict[str, Any]:
     return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": host.cache_bytes(), **linked}
 
 
-def peak(worker: Commands, name: str) -> dict[str, Any]:
-    """Measure one peak in a worker."""
-    return measure(name).model_dump()
-
-
 def link(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:
     """Measure the messages of one kind between ranks, over these sizes in bytes: the peak and the curve."""
     found, curve = ranks.measure(name, sizes, worker.ranks)
-    return {"peak": found.model_dump(), "curve": curve and curve.model_dump()}
+    return {"peak": found, "curve": curve}
 
 
-def measure(name: str) -> Peak:
-    """One peak, with the memory of the one before it given back."""
+def peak(worker: object, name: str) -> Peak:
+    """Measure one peak in a worker, with the memory of the one before it given back."""
     kind = KINDS[name]
     on_gpu = kind.clock != "host"
     if on_gpu and not torch.cuda.is_available():

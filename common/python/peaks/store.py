@@ -5,6 +5,7 @@ writes; a launch is a node of a graph, because a step may be captured; `fp32` is
 plain FMAs.
 """
 
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from common.python.base.journal import write
+from common.python.base.machine import Machine
 from common.python.base.manifest import version_of
 from common.python.base.results import Model
 from common.python.base.safe_read import read_model
@@ -147,15 +149,21 @@ def save(path: Path, survey: Survey) -> None:
 
 def load(path: Path) -> Survey | None:
     """The peaks in a file; None if there is no file. Raises ValueError when it is not a whole file of peaks."""
-    advice = "`benchmark_cli peak` measures them again and replaces the file"
+    if not os.path.lexists(path):
+        return None
     try:
         return read_model(path, Survey)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ValueError(f"cannot read the peaks in {path}: {error.strerror}; {advice}") from error
     except ValueError as error:
-        raise ValueError(f"{path} is no whole file of peaks ({error}); {advice}") from error
+        raise ValueError(f"{error}; `benchmark_cli peak` measures them again and replaces the file") from error
+
+
+def known(artifacts_dir: Path, uuid: str, machine: Machine) -> tuple[Survey | None, str]:
+    """The stored peaks of a GPU, if they are of these versions, and else why there are none. Raises as `load`."""
+    survey = load(path := path_of(artifacts_dir, uuid))
+    if survey is None:
+        return None, f"there are no peaks in {path}"
+    other = difference(survey, uuid, versions(machine.driver, machine.cuda_driver))
+    return (None, other) if other else (survey, "")
 
 
 def difference(survey: Survey, uuid: str, here: Mapping[str, str | None]) -> str | None:

@@ -150,10 +150,8 @@ def peaks_for_run(
     if found["device"] == "cpu":
         return None
     path = store.path_of(artifacts_dir, found["uuid"])
-    stored = store.load(path)
-    here = store.versions(machine.driver, machine.cuda_driver)
-    other = store.difference(stored, found["uuid"], here) if stored else f"there are no peaks in {path}"
-    if stored is None or other is not None:
+    stored, other = store.known(artifacts_dir, found["uuid"], machine)
+    if stored is None:
         if not measure and (sheet := datasheet_peaks(found["device"])):
             say(f"{other}: limits come from the {sheet.source}; `benchmark_cli peak` measures them")
             return sheet

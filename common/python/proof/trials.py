@@ -27,14 +27,7 @@ from common.python.proof.comparison import (
     teeth,
 )
 from common.python.proof.originals import now_s
-from common.python.proof.preparation import (
-    Preparation,
-    Prepared,
-    VariantError,
-    overwrite,
-    settle,
-    tensors,
-)
+from common.python.proof.preparation import Preparation, Prepared, VariantError, overwrite, settle, tensors
 from common.python.stats.sampling_plan import TRIALS
 from common.python.workload import Inputs, Output, Step
 

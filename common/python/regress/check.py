@@ -20,10 +20,9 @@ from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
 from common.python.report.markdown import csv_text, escaped, interval_fields, table
-from common.python.report.rows import blame, headline_spread, interval_text, memory_text, time_text, trusted
+from common.python.report.rows import blame, interval_text, memory_text, time_text
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
-from common.python.stats.verdict import baseline_row, failed, headline_row
 
 Status = Literal["met", "improved", "regressed", "inconclusive", "failed", "new", "missing", "unsupported"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -85,7 +84,7 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     what differs from run to run.
     """
     row = Held(found.key, "new", "nothing is expected of it on this GPU", found=found, expected=expected)
-    if failed(found):
+    if found.failed:
         return replace(row, status="failed", reason=blame(found))
     if found.status != "measured":
         return replace(row, status="unsupported", reason=clean(found.reason or f"it was {found.status}, not measured"))
@@ -121,12 +120,12 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
 
 def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float | None]:
     """The gain that the pair is about, against the one expected; and the smallest loss of it that would show."""
-    now, then = headline_row(found), headline_row(expected.result)
+    now, then = found.headline, expected.result.headline
     if found.goal == "memory":  # a run has one ratio, and only several runs say how far it wanders: most repeat exactly
         if not (now and now.memory_ratio and then and then.memory_ratio):
             return "inconclusive", "there is no peak memory on both sides", None
         over = expected.memory_ratio
-        gain, held = _point(now.memory_ratio), over or _point(then.memory_ratio)
+        gain, held = Interval.point(now.memory_ratio), over or Interval.point(then.memory_ratio)
         further = held
         told = f"{memory_text(gain.ratio)}, expected {interval_text(held) if over else memory_text(held.ratio)}"
     else:
@@ -171,10 +170,6 @@ def smallest_loss(found: Interval, expected: Interval, further: Interval) -> flo
     return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
 
 
-def _point(ratio: float) -> Interval:
-    return Interval(ratio=ratio, low=ratio, high=ratio, rounds=1)
-
-
 def _moves(found: PairResult, expected: Expectation) -> str:
     """`optimized time +3.1%, baseline time +0.0%`: a ratio alone does not say which side moved."""
     named = zip(("optimized", "baseline"), _moved(found, expected))
@@ -183,8 +178,7 @@ def _moves(found: PairResult, expected: Expectation) -> str:
 
 def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
     """The headline variant's time over the expected one, and the baseline's; None where one has none."""
-    now = [median_us(found, row) for row in sides(found)]
-    then = [median_us(expected.result, row) for row in sides(expected.result)]
+    now, then = ([median_us(one, row) for row in (one.headline, one.baseline)] for one in (found, expected.result))
     return [a / b if a and b else None for a, b in zip(now, then)]
 
 
@@ -228,21 +222,15 @@ def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
     """What makes the two the answers to different questions: another size, clock or goal, or another variant."""
     problems = []
     for pair in (expected.result, found):
-        row, shape = headline_row(pair), " ".join(f"{name}={value}" for name, value in pair.shape.items())
+        row, shape = pair.headline, " ".join(f"{name}={value}" for name, value in pair.shape.items())
         name = row.name if row else None
         problems.append({"size": pair.size, "shape": shape, "clock": pair.clock, "goal": pair.goal, "variant": name})
     return environment.differences(*problems)
 
 
-def sides(result: PairResult) -> tuple[VariantResult | None, VariantResult | None]:
-    """The headline variant, and the baseline."""
-    return headline_row(result), baseline_row(result)
-
-
 def median_us(result: PairResult, row: VariantResult | None) -> float | None:
     """A variant's time on the headline clock, where it may be shown."""
-    spread = headline_spread(result, row) if row and trusted(result, row) else None
-    return spread.median if spread else None
+    return result.us(row) if row and result.trusted(row) else None
 
 
 # What is shown of a held run.
@@ -270,8 +258,7 @@ def job_page(rows: Sequence[Held], title: str) -> str:
     for row in rows:
         if row.status != "met":
             shows = "" if row.smallest_loss is None else f"{row.smallest_loss:.1%}"
-            cells = (row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows)
-            lines.append([*map(escaped, cells)])
+            lines.append((row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows))
     parts = ["## Held against expectations", escaped(f"{title}: {counts(rows)}"), escaped(sight(rows) or "")]
     parts.append(table(("pair", "status", "why", "smallest loss that would show"), lines) if lines else "")
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -302,7 +289,7 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
     fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
     fields["differences"] = "; ".join(row.differences)
     if either := row.found or (row.expected.result if row.expected else None):
-        own = headline_row(either)
+        own = either.headline
         fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
         fields["variant"] = own.name if own else None
     if row.found:
@@ -317,8 +304,8 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
 
 
 def _side(result: PairResult, gain: Interval | None, time: Time | None, sm_mhz: float | None) -> dict[str, object]:
-    own, baseline = sides(result)
-    if own is None or not trusted(result, own):
+    own, baseline = result.headline, result.baseline
+    if own is None or not result.trusted(own):
         return {}
     limit = result.limit
     return interval_fields("speedup", gain) | {

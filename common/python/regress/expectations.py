@@ -10,11 +10,10 @@ from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
+from common.python.base.safe_read import read_model
 from common.python.corpus.targets import CHAPTERS, homes
 from common.python.regress.environment import facts
-from common.python.report.artifacts import read_model
 from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
-from common.python.stats.verdict import headline_row
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
 
@@ -59,7 +58,7 @@ class Expectation(Model):
     @property
     def gain(self) -> Interval | None:
         """The speedup to expect: over the runs, or of fewer than three that of the one run that is kept."""
-        row = headline_row(self.result)
+        row = self.result.headline
         return self.speedup or (row.speedup if row else None)
 
     def facts(self) -> dict[str, str | None]:
@@ -169,7 +168,7 @@ def table(expectations: Expectations, mechanisms: bool = False) -> str:
 
 def over_runs(pair: Expectation) -> PairResult:
     """The run that is kept, with the speedup over all runs in the pair's own line."""
-    lead = headline_row(pair.result)
+    lead = pair.result.headline
     rows = [
         row.model_copy(update={"speedup": pair.gain}) if lead and row.name == lead.name else row
         for row in pair.result.variants

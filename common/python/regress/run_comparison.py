@@ -16,9 +16,8 @@ from common.python.base.results import Interval, Manifest, PairResult, VariantRe
 from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
-from common.python.report.rows import gain_text, headline_spread, interval_text, time_text, trusted, verdict_text
+from common.python.report.rows import gain_text, interval_text, time_text, verdict_text
 from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch
-from common.python.stats.verdict import baseline_row
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -81,11 +80,11 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
     wrong = [
         f"{verdict_text(result, row)} in {side}{': ' * bool(row.reason)}{clean(row.reason or '')}"
         for side, result, row in (("A", a, in_a), ("B", b, in_b))
-        if not trusted(result, row)
+        if not result.trusted(row)
     ]
     if (a.size, a.shape, a.clock) != (b.size, b.shape, b.clock):
         wrong.append("another size, shape or clock")
-    a_times, b_times = headline_spread(a, in_a), headline_spread(b, in_b)
+    a_times, b_times = a.spread(in_a), b.spread(in_b)
     if wrong or a_times is None or b_times is None:
         return Change(pair, variant, reason="; ".join(wrong) or "no times")
     clock = a.clock or "device"
@@ -96,7 +95,7 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
 
 
 def _log_gains(result: PairResult, variant: str) -> list[float]:
-    baseline = baseline_row(result)
+    baseline = result.baseline
     if baseline is None or baseline.name == variant:
         return []
     return round_log_ratios(result.blocks, baseline.name, variant, result.clock or "device")

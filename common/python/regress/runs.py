@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import median
 
 from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
+from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.report.artifacts import Run, changed, files_of, read_model, read_run
-from common.python.report.rows import blame, on_cpu
+from common.python.report.artifacts import Run, changed, files_of, read_run
+from common.python.report.rows import blame
 from common.python.stats.intervals import control_ok, interval, round_log_times
-from common.python.stats.verdict import failed, headline_row
 
 PROVEN_GAINS = ("faster", "smaller")
 Outcome = tuple[PairResult, Manifest]
@@ -111,11 +111,11 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
 
 def doubt(result: PairResult, about: Manifest) -> str | None:
     """Why this result is nothing to expect: not proven, not faster, or not measured alone, as users would run it."""
-    if failed(result):
+    if result.failed:
         return f"it failed: {blame(result)}"
     if result.status != "measured":
         return f"it is {result.status}: {result.reason or 'it was not measured'}"
-    if on_cpu(result):
+    if result.on_cpu:
         return "it was measured on the CPU"
     if result.size != "bench":
         return f"its size is {result.size}, not bench"
@@ -155,7 +155,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
     result, about = sorted(outcomes, key=lambda outcome: _gain(outcome[0]))[(len(outcomes) - 1) // 2]
     commit, dirty = origin(about, root)
     rows = [row.model_copy(update={"proofs": []}) for row in result.variants]
-    speedups = [row.speedup.ratio for one, _ in outcomes if (row := headline_row(one)) and row.speedup]
+    speedups = [row.speedup.ratio for one, _ in outcomes if (row := one.headline) and row.speedup]
     times = [time.us for one, _ in outcomes if (time := own_time(one))]
     memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
     several = len(outcomes) >= FEWEST_RUNS
@@ -182,10 +182,8 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
 
 
 def _gain(result: PairResult) -> float:
-    row = headline_row(result)
-    if row is None:
-        return 0.0
-    return (row.memory_ratio if result.goal == "memory" else row.speedup.ratio if row.speedup else None) or 0.0
+    gain = result.gain(row) if (row := result.headline) else None
+    return gain.ratio if gain else 0.0
 
 
 def over_runs(ratios: Sequence[float]) -> Interval:
@@ -214,6 +212,6 @@ def where_further(over: Interval) -> Interval:
 
 def own_time(result: PairResult) -> Time | None:
     """The headline variant's time on the headline clock, with its interval over rounds; None for too few rounds."""
-    row = headline_row(result)
+    row = result.headline
     found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
     return Time(us=found.ratio, low=found.low, high=found.high) if found else None

@@ -1,23 +1,20 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from common.python.base import safe_read
-from common.python.base.journal import write
-from common.python.base.results import SCHEMA_VERSION, Manifest, Model, PairResult, Status, Summary, Verdict
+from common.python.base.journal import JOURNAL, Line, write
+from common.python.base.results import SCHEMA_VERSION, Manifest, PairResult, Summary
+from common.python.base.safe_read import read_model
 from common.python.corpus.targets import VARIANT, Folder
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks
 
 RESULTS = Path("results") / "benchmark_test_results.json"  # in a pair's folder
 LATEST = "latest"  # beside the folders of runs
-
-Read = TypeVar("Read", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -36,15 +33,6 @@ class Run:
     def origin(self, pair: PairResult) -> Path:
         """The folder that holds the peaks which this pair's limit comes from."""
         return safe_read.within(self.folder, origin) if (origin := self.summary.origins.get(pair.key)) else self.folder
-
-
-class Line(Model):
-    """One line of the journal, written when a pair is done and its files are whole."""
-
-    pair: str
-    status: Status | None = None
-    verdict: Verdict | None = None
-    folder: str
 
 
 def mark_latest(folder: Path) -> None:
@@ -91,30 +79,13 @@ def _part(folder: Path, name: str, merged: Manifest) -> Manifest:
     return found.model_copy(update={"sources": merged.sources})
 
 
-def read_model(path: Path, model: type[Read]) -> Read:
-    """A file of the schema. Raises ValueError naming the file and the first thing that is wrong with it."""
-    with _named(path):
-        return safe_read.read_model(path, model)
-
-
 def read_journal(folder: Path) -> list[PairResult]:
     """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
     safe_read.refuse_links(folder)
-    path = folder / "journal.jsonl"
-    with _named(path):
+    path = folder / JOURNAL
+    with safe_read.named(path):
         lines = [safe_read.parse(line, Line) for line in safe_read.read_bytes(path).splitlines()]
     return [_journaled(folder, line) for line in lines]
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file, as a ValueError in one line that names it."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"{safe_read.shown(str(path))} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ValueError(f"{safe_read.shown(str(path))} is damaged or foreign: {error}") from error
 
 
 def _journaled(folder: Path, line: Line) -> PairResult:

@@ -17,16 +17,14 @@ from common.python.performance_targets import Peaks, peak_text
 from common.python.report.rows import (
     bytes_text,
     gain_text,
-    headline_spread,
     interval_text,
     ratio_text,
     rows,
     time_text,
-    trusted,
     verdict_text,
     weak_baseline,
 )
-from common.python.stats.verdict import headline_row, times
+from common.python.stats.verdict import times
 
 PALETTE = """
 :root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --raised: #f3f5f7; --faint: #c9d1d9;
@@ -156,7 +154,7 @@ def gain_chart(results: Sequence[PairResult]) -> Markup:
         _line([(scale(1), 0), (scale(1), bottom)], INK),
     ]
     for row, (result, gains) in enumerate(zip(results, known)):
-        y, own, shown = (row + 0.5) * step, headline_row(result), rows(result)[0]
+        y, own, shown = (row + 0.5) * step, result.headline, rows(result)[0]
         parts.append(_text(scale.start - 8, y, names[row], "end"))
         parts.append(_text(scale.end + 8, y, shown.speedup.split(" [")[0] or shown.verdict))
         for variant, gain in gains:
@@ -185,7 +183,7 @@ def headline_chart(results: Sequence[PairResult]) -> Markup:
         _line([(ratio(1), top), (ratio(1), bottom)], INK),
     ]
     for row, (result, name) in enumerate(zip(results, names)):
-        y, own = top + (row + 0.5) * step, headline_row(result)
+        y, own = top + (row + 0.5) * step, result.headline
         ends = [v for v in result.variants if v is own or v.role == "baseline"]
         shares = [(v, min(100.0, v.percent_of_limit)) for v in ends if v.percent_of_limit is not None]
         parts.append(_text(share.start - 8, y, name, "end"))
@@ -202,7 +200,7 @@ def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
     known = []
     for result in results:
-        own = headline_row(result)
+        own = result.headline
         if own and (gain := _gain(result, own)):
             known.append((gain.ratio, result, own))
     if not known:
@@ -222,11 +220,7 @@ def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
 
 def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
     """What a variant gains over the baseline, by the pair's goal; None where no axis could show it."""
-    if not trusted(result, variant):
-        return None
-    gain, ratio = variant.speedup, variant.memory_ratio
-    if result.goal == "memory":
-        gain = Interval(ratio=ratio, low=ratio, high=ratio, rounds=1) if ratio else None
+    gain = result.gain(variant) if result.trusted(variant) else None
     return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
 
 
@@ -269,10 +263,8 @@ def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:
 
 def _rate(result: PairResult, variant: VariantResult) -> float | None:
     """FLOP/s of a variant whose time may be shown."""
-    spread = headline_spread(result, variant)
-    if not trusted(result, variant) or spread is None or spread.median <= 0 or result.cost is None:
-        return None
-    return result.cost.flops / (spread.median * 1e-6)
+    us = result.us(variant) if result.trusted(variant) else None
+    return result.cost.flops / (us * 1e-6) if us and us > 0 and result.cost else None
 
 
 def _intensity(result: PairResult) -> float:
@@ -291,19 +283,14 @@ def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Mark
 
 
 def _points(result: PairResult, x: Scale, y: Scale) -> list[Markup]:
-    at, own = x(_intensity(result)), headline_row(result)
+    at, own = x(_intensity(result)), result.headline
     heights = [(variant, y(rate)) for variant in result.variants if (rate := _rate(result, variant))]
     ends = [(at, height) for variant, height in heights if variant is own or variant.role == "baseline"]
     marks = [
-        _mark(at, height, variant, variant is own, f"{clean(result.key)}, {_median(result, variant)}")
+        _mark(at, height, variant, variant is own, f"{clean(result.key)}, {time_text(result.us(variant) or 0.0)}")
         for variant, height in heights
     ]
     return [_line(ends, INK), *marks]
-
-
-def _median(result: PairResult, variant: VariantResult) -> str:
-    spread = headline_spread(result, variant)
-    return time_text(spread.median) if spread else ""
 
 
 def _names(results: Sequence[PairResult], x: Scale, y: Scale) -> list[Markup]:
@@ -311,7 +298,7 @@ def _names(results: Sequence[PairResult], x: Scale, y: Scale) -> list[Markup]:
     parts: list[Markup] = []
     taken: list[tuple[float, float, float]] = []  # left, right, height
     for result in results:
-        name, own = _name(result.key), headline_row(result)
+        name, own = _name(result.key), result.headline
         rates = [rate for v in sorted(result.variants, key=lambda v: v is not own) if (rate := _rate(result, v))]
         left, height = x(_intensity(result)) + 8, y(rates[0])
         right = left + LETTER * len(name)
@@ -330,9 +317,9 @@ def ladder_chart(result: PairResult) -> Markup | None:
     Bars are times, or bytes at the peak where memory is the goal; over a span of 20 on a log scale. None where fewer
     than two variants have one.
     """
-    memory, own = result.goal == "memory", headline_row(result)
+    memory, own = result.goal == "memory", result.headline
     place = {"baseline": 0, "optimized": 1, "ref": 3, "peer": 4}
-    known = [(row, value) for row in result.variants if trusted(result, row) and (value := _height(result, row))]
+    known = [(row, value) for row in result.variants if result.trusted(row) and (value := _height(result, row))]
     known.sort(key=lambda one: 2 if one[0] is own else place[one[0].role])
     if len(known) < 2:
         return None
@@ -361,8 +348,7 @@ def _height(result: PairResult, variant: VariantResult) -> float | None:
     """Microseconds of a step, or bytes at the peak where memory is the goal."""
     if result.goal == "memory":
         return variant.why.peak_bytes if variant.why else None
-    spread = headline_spread(result, variant)
-    return spread.median if spread else None
+    return result.us(variant)
 
 
 # Samples.
@@ -374,7 +360,7 @@ def sample_chart(result: PairResult) -> Markup | None:
     None without any samples that may be shown.
     """
     clock, step = result.clock or "device", 50
-    shown = [variant for variant in result.variants if trusted(result, variant)]
+    shown = [variant for variant in result.variants if result.trusted(variant)]
     taken = {variant.name: np.array(times(result.blocks, variant.name, clock)) for variant in shown}
     shown = [variant for variant in shown if taken[variant.name].size]
     if not shown:

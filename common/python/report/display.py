@@ -17,7 +17,6 @@ from common.python.report.rows import (
     suite_title,
     variant_table,
 )
-from common.python.stats.verdict import failed, headline_row
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
 
@@ -40,7 +39,7 @@ class Display(LiveView):
             self.tell(short_line(result) if self.live else pair_line(result))
             self.end(result.key)
             return
-        own = headline_row(result)
+        own = result.headline
         so_far = interval_text(own.speedup) if own and own.speedup else ""
         self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
@@ -69,8 +68,8 @@ def next_command(summary: Summary, folder: Path) -> str:
         return f"`benchmark_cli run --resume {folder}` continues this run"
     doubtful, gains = list[str](), list[tuple[float, str]]()
     for result in summary.pairs:
-        own, key = headline_row(result), clean(result.key)
-        if failed(result):
+        own, key = result.headline, clean(result.key)
+        if result.failed:
             return f"`benchmark_cli verify {key}` says what is wrong, by file and line"
         doubtful += [key] * (result.verdict in ("too noisy", "inconclusive"))
         gains += [(own.speedup.ratio, key)] if own and own.speedup else []

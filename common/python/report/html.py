@@ -25,9 +25,8 @@ from common.python.report.charts import (
     sample_chart,
 )
 from common.python.report.markdown import pair_facts, sections
-from common.python.report.rows import COLUMNS, footers, on_cpu, ratio_text, rows, suite_title, time_text, trusted
+from common.python.report.rows import COLUMNS, footers, ratio_text, rows, suite_title, time_text
 from common.python.report.sources import Lines, sources
-from common.python.stats.verdict import headline_row
 
 NAMED_GAINS = 24  # pairs whose names a chart of gains has room for on the first screen
 
@@ -61,8 +60,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         counted=counted,
         columns=COLUMNS,
         rows=rows,
-        on_cpu=on_cpu,
-        loud=any(map(on_cpu, pairs)),
+        loud=any(result.on_cpu for result in pairs),
         footers=footers(pairs),
         gains=chart(measured) if measured else None,
         ranked=chart is ranked_chart,
@@ -83,7 +81,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
 
 def _headlines(pairs: Sequence[PairResult]) -> list[tuple[PairResult, VariantResult]]:
     """The headline variant of each pair whose numbers may be shown."""
-    return [(result, row) for result in pairs if (row := headline_row(result)) and trusted(result, row)]
+    return [(result, row) for result in pairs if (row := result.headline) and result.trusted(row)]
 
 
 def _cards(pairs: Sequence[PairResult], held: Mapping[str, str] | None) -> dict[str, Any]:
@@ -106,9 +104,9 @@ def _median(values: Sequence[float | None], shown: Callable[[float], str]) -> tu
 
 def _kernels(result: PairResult) -> tuple[list[str], list[tuple[str, ...]]]:
     """The longest kernels (operators on a CPU) of one profiled step, baseline beside headline: two heads, and lines."""
-    own = headline_row(result)
+    own = result.headline
     sides = [row for row in result.variants if row.role == "baseline" or row is own]
-    known = [(row, row.why) for row in sides if row.why and row.why.top and trusted(result, row)]
+    known = [(row, row.why) for row in sides if row.why and row.why.top and result.trusted(row)]
     if len(known) != 2:
         return [], []
     heads = []

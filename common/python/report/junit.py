@@ -5,7 +5,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, printable
 from common.python.report.rows import at_fault, blame, pair_line, rows
-from common.python.stats.verdict import failed, headline_row
 
 SKIPPED = ("unsupported", "built")
 
@@ -37,7 +36,7 @@ def junit_xml(summary: Summary) -> str:
 def _case(suite: Element, result: PairResult) -> None:
     seconds = f"{sum(result.seconds.values()):.3f}"
     case = SubElement(suite, "testcase", classname=clean(result.chapter), name=clean(result.name), time=seconds)
-    row, own = rows(result)[0], headline_row(result)
+    row, own = rows(result)[0], result.headline
     facts = {
         "verdict": row.verdict,
         "speedup": row.speedup,
@@ -49,7 +48,7 @@ def _case(suite: Element, result: PairResult) -> None:
         "size": result.size,
     }
     _properties(case, facts)
-    if failed(result):
+    if result.failed:
         kind = "invalid" if at_fault(result).verdict == "invalid" else "failed"
         SubElement(case, "failure", type=kind, message=blame(result)).text = pair_line(result)
         if result.log:

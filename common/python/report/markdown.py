@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from markupsafe import Markup
+
 from common.python.base.results import Interval, PairResult, Summary, VariantResult
 from common.python.base.text import clean, printable
 from common.python.performance_targets import peak_text
@@ -16,13 +18,10 @@ from common.python.report.rows import (
     bytes_text,
     footers,
     gain_text,
-    headline_spread,
     interval_text,
-    on_cpu,
     rows,
     suite_title,
     time_text,
-    trusted,
     verdict_text,
 )
 
@@ -46,7 +45,7 @@ class Section:
 
 def sections(result: PairResult) -> list[Section]:
     """All that a reader asks of the variants of a pair: times, proofs, and what explains the difference."""
-    known = [row for row in result.variants if trusted(result, row)]
+    known = [row for row in result.variants if result.trusted(row)]
     times = ("variant", "idea", "verdict", "gain", "median", "q1", "q3", "p99", "n", "% of limit", "rate", "prepare")
     proof = ("variant", "comparisons", "largest error", "refused because")
     why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "longest")
@@ -63,8 +62,8 @@ def sections(result: PairResult) -> list[Section]:
 
 def _times(result: PairResult, row: VariantResult) -> list[str]:
     named = [row.label, row.sentence, verdict_text(result, row)]
-    spread = headline_spread(result, row)
-    if not trusted(result, row) or spread is None:
+    spread = result.spread(row)
+    if not result.trusted(row) or spread is None:
         return [*named, row.reason or ""]
     return [
         *named,
@@ -151,11 +150,10 @@ def pair_markdown(result: PairResult) -> str:
     row = rows(result)[0]
     told = "".join(f", {escaped(part)}" for part in (row.cells()[2], row.why) if part)
     parts = [f"# {escaped(result.key)}", f"**{row.verdict}**{told}"]
-    if on_cpu(result):
+    if result.on_cpu:
         parts.append("**Measured on the CPU, not on a GPU.**")
     for section in sections(result):
-        lines = [[escaped(cell) for cell in line] for line in section.lines]
-        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, lines)]
+        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, section.lines)]
     if facts := pair_facts(result):
         parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)]
     if result.log:
@@ -188,7 +186,7 @@ def chapter_table(results: Sequence[PairResult], commit: str | None = None, mech
     """
     measured = sorted({clean(result.device) for result in results if result.device})
     at = f", commit {commit}" if commit else ""
-    loud = " These are times of a CPU, not of a GPU." * any(map(on_cpu, results))
+    loud = " These are times of a CPU, not of a GPU." * any(result.on_cpu for result in results)
     origin = escaped(f"Measured on {', '.join(measured)}{at}.{loud}") if measured else "Not measured yet."
     return f"{_suite(results, mechanisms)}\n\n{origin}"
 
@@ -202,15 +200,16 @@ def _suite(results: Sequence[PairResult], mechanisms: bool = False) -> str:
 
 
 def _suite_line(row: Row, mechanisms: bool) -> list[str]:
-    name, verdict, _, *others = map(escaped, row.cells())
+    name, verdict, _, *others = row.cells()
     leads, dim = map(escaped, row.gain)
-    gain = f"{leads}{' ' * bool(leads)}<sub>{dim}</sub>" if dim else leads
-    return ["&nbsp;&nbsp;" * row.rung + name, *[escaped(row.mechanism)] * mechanisms, verdict, gain, *others]
+    gain = Markup(f"{leads}{' ' * bool(leads)}<sub>{dim}</sub>" if dim else leads)
+    return [Markup("&nbsp;&nbsp;" * row.rung + escaped(name)), *[row.mechanism] * mechanisms, verdict, gain, *others]
 
 
 def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are escaped already; shorter lines are filled up."""
-    padded = [[*line, *[""] * (len(columns) - len(line))] for line in lines]
+    """A table, its cells escaped but for Markup; shorter lines are filled up."""
+    shown = [[cell if isinstance(cell, Markup) else escaped(cell) for cell in line] for line in lines]
+    padded = [[*line, *[""] * (len(columns) - len(line))] for line in shown]
     return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *padded])
 
 
@@ -282,7 +281,7 @@ def _variant_fields(pair: PairResult, variant: VariantResult) -> dict[str, objec
         "verdict": verdict_text(pair, variant),
         "reason": clean(variant.reason or pair.reason or ""),
     }
-    if not trusted(pair, variant):
+    if not pair.trusted(variant):
         return fields
     fields |= variant.model_dump(include={"memory_ratio", "percent_of_limit", "prepare_s", "first_call_s"})
     if variant.speedup:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base.results import Interval, PairResult, Spread, VariantResult, Why
+from common.python.base.results import Interval, PairResult, VariantResult, Why
 from common.python.base.text import clean, counted, text_table
 from common.python.stats.intervals import MARGIN, verdict
-from common.python.stats.verdict import headline_row
 
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
 ROOM = ((150, 7), (110, 6), (0, 4))  # columns of a terminal, and how many of the table they have room for
@@ -69,7 +68,7 @@ class Row:
 
 def rows(result: PairResult) -> list[Row]:
     """The pair's own line, for its headline variant, and a line for each further rung."""
-    lead = headline_row(result)
+    lead = result.headline
     rungs = [variant for variant in result.variants if variant.role == "optimized" and variant is not lead]
     return [_row(result, lead, rung=False), *(_row(result, variant, rung=True) for variant in rungs)]
 
@@ -83,9 +82,9 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
     mechanism = clean(variant.sentence) if variant else ""
-    if variant is None or not trusted(result, variant):
+    if variant is None or not result.trusted(variant):
         return Row(name, verdict, why=told, rung=rung, mechanism=mechanism)
-    before = [v for v in result.variants if v.role == "baseline" and v is not variant and trusted(result, v)]
+    before = [v for v in result.variants if v.role == "baseline" and v is not variant and result.trusted(v)]
     baseline = before[0] if before else None  # of a single file's run there is only the file itself
     peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
     peer += ", in bytes" if peer and result.goal == "memory" else ""
@@ -108,7 +107,7 @@ def weak_baseline(result: PairResult) -> bool:
     """Whether a speedup over the baseline says little: it is far from its limit, or a peer is far ahead of it."""
     if result.goal == "memory":
         return False
-    known = [row for row in result.variants if trusted(result, row)]
+    known = [row for row in result.variants if result.trusted(row)]
     far = any(row.role == "baseline" and (row.percent_of_limit or LEAST_PERCENT) < LEAST_PERCENT for row in known)
     return far or any(row.role == "peer" and row.speedup and row.speedup.ratio > MOST_BEHIND for row in known)
 
@@ -118,12 +117,6 @@ def verdict_text(result: PairResult, judged: PairResult | VariantResult) -> str:
     if judged.status != "measured" and judged.verdict != "invalid":
         return judged.status
     return "invalid" if result.verdict == "invalid" else judged.verdict or judged.status
-
-
-def trusted(result: PairResult, variant: VariantResult) -> bool:
-    """Whether numbers may be shown: they were measured and nothing says that they are of wrong or escaped work."""
-    verdicts = {result.verdict, variant.verdict}
-    return result.status == variant.status == "measured" and not verdicts & {"invalid", "too noisy"}
 
 
 def at_fault(result: PairResult) -> PairResult | VariantResult:
@@ -204,12 +197,8 @@ def why_text(before: Why | None, after: Why | None) -> str:
 
 
 def _median(result: PairResult, variant: VariantResult | None) -> str:
-    spread = headline_spread(result, variant) if variant else None
-    return time_text(spread.median) if spread else ""
-
-
-def headline_spread(result: PairResult, variant: VariantResult) -> Spread | None:
-    return variant.device if result.clock == "device" else variant.wall
+    us = result.us(variant)
+    return "" if us is None else time_text(us)
 
 
 def _percent(variant: VariantResult | None) -> str:
@@ -223,16 +212,12 @@ def _from_to(before: str, after: str) -> str:
     return f"{before} -> {after}" if before and after else before or after
 
 
-def on_cpu(result: PairResult) -> bool:
-    return result.device is not None and result.device.lower().startswith("cpu")
-
-
 def pair_line(result: PairResult) -> str:
     """One plain line for a pipe."""
     row = rows(result)[0]
     limit = f"{row.limit} of limit" if row.limit else ""
     peer = f"peer: {row.peer}" if row.peer else ""
-    device = "ON THE CPU" if on_cpu(result) else ""
+    device = "ON THE CPU" if result.on_cpu else ""
     gain = "".join(row.gain)
     return "  ".join(filter(None, (row.pair, row.verdict, gain, row.time, limit, peer, row.why, device)))
 
@@ -243,7 +228,7 @@ def suite_title(results: Sequence[PairResult]) -> str:
     devices = sorted({clean(result.device) for result in results if result.device})
     where = ", ".join(devices) + ": " if devices else ""
     told = ", ".join([counted(len(results), "pair"), *(f"{n} {v}" for v, n in counts.items())])
-    return "MEASURED ON THE CPU, NOT ON A GPU. " * any(map(on_cpu, results)) + where + told
+    return "MEASURED ON THE CPU, NOT ON A GPU. " * any(result.on_cpu for result in results) + where + told
 
 
 def footers(results: Sequence[PairResult]) -> list[str]:
@@ -296,7 +281,7 @@ def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
         head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, "")))
         cells: list[str | Text] = [*head, Text.assemble(leads, (dim, "dim")), *others]
         lines.append(cells[: len(shown)])
-    style, caption = LOUD if any(map(on_cpu, results)) else "bold", "\n".join(footers(results))
+    style, caption = LOUD if any(result.on_cpu for result in results) else "bold", "\n".join(footers(results))
     return text_table(shown, lines, suite_title(results), caption, whole=("pair", "verdict"), style=style)
 
 
@@ -307,13 +292,13 @@ def variant_table(result: PairResult) -> Table:
     named, figures = ("variant", "clock"), ("n", "mean", "median", "std", "q1", "q3", "p95", "p99", "outliers")
     lines = []
     for variant in result.variants:
-        if not trusted(result, variant):
+        if not result.trusted(variant):
             lines.append([variant.label, f"{verdict_text(result, variant)} {variant.reason or ''}"])
             continue
         for clock, spread in (("device", variant.device), ("end to end", variant.wall)):
             if spread:
                 times = (spread.mean, spread.median, spread.std, spread.q1, spread.q3, spread.p95, spread.p99)
                 lines.append([variant.label, clock, str(spread.n), *map(time_text, times), str(spread.outliers)])
-    title = f"{'ON THE CPU: ' * on_cpu(result)}{result.key}, {where}"
+    title = f"{'ON THE CPU: ' * result.on_cpu}{result.key}, {where}"
     caption = "\n".join(filter(None, (clean(result.reason or ""), floor)))
     return text_table((*named, *figures), lines, title, caption, right=figures)

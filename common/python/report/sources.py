@@ -14,7 +14,6 @@ from pathlib import Path
 from common.python.base.results import PairResult, VariantResult
 from common.python.base.text import clean
 from common.python.corpus.targets import VARIANT
-from common.python.stats.verdict import headline_row
 
 CHANGED = "this file has changed since the run, so its text is not shown"
 Lines = Sequence[tuple[str, bool]]  # each with whether the file beside it lacks it
@@ -74,7 +73,7 @@ def sources(
 
     A title, and the panels by kind of file. `digests` are the manifest's, and `places` the folders of pairs by name.
     """
-    baseline, own = next((row for row in result.variants if row.role == "baseline"), None), headline_row(result)
+    baseline, own = result.baseline, result.headline
     others = sorted((row for row in result.variants if row is not baseline), key=lambda row: row is not own)
     sides = [[baseline, other] for other in others] if baseline else [[other] for other in others]
     if baseline and not others:

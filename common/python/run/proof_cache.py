@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from common.python.base.journal import write
-from common.python.base.manifest import utc_now, versions
+from common.python.base.manifest import versions
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
@@ -53,13 +53,13 @@ def noted_at(note: Path) -> str | None:
         return None
 
 
-def take_note(note: Path, sound: bool) -> None:
-    """Note the time, or that the pair is not `sound`. Where nothing can be written, each run proves and compiles."""
+def take_note(note: Path, text: str | None) -> None:
+    """Keep a note, or remove it, for None. Where nothing can be written, each run proves and compiles."""
     with contextlib.suppress(OSError):
-        if sound:
-            write(note, utc_now())
-        else:
+        if text is None:
             note.unlink(missing_ok=True)
+        else:
+            write(note, text)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

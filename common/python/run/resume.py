@@ -10,7 +10,8 @@ from typing import Any
 
 from common.python.base import journal, safe_read
 from common.python.base.results import Manifest, PairResult
-from common.python.report.artifacts import changed, read_journal, read_model
+from common.python.base.safe_read import read_model
+from common.python.report.artifacts import changed, read_journal
 
 # These say how long, where to and what for, not how a pair is measured; seed has a field of its own.
 FREE = {

@@ -39,7 +39,7 @@ from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
 from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
 from common.python.run.variant_status import Roster
-from common.python.stats.verdict import failed, judge, lacked_memory
+from common.python.stats.verdict import judge, lacked_memory
 from common.python.timing.telemetry import Monitor
 from common.python.workers.probe import open_machine
 
@@ -187,9 +187,9 @@ class Suite:
             return False
         task.proven, sound = True, not session.roster.faults
         if task.built and task.unbuilt and sound:
-            take_note(task.built, sound)
+            take_note(task.built, utc_now())
         if task.note:
-            take_note(task.note, sound)
+            take_note(task.note, utc_now() if sound else None)
         return True
 
     def _is_left(self, task: Task) -> bool:
@@ -232,10 +232,10 @@ class Suite:
                 result = session.follow()
             else:
                 result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
-            if time.monotonic() >= self._last_moment() and failed(result):
+            if time.monotonic() >= self._last_moment() and result.failed:
                 return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
             if faults and task.note:
-                take_note(task.note, sound=False)
+                take_note(task.note, None)
             if known and result.blocks:
                 result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
             self._keep(result, pair)
@@ -280,7 +280,7 @@ class Suite:
         write_result(folder, result)
         journal.append(self.folder, result)
         self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
-        self.failed, self.best_pace_us = self.failed or failed(result), result.best_pace_us or self.best_pace_us
+        self.failed, self.best_pace_us = self.failed or result.failed, result.best_pace_us or self.best_pace_us
         self.show("done", result)
 
     def _sum_up(self, stopped: str | None, seconds: float) -> Summary:

@@ -5,17 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from common.python.base.results import (
-    CONTROL,
-    Block,
-    ClockName,
-    Cost,
-    Interval,
-    PairResult,
-    Spread,
-    VariantResult,
-    Verdict,
-)
+from common.python.base.results import CONTROL, Block, ClockName, Cost, Interval, PairResult, VariantResult, Verdict
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
 from common.python.stats.host_pace import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
 from common.python.stats.intervals import (
@@ -117,43 +107,20 @@ def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
     return [time for time in (on_device if clock == "device" else on_wall) if time is not None]
 
 
-def headline_row(result: PairResult) -> VariantResult | None:
-    """The row that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
-    rungs = [row for row in result.variants if row.role == "optimized"]
-    own = [row for row in rungs if row.name == f"optimized_{result.name}"]
-    able = [row for row in rungs if row.status in ("measured", "proven")]
-    sure = [row for row in own if row in able or row.status == "failed"]  # a rung must not hide a headline that failed
-    return next(iter(sure or able[-1:] or own or rungs[-1:] or result.variants[:1]), None)
-
-
-def failed(result: PairResult) -> bool:
-    """Whether this pair makes the suite fail: it, or any of its variants, failed or is invalid."""
-    rows: list[PairResult | VariantResult] = [result, *result.variants]
-    return any(row.status == "failed" or row.verdict == "invalid" for row in rows)
-
-
 def lacked_memory(result: PairResult) -> bool:
     """Whether it may have failed because others had the memory, of the device or its host."""
-    return failed(result) and bool(OUT_OF_MEMORY.search(f"{result.reason} {[row.reason for row in result.variants]}"))
+    return result.failed and bool(OUT_OF_MEMORY.search(f"{result.reason} {[row.reason for row in result.variants]}"))
 
 
 def _phases(result: PairResult) -> list[Cost]:
     return result.phases or ([result.cost] if result.cost else [])
 
 
-def _main(row: VariantResult, result: PairResult) -> Spread | None:
-    return row.device if result.clock == "device" else row.wall
-
-
-def baseline_row(result: PairResult) -> VariantResult | None:
-    return next((row for row in result.variants if row.role == "baseline"), None)
-
-
 def _describe(row: VariantResult, result: PairResult) -> None:
     device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
     row.device = spread(device) if device else None
     row.wall = spread(wall) if wall else None
-    main = _main(row, result)
+    main = result.spread(row)
     if main is None:
         return
     if row.status not in ("failed", "unsupported"):
@@ -165,7 +132,7 @@ def _describe(row: VariantResult, result: PairResult) -> None:
 
 
 def _compare_with_baseline(result: PairResult) -> None:
-    baseline = baseline_row(result)
+    baseline = result.baseline
     if baseline is None or not result.blocks:
         return
     result.control = _control(result)
@@ -181,7 +148,7 @@ def _control(result: PairResult) -> Interval | None:
 
     Samples on new inputs do not, where a block has others: the first to run may ask for memory that both then have.
     """
-    baseline = baseline_row(result)
+    baseline = result.baseline
     if baseline is None:
         return None
     blocks = [block.model_copy() for block in result.blocks]
@@ -230,14 +197,13 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
 
 def _compare_with_peers(result: PairResult) -> None:
     """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
-    own = headline_row(result)
+    own = result.headline
     sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
-    gains = [(_gain(result, row), row) for row in sound if row.role == "peer"]
-    gain, best = max(gains, key=lambda known: known[0], default=(0.0, None))
+    gains = {row.label: (gain.ratio, row) for row in sound if row.role == "peer" and (gain := result.gain(row))}
     result.best_peer, result.peer_ratio = None, None
-    if own is None or own not in sound or best is None or not gain or not _gain(result, own):
-        return
-    result.best_peer, result.peer_ratio = best.label, _gain_over(result, best, own)
+    if own is not None and own in sound and result.gain(own) and gains:
+        result.best_peer = max(gains, key=lambda label: gains[label][0])
+        result.peer_ratio = _gain_over(result, gains[result.best_peer][1], own)
 
 
 def _compare_with_ref(result: PairResult) -> None:
@@ -252,9 +218,7 @@ def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> 
     """Another variant's time over a variant's; bytes over bytes where they are the goal."""
     if result.goal != "memory":
         return _ratio(result, other, own)
-    known = _gain(result, other)
-    ratio = _gain(result, own) / known if known else 0.0
-    return Interval(ratio=ratio, low=ratio, high=ratio, rounds=0) if ratio else None
+    return Interval.point(own.memory_ratio / other.memory_ratio) if own.memory_ratio and other.memory_ratio else None
 
 
 def slower_than_ref(result: PairResult) -> bool:
@@ -262,21 +226,16 @@ def slower_than_ref(result: PairResult) -> bool:
     return any(verdict(row.against) == "slower" for row in result.variants if row.against)
 
 
-def _gain(result: PairResult, row: VariantResult) -> float:
-    """What the variant gains over the baseline; 0 where its memory is the goal and not known."""
-    return (row.memory_ratio or 0.0) if result.goal == "memory" else row.speedup.ratio if row.speedup else 0.0
-
-
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:
     if row.verdict == "invalid" or row.status != "measured":
         row.speedup, row.memory_ratio = None, None  # times that are not proven compare with nothing
         return row.verdict
-    main = _main(row, result)
+    main = result.spread(row)
     invalid = impossible(_phases(result), main.median, peaks) or untrue(row, result) if main else None
     if reason := invalid or too_noisy(row, result):
         row.reason, row.speedup, row.memory_ratio = reason, None, None
         return "invalid" if invalid else "too noisy"
-    if row.role == "baseline" or baseline_row(result) is None:
+    if row.role == "baseline" or result.baseline is None:
         return None
     if row.speedup is None:
         return "inconclusive"
@@ -286,10 +245,10 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
 
 
 def _pair_row(result: PairResult) -> None:
-    own = headline_row(result)
+    own = result.headline
     if own is None:
         return
-    baseline = baseline_row(result)
+    baseline = result.baseline
     bad_baseline = baseline is not None and (baseline.status == "failed" or baseline.verdict == "invalid")
     speaks = baseline if baseline is not None and bad_baseline else own
     if result.status != "failed":
@@ -302,10 +261,10 @@ def _pair_row(result: PairResult) -> None:
 
 def _notes(result: PairResult) -> list[str]:
     notes = []
-    own = headline_row(result)
+    own = result.headline
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
         notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} cannot run here")
-    fastest = [spread.median for row in result.variants if (spread := _main(row, result)) is not None]
+    fastest = [spread.median for row in result.variants if (spread := result.spread(row)) is not None]
     if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
         notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
     rounds = len({block.round for block in result.blocks})

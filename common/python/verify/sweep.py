@@ -9,13 +9,12 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from common.python.base.journal import write
 from common.python.base.lock import CPU, Claim, unclaimed
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
@@ -27,7 +26,7 @@ from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
 from common.python.run.parallel import at_once, room
-from common.python.run.proof_cache import Notes
+from common.python.run.proof_cache import Notes, take_note
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
@@ -188,38 +187,33 @@ def _execute_and_keep(pair: Pair, place: Place, view: LiveView) -> tuple[Check, 
     note = place.note(pair)
     checks = execute_pair(pair, place, view)
     if note and note == place.note(pair):  # its files have not changed meanwhile
-        with contextlib.suppress(OSError):  # where nothing can be written, all is proven each time
-            if any(check.problems or check.warnings for check in checks):
-                note.unlink(missing_ok=True)
-            else:
-                write(note, CHECKS.dump_json(checks).decode())
+        sound = not any(check.problems or check.warnings for check in checks)
+        take_note(note, CHECKS.dump_json(checks).decode() if sound else None)
     return checks
 
 
 def execute_pairs(
-    pairs: Sequence[Pair], place: Place, view: LiveView, kept: dict[str, tuple[Check, ...]] | None = None
+    pairs: Sequence[Pair], place: Place, view: LiveView, kept: Mapping[str, tuple[Check, ...]]
 ) -> list[Check]:
     """Import and prove pairs and audit their costs, several at once, but for those whose checks are `kept`.
 
     One that ran out of GPU memory beside others is executed again by itself.
     """
-    kept = kept or {}
     whole, again = [Check("imports"), Check("proofs"), Check("costs")], list[Pair]()
-
-    def execute(number: int) -> tuple[Check, ...]:
-        return kept.get(pairs[number].key) or _execute_and_keep(pairs[number], place, view)
 
     def add(checks: Sequence[Check]) -> None:
         for check, more in zip(whole, checks):
             check.add(_tell(view, more))
 
-    view.expect(len(pairs) - len(kept), "proofs")
-    for number, checks in at_once(execute, range(len(pairs)), place.jobs):
-        if pairs[number].key not in kept:
-            view.end(pairs[number].key)
+    for checks in kept.values():
+        add(checks)
+    todo = [pair for pair in pairs if pair.key not in kept]
+    view.expect(len(todo), "proofs")
+    for pair, checks in at_once(lambda pair: _execute_and_keep(pair, place, view), todo, place.jobs):
+        view.end(pair.key)
         messages = [problem.message for check in checks for problem in check.problems]
         if place.device != CPU and any("out of memory" in message for message in messages):
-            again.append(pairs[number])
+            again.append(pair)
         else:
             add(checks)
     for pair in again:

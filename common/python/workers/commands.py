@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from pydantic_core import to_jsonable_python
 
-from common.python.base.results import Why
+from common.python.base.results import Proof, Trio, Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
 from common.python.proof.global_state import be_deterministic
 from common.python.proof.preparation import Preparation, VariantError, settle
@@ -52,7 +53,7 @@ class Commands:
     def perform(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Do what one of the commands that follow asks for: its value, or the error and in whose code it arose."""
         try:
-            return {"value": getattr(self, command)(**arguments)}
+            return {"value": to_jsonable_python(getattr(self, command)(**arguments))}
         except SystemExit:
             traceback.print_exc()  # the parent finds in the log which line it was
             raise
@@ -168,14 +169,13 @@ class Commands:
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, list[Proof]]:
         """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
         if dtypes:
             self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
-        proofs = prove(self._prepared, names, when, trials, enough_s)
-        return {name: [proof.model_dump() for proof in found] for name, found in proofs.items()}
+        return prove(self._prepared, names, when, trials, enough_s)
 
-    def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
+    def why(self, names: list[str], traces: str | None) -> dict[str, Why]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
         prepared = [self._prepared.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # with `traces`, a trace for each variant
@@ -190,17 +190,16 @@ class Commands:
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
-        return {name: seen.model_dump() for name, seen in found.items()}
+        return found
 
-    def trios(self, names: list[str], limit_s: float) -> dict[str, Any]:
+    def trios(self, names: list[str], limit_s: float) -> dict[str, list[Trio]]:
         """Time these variants on seen and on new inputs until it is clear who remembers, or for `limit_s`."""
 
         def timed_us(name: str) -> float:
             self.at(name, "timing on new inputs")
             return self.sampler.step_us(self._prepared, name, self._prepared.variants[name].step)
 
-        found = run_trios(self._prepared, names, timed_us, limit_s)
-        return {name: [trio.model_dump() for trio in trios] for name, trios in found.items()}
+        return run_trios(self._prepared, names, timed_us, limit_s)
 
     def refusals(self) -> list[str]:
         """What torch said it cannot do deterministically, with --reproducible."""

@@ -8,7 +8,7 @@ from common.python.proof.global_state import put_back, settings
 from common.python.proof.originals import restore
 from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks
-from common.python.workload import Prepare, Workload
+from common.python.workload import Cost, Prepare, Workload
 
 MOST_RANKS = 64  # that a pair's cost may be asked for without any
 
@@ -50,9 +50,9 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
     return prepare
 
 
-def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[dict[str, Any]] | str]:
+def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cost] | str]:
     """The cost of each baseline's workload at `size`, by phase, or the error."""
-    found: dict[str, list[dict[str, Any]] | str] = {}
+    found: dict[str, list[Cost] | str] = {}
     for baseline in baselines:
         try:
             workload = workload_of(baseline, Ranks(size=MOST_RANKS))
@@ -62,11 +62,11 @@ def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[dic
     return found
 
 
-def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[dict[str, Any]]:
+def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Cost]:
     """The workload's least traffic and work at this shape, by phase. Raises VariantError."""
     try:
         cost = workload.cost(**shape)
-        return [phase.model_dump() for phase in (cost if isinstance(cost, list) else [cost])]
+        return [Cost.model_validate(phase) for phase in (cost if isinstance(cost, list) else [cost])]
     except Exception as error:
         wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
         raise VariantError(baseline.rpartition(".")[2], wrong) from error
