@@ -41,6 +41,11 @@ def waited_us() -> float:
     return waited_ns / 1e3
 
 
+def is_alone() -> bool:
+    """Whether no other thread of this machine wants a core now: threads that then wait, wait for their own kind."""
+    return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) <= 1
+
+
 @dataclass(frozen=True)
 class Reading:
     """One timing of `count` steps. device_us is None on a CPU, wall_us None where the device alone was timed."""
