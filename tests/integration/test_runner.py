@@ -242,7 +242,10 @@ def test_iterations_are_shared_out_over_the_rounds(tree: Tree, iterations: int, 
     assert sum(sample.variant == "baseline_a" for block in blocks for sample in block.samples) == samples
 
 
-def test_a_pair_without_a_cpu_size_is_proven_and_not_timed_on_a_cpu(tree: Tree) -> None:
+def test_a_pair_without_a_cpu_size_is_proven_on_a_cpu_and_no_worker_starts_to_time_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.Session, "measure", lambda *_, **__: pytest.fail("it was to be timed"))
     tree.pair("ch01:a", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
     tree.run("ch1")
     result = tree.result("ch01:a")

@@ -78,9 +78,7 @@ class Session:
             if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
                 for size in self.settings.prove_at:
                     self._prove_at(size)
-            if not can_time:
-                self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
-            elif not self.roster.nothing_left():
+            if can_time and not self.roster.nothing_left():
                 self._rounds()
             if can_time and not self.roster.nothing_left():
                 self._find_memories()
@@ -154,6 +152,8 @@ class Session:
             result.size, result.shape = settings.size, facts["shape"]
             phases = [Cost(**phase) for phase in facts["cost"]]
             result.cost, result.phases = total(phases), phases if len(phases) > 1 else []
+        elif (note := f"no {settings.size!r} size: proven at test size only") not in result.notes:
+            result.notes.append(note)
 
     @property
     def _pool(self) -> WorkerPool:

@@ -195,7 +195,7 @@ class Suite:
     def _is_left(self, task: Task) -> bool:
         """Whether a proven task is still to be timed; otherwise its row is kept."""
         roster = task.session.roster
-        if roster.timed and not roster.nothing_left():
+        if roster.timed and not roster.nothing_left() and task.session.facts.get("shape", True) is not None:
             self.show("proven", task.session.result)
             return True
         result = judge(task.session.result, self.peaks)
