@@ -19,6 +19,7 @@ workload = Workload(
     tolerance=1e-6,  # one rounding to fp32 is off by 3e-8
     mutates=("values",),  # a variant moves its copy into the kind of memory that it is about
     clock="end_to_end",
+    rungs="whole chunks",
 )
 
 

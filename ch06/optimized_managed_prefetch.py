@@ -1,4 +1,4 @@
-"""Chunks come by copy engine ahead of the kernel and go home behind it, so PCIe works in both directions at once."""
+"""Pages that are used once stay in host memory: the GPU maps them ahead, and each byte crosses PCIe without a fault."""
 
 from torch import Tensor
 
@@ -12,8 +12,9 @@ requires = needs(sm=80)
 
 
 def prepare(values: Tensor) -> Step:
-    decay = load_cuda(__file__, "decay_in_chunks")
+    keep_at_home, decay = (load_cuda(__file__, name) for name in ("keep_at_home", "decay_in_place"))
     values.set_(managed(values))
+    keep_at_home(values.data_ptr(), values.nbytes)
 
     def step() -> Tensor:
         decay(values.data_ptr(), values.numel())

@@ -1,9 +1,10 @@
-// Sinkhorn's iteration as the body of a WHILE node in a CUDA graph: the device decides whether it runs again.
+// Eight of Sinkhorn's iterations are the body of a WHILE node in a CUDA graph: the device decides whether it runs again.
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int MOST = 1000;  // iterations, should the masses never fit
+constexpr int ITERATIONS = 8;  // of a pass through the body: to decide and to repeat takes as long as half of one
+constexpr int MOST = 1000 / ITERATIONS;  // passes, should the masses never fit
 
 // A runtime call that fails ends the function that makes it.
 #define TRY(call) \
@@ -16,7 +17,7 @@ __device__ float warp_sum(float value) {
 }
 
 // The weights exp(-distance / epsilon), and transposed, so that both directions read along rows; rows scaled by one.
-__global__ void start(const float* distances, float* weights, float* turned, float* u, int* iterations, int rows,
+__global__ void start(const float* distances, float* weights, float* turned, float* u, int* passes, int rows,
                       int columns, float epsilon) {
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= rows * columns) return;
@@ -25,7 +26,7 @@ __global__ void start(const float* distances, float* weights, float* turned, flo
   weights[i] = weight;
   turned[column * rows + row] = weight;
   if (column == 0) u[row] = 1.0f;
-  if (i == 0) *iterations = 0;
+  if (i == 0) *passes = 0;
 }
 
 // A warp a row: the scale that gives it the mass it should have and, if asked for, by how much its old one missed that.
@@ -45,7 +46,7 @@ __global__ void rescale(const float* weights, const float* other, const float* m
 }
 
 // One block: are the rows' masses still off by more than `tolerance` in all?
-__global__ void judge(const float* gaps, int* iterations, cudaGraphConditionalHandle again, int rows,
+__global__ void judge(const float* gaps, int* passes, cudaGraphConditionalHandle again, int rows,
                       float tolerance) {
   __shared__ float warps[WARPS];
   float sum = 0.0f;
@@ -57,7 +58,7 @@ __global__ void judge(const float* gaps, int* iterations, cudaGraphConditionalHa
   float total = 0.0f;
 #pragma unroll
   for (int warp = 0; warp < WARPS; ++warp) total += warps[warp];
-  cudaGraphSetConditional(again, ++*iterations < MOST && total > tolerance);
+  cudaGraphSetConditional(again, ++*passes < MOST && total > tolerance);
 }
 
 __global__ void scale(const float* weights, const float* u, const float* v, float* plan, int rows, int columns) {
@@ -76,7 +77,7 @@ cudaError_t add(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* a
 // Leaves a graph in page-locked memory, for `replay` to run and `discard` to free. It has the addresses of all tensors,
 // so they must outlive it. weights and turned are as long as distances; u and gaps have a number a row, v one a column.
 extern "C" int record(const float* distances, const float* row_mass, const float* column_mass, float* plan,
-                      float* weights, float* turned, float* u, float* v, float* gaps, int* iterations, int rows,
+                      float* weights, float* turned, float* u, float* v, float* gaps, int* passes, int rows,
                       int columns, float epsilon, float tolerance, int64_t* executable, cudaStream_t caller) {
   const int blocks = ceil_div(int64_t(rows) * columns, THREADS);
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
@@ -85,7 +86,7 @@ extern "C" int record(const float* distances, const float* row_mass, const float
   TRY(cudaGraphCreate(&graph, 0));
 
   TRY(add(stream, graph, nullptr, [=] {
-    start<<<blocks, THREADS, 0, stream>>>(distances, weights, turned, u, iterations, rows, columns, epsilon);
+    start<<<blocks, THREADS, 0, stream>>>(distances, weights, turned, u, passes, rows, columns, epsilon);
   }));
   cudaGraphNode_t first;
   size_t one = 1;
@@ -100,9 +101,12 @@ extern "C" int record(const float* distances, const float* row_mass, const float
   cudaGraphNode_t whole_loop;
   TRY(cudaGraphAddNode(&whole_loop, graph, &first, nullptr, 1, &loop));
   TRY(add(stream, loop.conditional.phGraph_out[0], nullptr, [=] {
-    rescale<<<ceil_div(columns, WARPS), THREADS, 0, stream>>>(turned, u, column_mass, v, nullptr, columns, rows);
-    rescale<<<ceil_div(rows, WARPS), THREADS, 0, stream>>>(weights, v, row_mass, u, gaps, rows, columns);
-    judge<<<1, THREADS, 0, stream>>>(gaps, iterations, again, rows, tolerance);
+    for (int k = 1; k <= ITERATIONS; ++k) {
+      float* missed = k == ITERATIONS ? gaps : nullptr;
+      rescale<<<ceil_div(columns, WARPS), THREADS, 0, stream>>>(turned, u, column_mass, v, nullptr, columns, rows);
+      rescale<<<ceil_div(rows, WARPS), THREADS, 0, stream>>>(weights, v, row_mass, u, missed, rows, columns);
+    }
+    judge<<<1, THREADS, 0, stream>>>(gaps, passes, again, rows, tolerance);
   }));
 
   TRY(add(stream, graph, &whole_loop, [=] {

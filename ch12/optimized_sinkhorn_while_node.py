@@ -1,4 +1,4 @@
-"""The whole loop is one graph: a WHILE node repeats its body until a kernel in it decides on the device to end it."""
+"""A WHILE node repeats eight iterations at a time until a kernel at their end decides on the device to stop."""
 
 import weakref
 from collections.abc import Callable

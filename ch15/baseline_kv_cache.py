@@ -30,12 +30,18 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> tuple
 
 
 def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -> list[Cost]:
-    """Prefill passes the prompts through the blocks; then each step reads all weights and the cache before it."""
+    """Prefill, then steps of which each reads all weights and the cache before it.
+
+    Of the last block a prompt needs the keys and values of all its tokens, but the rest for its last token only.
+    """
     network, bytes_each = Shape(**shape), getattr(torch, dtype).itemsize
     weights, head = bytes_each * network.read_weights, network.width * network.vocabulary
     blocks = network.layers * network.layer_weights
     earlier = sum(range(prompt, prompt + new - 1))  # tokens that the steps find in the cache, a sequence
-    prefill = Cost(read=weights, flops=2 * batch * (blocks * prompt + head), dtype="bf16", items=batch, unit="tokens")
+    kept = network.width * network.kv_numbers // network.layers  # of a block's weights: those for keys and values
+    last = network.layer_weights - kept
+    needed = prompt * (blocks - last) + last + head
+    prefill = Cost(read=weights, flops=2 * batch * needed, dtype="bf16", items=batch, unit="tokens")
     decode = Cost(
         read=(new - 1) * weights + bytes_each * batch * network.kv_numbers * earlier,
         flops=2 * batch * (blocks + head) * (new - 1),
@@ -59,6 +65,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights",),
     clock="end_to_end",
+    rungs="cached graph",
 )
 
 

@@ -63,6 +63,7 @@ workload = Workload(
     },
     tolerance=2e-2,  # the rounds do not converge, so what bf16 rounds in one of them grows in the next
     mutates=("weights", "momenta"),
+    rungs="stacked",
 )
 
 

@@ -95,6 +95,7 @@ workload = Workload(
     },
     tolerance=2e-2,  # of bf16, which rounds after each of 160 operators
     frozen=("stem", "blocks", "head"),
+    rungs="channels_last",
 )
 
 

@@ -16,7 +16,7 @@ from common.python.corpus.discovery import Pair, find_pairs
 ROOT = Path(__file__).resolve().parents[2]
 PASSED = Path(__file__).with_name("passed.json")
 PAIRS = find_pairs(ROOT)
-SLOW = {"ch15:beam_kv_reorder", "ch18:balanced_ragged_decode", "ch20:decode_8b"}  # Triton interprets them for a minute
+SLOW = {"ch15:beam_kv_reorder", "ch15:kv_cache", "ch18:balanced_ragged_decode", "ch20:decode_8b"}  # a minute each
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
 MODEL = re.compile(r"common\.models(?:\.| import )(\w+)")
 MODELS = {

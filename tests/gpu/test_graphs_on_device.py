@@ -14,7 +14,7 @@ from common.python.workload import Draw, Inputs, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = str(ROOT / "ch12" / "baseline_sinkhorn_while_node.py")
-GRAPH = str(ROOT / "ch12" / "optimized_sinkhorn_while_node.py")
+GRAPH = str(ROOT / "ch12" / "optimized_sinkhorn_while_node__each_iteration.py")
 
 
 @pytest.fixture(autouse=True)

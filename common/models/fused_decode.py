@@ -1,0 +1,207 @@
+"""One new token of each of up to 16 sequences through a decoder: five kernels a block, and two to choose the next.
+
+A product reads its matrix once for all rows. It finds the norm of its input by itself, and it adds to the stream of
+hidden states in place, in fp32. Only attention stands between two products. `Decoder` holds the stream, the cache and
+the choices. The position of a row is on the device, where a replayed graph finds it.
+"""
+
+from dataclasses import dataclass
+from math import log2
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from common.models.caches import Cache, new_cache
+from common.models.decoder import EPSILON, Shape, Weights
+
+ROWS = tl.constexpr(16)  # the tensor cores' least; rows that are not there are zeros
+TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
+
+
+@triton.jit
+def multiply(  # type: ignore[no-untyped-def]
+    matrix, x, gain, out, indices, rows, outputs, columns, epsilon,
+    TILE: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    """matrix @ x of each row, of a normed x where there is a gain.
+
+    A gated output takes a row of gate and one of up. An added one is added to `out`, by each program its share of the
+    columns. Where there are indices, the largest output of a tile is kept alone, with its index.
+    """
+    PAIRED: tl.constexpr = 2 if GATED else 1
+    index, row = tl.arange(0, TILE), tl.arange(0, ROWS)
+    output = tl.program_id(0) * (TILE // PAIRED) + index // PAIRED
+    at = (output + index % PAIRED * outputs).to(tl.int64)[:, None] * columns
+    share = tl.cdiv(tl.cdiv(columns, tl.num_programs(1)), COLUMNS) * COLUMNS
+    begin = tl.program_id(1) * share
+    end = tl.minimum(begin + share, columns)
+    total, squares = tl.zeros((TILE, ROWS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in tl.range(begin, end, COLUMNS, num_stages=STAGES):
+        column = first + tl.arange(0, COLUMNS)
+        live = (column < end)[None, :]
+        tile = tl.load(
+            matrix + at + column[None, :],
+            mask=(output < outputs)[:, None] & live,
+            other=0.0,
+            eviction_policy="evict_first",
+        )
+        factor = tl.load(x + row[:, None] * columns + column[None, :], mask=(row < rows)[:, None] & live, other=0.0)
+        if gain is not None:  # the norm itself is one factor for the whole product
+            wide = factor.to(tl.float32)
+            squares += wide * wide
+            factor = wide * tl.load(gain + column, mask=column < end, other=0.0).to(tl.float32)[None, :]
+        total = tl.dot(tile, tl.trans(factor.to(tile.dtype)), total, input_precision="ieee")
+    if gain is not None:
+        total *= tl.rsqrt(tl.sum(squares, axis=1) / columns + epsilon)[None, :]
+    if GATED:
+        gate, up = tl.split(tl.permute(tl.reshape(total, (TILE // 2, 2, ROWS)), (0, 2, 1)))
+        total = gate * tl.sigmoid(gate) * up
+        output = tl.program_id(0) * (TILE // 2) + tl.arange(0, TILE // 2)
+    mask = (output < outputs)[:, None] & (row < rows)[None, :]
+    if indices is not None:
+        value, chosen = tl.max(tl.where(mask, total, float("-inf")), axis=0, return_indices=True)
+        place = row * tl.num_programs(0) + tl.program_id(0)
+        tl.store(out + place, value, mask=row < rows)
+        tl.store(indices + place, tl.program_id(0) * TILE + chosen, mask=row < rows)
+    elif ADDED:
+        tl.atomic_add(out + row[None, :] * outputs + output[:, None], total, mask=mask, sem="relaxed")
+    else:
+        tl.store(out + row[None, :] * outputs + output[:, None], total, mask=mask)
+
+
+@triton.jit
+def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Heads by their position: number i of a head and its partner, which is half a head away."""
+    at = tl.arange(0, WIDTH)
+    mask = live[:, None] & (at < DIM)[None, :]
+    own = tl.load(start + head[:, None] * DIM + at[None, :], mask=mask, other=0.0).to(tl.float32)
+    across = (at + DIM // 2) % DIM
+    partner = tl.load(start + head[:, None] * DIM + across[None, :], mask=mask, other=0.0).to(tl.float32)
+    return own * cos[None, :] + tl.where(at < DIM // 2, -partner, partner) * sin[None, :]
+
+
+@triton.jit
+def attend(  # type: ignore[no-untyped-def]
+    qkv, keys, values, made, out, first_position, group, capacity, log_base, scale,
+    DIM: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones."""
+    row, of, shared = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    now, at, query = first_position + tl.load(made + row), tl.arange(0, WIDTH), tl.arange(0, ROWS)
+    live = at < DIM
+    angle = now.to(tl.float32) * tl.exp2(-(at % (DIM // 2)).to(tl.float32) * (2.0 / DIM) * log_base)
+    cos, sin, start = tl.cos(angle), tl.sin(angle), qkv + row * (group + 2) * shared * DIM
+    dtype = keys.dtype.element_ty
+    queries = (turned(start, of * group + query, query < group, cos, sin, DIM, WIDTH) * scale).to(dtype)
+    one = tl.arange(0, 1)
+    key = turned(start, group * shared + of + one, one < 1, cos, sin, DIM, WIDTH).to(dtype)
+    value = tl.load(start + (group * shared + shared + of) * DIM + at, mask=live, other=0.0)
+    cached = (row * shared + of).to(tl.int64) * capacity * DIM
+    tl.store(keys + cached + now * DIM + at[None, :], key, mask=live[None, :])
+    tl.store(values + cached + now * DIM + at, value, mask=live)
+    peak = tl.sum(queries.to(tl.float32) * key.to(tl.float32), axis=1)
+    total, sums = tl.full((ROWS,), 1.0, tl.float32), tl.zeros((ROWS, WIDTH), tl.float32) + value.to(tl.float32)[None, :]
+    for begin in tl.range(0, now, TOKENS, num_stages=3):
+        token = begin + tl.arange(0, TOKENS)
+        places, seen = cached + token[:, None] * DIM + at[None, :], (token < now)[:, None] & live[None, :]
+        loaded = tl.load(keys + places, mask=seen, other=0.0)
+        scores = tl.dot(queries, tl.trans(loaded), input_precision="ieee")
+        scores = tl.where((token < now)[None, :], scores, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scores, axis=1))
+        weights, shrink = tl.exp(scores - higher[:, None]), tl.exp(peak - higher)
+        loaded = tl.load(values + places, mask=seen, other=0.0)
+        sums = tl.dot(weights.to(dtype), loaded, sums * shrink[:, None], input_precision="ieee")
+        total, peak = total * shrink + tl.sum(weights, axis=1), higher
+    to = out + (row * group * shared + of * group + query[:, None]) * DIM + at[None, :]
+    tl.store(to, sums / total[:, None], mask=(query < group)[:, None] & live[None, :])
+
+
+@triton.jit
+def choose(  # type: ignore[no-untyped-def]
+    largest, indices, tiles, stream, gain, embedding, tokens, states, made, new, columns, epsilon,
+    TILES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """The likeliest token of a row and the normed state that it was read from; its embedding starts the next stream."""
+    row, at, tile = tl.program_id(0), tl.arange(0, WIDTH), tl.arange(0, TILES)
+    value = tl.load(largest + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
+    token = tl.load(indices + row * tiles + tl.argmax(value, axis=0)).to(tl.int64)
+    count, live = tl.load(made + row), at < columns
+    x = tl.load(stream + row * columns + at, mask=live, other=0.0)
+    normed = x * tl.rsqrt(tl.sum(x * x) / columns + epsilon) * tl.load(gain + at, mask=live, other=0.0).to(tl.float32)
+    tl.store(tokens + row * new + count, token)
+    tl.store(states + (row * new + count) * columns + at, normed, mask=live)
+    tl.store(
+        stream + row * columns + at, tl.load(embedding + token * columns + at, mask=live).to(tl.float32), mask=live
+    )
+    tl.store(made + row, count + 1)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a product is cut: outputs and columns of a tile, tiles on their way, shares of the columns."""
+
+    outputs: int = 64
+    columns: int = 128
+    stages: int = 4
+    shares: int = 1
+    warps: int = 4
+
+
+class Decoder:
+    """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each."""
+
+    def __init__(self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile]):
+        if batch > ROWS.value:
+            raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
+        head = weights["head"]
+        self.weights, self.shape, self.start, self.new, self.tiles = weights, shape, start, new, tiles
+        self.cache: Cache = new_cache(shape, batch, start + new, head)
+        self.stream = head.new_zeros(batch, shape.width, dtype=torch.float32)
+        self.tokens = torch.zeros(batch, new, dtype=torch.int64, device=head.device)
+        self.states = head.new_zeros(batch, new, shape.width)
+        self.made = torch.zeros(batch, dtype=torch.int32, device=head.device)
+        self.qkv = head.new_zeros(batch, (shape.heads + 2 * shape.kv_heads) * shape.head_dim)
+        self.attended = head.new_zeros(batch, shape.heads * shape.head_dim)
+        self.gated = head.new_zeros(batch, shape.hidden)
+        candidates = batch, triton.cdiv(shape.vocabulary, tiles["head"].outputs)
+        self.largest = self.stream.new_zeros(candidates)
+        self.indices = self.made.new_zeros(candidates)
+
+    def multiply(self, name: str, matrix: Tensor, x: Tensor, out: Tensor, gain: Tensor | None = None) -> None:
+        tile, gated, added, head = self.tiles[name], name == "gate_up", name in ("out", "down"), name == "head"
+        outputs, columns = matrix.shape[0] // (2 if gated else 1), matrix.shape[1]
+        grid = (triton.cdiv(matrix.shape[0], tile.outputs), tile.shares)
+        sizes = len(x), outputs, columns, EPSILON, tile.outputs, tile.columns, tile.stages
+        indices = self.indices if head else None
+        multiply[grid](matrix, x, gain, out, indices, *sizes, gated, added, num_warps=tile.warps)
+
+    def block(self, index: int) -> None:
+        """The stream through block `index`."""
+        shape, layer = self.shape, self.weights["layers"][index]
+        group, dim, keys = shape.heads // shape.kv_heads, shape.head_dim, self.cache.keys[index]
+        self.multiply("qkv", layer["qkv"], self.stream, self.qkv, layer["attention_norm"])
+        attend[(len(self.stream), shape.kv_heads)](
+            self.qkv, keys, self.cache.values[index], self.made, self.attended, self.start - 1, group, keys.shape[2],
+            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim),
+        )  # fmt: skip
+        self.multiply("out", layer["out"], self.attended, self.stream)
+        self.multiply("gate_up", layer["gate_up"], self.stream, self.gated, layer["mlp_norm"])
+        self.multiply("down", layer["down"], self.gated, self.stream)
+
+    def choose(self) -> None:
+        """The next token of each row from the stream, which is then that token's embedding."""
+        weights, width = self.weights, self.shape.width
+        self.multiply("head", weights["head"], self.stream, self.largest, weights["norm"])
+        tiles = self.largest.shape[1]
+        choose[(len(self.stream),)](
+            self.largest, self.indices, tiles, self.stream, weights["norm"], weights["embedding"], self.tokens,
+            self.states, self.made, self.new, width, EPSILON,
+            triton.next_power_of_2(tiles), triton.next_power_of_2(width), num_warps=8,
+        )  # fmt: skip
+
+    def advance(self) -> None:
+        for index in range(self.shape.layers):
+            self.block(index)
+        self.choose()
