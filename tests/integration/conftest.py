@@ -10,7 +10,7 @@ from small_tree import Tree
 
 from common.python.base import manifest
 from common.python.report import live_view
-from common.python.run import proof_cache, suite
+from common.python.run import proof_cache, session, suite
 from common.python.stats import memoization_check
 from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
 
@@ -49,8 +49,12 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_sessions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No trials for remembered answers, which take seconds where a step takes microseconds, and no `git status`."""
+    """No trials for remembered answers, which take seconds where a step takes microseconds, and no `git status`.
+
+    Limits of time are as on an idle machine.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "crowding", lambda: 1.0)
         patch.setattr(manifest, "git_state", lambda root: (None, None))
         if request.module.__name__ != "test_cheats":
             patch.setattr(memoization_check, "SLOWER", math.inf)

@@ -1,4 +1,4 @@
-"""A run has two phases: all pairs are proven at once, then timed one after the other."""
+"""A run has two phases: all pairs are proven at once, then timed one after the other; in turn with room for one."""
 
 import os
 import threading
@@ -72,11 +72,10 @@ def three(tree: Tree) -> None:
         tree.pair(key)
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_all_pairs_are_proven_before_the_first_is_timed_and_timed_one_after_the_other(tree: Tree, jobs: int) -> None:
+def test_all_pairs_are_proven_before_the_first_is_timed_and_timed_one_after_the_other(tree: Tree) -> None:
     three(tree)
     heard = Heard()
-    assert tree.open("ch1", show=heard, jobs=jobs).run().complete
+    assert tree.open("ch1", show=heard, jobs=3).run().complete
     proven = [heard.place(key, "proven") for key in PAIRS]
     starts = [heard.place(key, "start") for key in PAIRS]
     assert starts == sorted(starts)
@@ -84,6 +83,14 @@ def test_all_pairs_are_proven_before_the_first_is_timed_and_timed_one_after_the_
     assert max(proven) < first
     timed = [key for key, phase in heard.phases[first:] if phase == "samples"]
     assert timed == sorted(timed), "one ends before the next begins"
+
+
+def test_with_room_for_one_pair_at_a_time_each_has_its_row_before_the_next_is_proven(tree: Tree) -> None:
+    three(tree)
+    heard = Heard()
+    assert tree.open("ch1", show=heard, jobs=1).run().complete
+    rows = [(key, phase) for key, phase in heard.phases if phase in ("proven", "done")]
+    assert rows == [(key, phase) for key in PAIRS for phase in ("proven", "done")]
 
 
 def test_a_pair_that_fails_its_proof_at_test_size_is_not_timed(tree: Tree) -> None:
@@ -139,8 +146,8 @@ def stop_soon(suite: Suite) -> None:
 @pytest.mark.parametrize(
     ("phase", "stop", "kept"),
     [
-        ("proven", stop_now, []),
-        ("proven", stop_soon, []),
+        ("proven", stop_now, ["ch01:a"]),
+        ("proven", stop_soon, ["ch01:a"]),
         ("samples", stop_now, ["ch01:a"]),
         ("samples", stop_soon, ["ch01:a", "ch01:b"]),
     ],
@@ -156,7 +163,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_why_the_rest_was_not_run(
 def test_a_failed_proof_ends_a_suite_that_is_to_fail_fast_before_anything_is_timed(tree: Tree) -> None:
     three(tree)
     tree.pair("ch01:b", optimized=WRONG)
-    summary = tree.run("ch1", fail_fast=True)
+    summary = tree.run("ch1", fail_fast=True, jobs=2)
     assert [pair.key for pair in summary.pairs] == ["ch01:b"]
     assert summary.not_run == {"ch01:a": "--fail-fast", "ch01:c": "--fail-fast"}
 

@@ -11,8 +11,10 @@ from textwrap import dedent
 import pytest
 from small_tree import HONEST, SPINS, WRONG, Tree, doing, judged_again, late_s, row
 
+from common.python.base.machine import crowding
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.toolkit import find_nvcc
+from common.python.run import session
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
@@ -178,6 +180,15 @@ def test_a_pair_that_hangs_ends_at_its_own_limit_and_the_next_is_measured(tree: 
     assert "time.sleep" in finished.pairs[0].log or "in step" in finished.pairs[0].log
 
 
+def test_a_pair_may_take_as_much_longer_as_others_work_makes_it(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.pair("ch01:a", HONEST.replace("(a):", "(a):\n        __import__('time').sleep(2)"))
+    monkeypatch.setattr(session, "crowding", crowding)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for load, status in ((1.0, "failed"), (200.0, "measured")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        assert tree.run("ch1", timeout_multiplier=0.0125, iterations=2).pairs[0].status == status
+
+
 def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_before(tree: Tree) -> None:
     """The limit is that of the pair from its beginning, and holds where no Python runs any more."""
     tree.pair("ch01:a", HONEST.replace("(a):", "(a):\n        __import__('time').sleep(3)"), optimized=doing(SPINS))
@@ -231,7 +242,10 @@ def test_iterations_are_shared_out_over_the_rounds(tree: Tree, iterations: int, 
     assert sum(sample.variant == "baseline_a" for block in blocks for sample in block.samples) == samples
 
 
-def test_a_pair_without_a_cpu_size_is_proven_and_not_timed_on_a_cpu(tree: Tree) -> None:
+def test_a_pair_without_a_cpu_size_is_proven_on_a_cpu_and_no_worker_starts_to_time_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.Session, "measure", lambda *_, **__: pytest.fail("it was to be timed"))
     tree.pair("ch01:a", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
     tree.run("ch1")
     result = tree.result("ch01:a")

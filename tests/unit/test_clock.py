@@ -1,7 +1,11 @@
 """Whatever of the clocks a pair replaces is named and put back; the clocks themselves are tested on a GPU."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +38,23 @@ def test_what_tells_the_time_is_watched(owner: object, name: str, label: str, mo
     assert originals.restore() == [label]
     assert getattr(owner, name) is before
     assert originals.restore() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count what threads wait")
+def test_a_thread_that_shares_its_core_is_not_alone_and_waits() -> None:
+    cores, waited = os.sched_getaffinity(0), clock.waited_us()
+    os.sched_setaffinity(0, {min(cores)})
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        until, alone = time.monotonic() + 1.0, []
+        while time.monotonic() < until:
+            alone.append(clock.is_alone())
+        assert not all(alone)
+        assert clock.waited_us() - waited > 0.1e6
+    finally:
+        hog.kill()
+        hog.wait()
+        os.sched_setaffinity(0, cores)
 
 
 def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,19 @@ def test_an_interval_that_spans_more_than_a_factor_of_three_shows_no_ratio(most:
     assert (row(judged).speedup is None) == ("its speedup is anywhere from" in (judged.reason or "")) == (most > 3)
 
 
+@pytest.mark.parametrize("crowded", [False, True])
+def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) -> None:
+    """On a busy machine a step of several threads takes as long as the other work lets them wait."""
+    result = pair({BASE: 200.0, OPT: 100.0}, clock="end_to_end", best_pace_us=20.0)
+    for block in result.blocks[: 5 if crowded else 3]:
+        block.samples = [s.model_copy(update={"wall_us": 600 * (s.wall_us or 0)}) for s in block.samples]
+        block.waited_us = sum(s.wall_us or 0 for s in block.samples)
+    judged = judge(result, None)
+    told = "in 5 of 8 blocks the worker waited for a core over half of the time: something disturbs this session"
+    assert (judged.verdict, judged.discarded_blocks) == ("too noisy", 0) if crowded else ("faster", 3)
+    assert judged.reason == (told if crowded else None)
+
+
 def test_an_invalid_rung_leaves_the_others_as_they_are() -> None:
     judged = judge(pair({BASE: 100.0, OPT: 50.0, f"{OPT}__wild": 5.0}), PEAKS)
     assert row(judged, f"{OPT}__wild").verdict == "invalid"

@@ -54,13 +54,13 @@ def test_a_discarded_block_makes_nobody_a_suspect() -> None:
 @pytest.mark.parametrize(
     ("trios", "remembered"),
     [
-        ([FOR] * 3, False),
-        ([FOR] * 2, None),
+        ([FOR] * 4, False),
+        ([FOR] * 3, None),
         ([AGAINST] * 15, None),
         ([AGAINST] * 16, True),
         ([AGAINST] * 8 + [FOR] + [AGAINST] * 11, True),
-        ([AGAINST, FOR] * 4, False),
-        ([FOR] * 3 + [AGAINST] * 99, False),  # what comes after the decision is not heard
+        ([AGAINST, FOR] * 7, False),
+        ([FOR] * 4 + [AGAINST] * 99, False),  # what comes after the decision is not heard
         ([], None),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_fair_coin_is_convicted_less_often_than_once_in_a_thousand() -> None:
 def test_nine_votes_in_ten_convict() -> None:
     rng = random.Random(1)
     verdicts = [remembers(rng.choices([AGAINST, FOR], [9, 1], k=300)) for _ in range(1000)]
-    assert verdicts.count(True) > 960  # acquitted wrongly: e to the power of -3.9, 2%
+    assert verdicts.count(True) > 990  # acquitted wrongly: e to the power of -6.4, 0.2%
 
 
 def test_the_reason_says_by_what_answers_are_found_again() -> None:
@@ -98,7 +98,7 @@ def test_what_was_left_open_is_a_note() -> None:
         "a took longer on new inputs; whether it remembers answers: 4 trials could not tell"
     ]
     assert "could not be tested here" in undecided(result(*samples))[0]
-    assert undecided(result(*samples, trios=[FOR] * 3)) == undecided(result(*samples, trios=[AGAINST] * 16)) == []
+    assert undecided(result(*samples, trios=[FOR] * 4)) == undecided(result(*samples, trios=[AGAINST] * 16)) == []
     assert undecided(result((1.0, True), (1.0, False))) == []
 
 
@@ -213,7 +213,7 @@ def test_memories_are_convicted_and_honest_code_is_not(
     cost: list[float] = []
     prep = prepared(by_key(key, cost), tmp_path)
     trios = run_trios(prep, ["x"], timed(prep, lambda: cost[0]), limit_s=60.0)["x"]
-    assert len(trios) == (16 if told else 3)
+    assert len(trios) == (16 if told else 4)
     assert (told or "None") in str(accusation(trios))
 
 

@@ -42,6 +42,11 @@ class Machine:
     cuda_driver: str | None = None
 
 
+def crowding() -> float:
+    """How many threads want each core of this machine, at least 1: so many times as long work takes beside others'."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def machine(root: Path = Path("/")) -> Machine:
     """This machine within the limits of this process: visible GPUs, allowed cores, memory of its control group.
 

@@ -115,6 +115,7 @@ class Block(Model):
     late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
     retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
     paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
+    waited_us: float = Field(default=0.0, description="for a core, all threads of the worker; 0 beside no other work")
     discarded: str | None = Field(default=None, description="why the block does not count")
 
 

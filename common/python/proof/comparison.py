@@ -21,7 +21,9 @@ ELEMENT_FACTOR = 10.0
 LEAST_TILE = 16  # elements: of fewer, all may be nearly zero by chance, and no kernel works in smaller tiles
 NOT_FINITE = "NaN or infinity where the reference is finite, or the reverse"
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of an element
-CHUNK = {"cuda": 1 << 24, "cpu": 1 << 18}  # elements compared at a time: 128 MiB of float64; on a CPU within its cache
+# Elements compared at a time: 128 MiB of float64. On a CPU a cache holds them, and one thread: several would wait for
+# each other wherever other work has a core.
+CHUNK = {"cuda": 1 << 24, "cpu": 1 << 15}
 
 
 class Rejected(Exception):
@@ -139,15 +141,18 @@ def _compare_rounded(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
 
 def _norms(out: Tensor, ref: Tensor) -> list[float]:
     """Norm of the error, norm of the reference, largest error: in float64, NaN or infinite where any element is."""
+    if not out.numel():
+        return [0.0, 0.0, 0.0]
     norm, parts, chunk = torch.linalg.vector_norm, [], CHUNK[out.device.type]
     out, ref = out.reshape(-1), ref.reshape(-1)
-    for start in range(0, max(out.numel(), 1), chunk):
+    for start in range(0, out.numel(), chunk):
         a, b = out[start : start + chunk], ref[start : start + chunk].double()
-        error = b - (a if a.dtype.itemsize > 1 else a.double())  # float64: the narrower side is widened as it is read
-        largest = norm(error, torch.inf) if len(error) else error.sum()
-        parts.append(torch.stack([norm(error), norm(b), largest]))
+        error = b - (a if a.is_cuda and a.dtype.itemsize > 1 else a.double())  # a GPU widens it as it is read
+        parts.append(torch.stack([norm(error), norm(b), *torch.aminmax(error)]))
     chunks = torch.stack(parts)
-    return [*torch.stack([norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].max()]).tolist()]
+    whole = [norm(chunks[:, 0]), norm(chunks[:, 1]), chunks[:, 2].min(), chunks[:, 3].max()]
+    error_norm, size, least, most = torch.stack(whole).tolist()
+    return [error_norm, size, max(-least, most)]
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from common.python.base.machine import crowding
 from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
@@ -77,9 +78,7 @@ class Session:
             if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
                 for size in self.settings.prove_at:
                     self._prove_at(size)
-            if not can_time:
-                self.result.notes.append(f"no {self.settings.size!r} size: proven at test size only")
-            elif not self.roster.nothing_left():
+            if can_time and not self.roster.nothing_left():
                 self._rounds()
             if can_time and not self.roster.nothing_left():
                 self._find_memories()
@@ -140,7 +139,7 @@ class Session:
             ),
             {name: modules[name] for name in living},
             apart,
-            min(settings.time_limit_s, settings.suite_deadline - time.monotonic()),
+            min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),
             {"baseline": self.pair.baseline_module, "size": settings.size},
         )
         result, facts = self.result, self.pool.facts
@@ -153,6 +152,8 @@ class Session:
             result.size, result.shape = settings.size, facts["shape"]
             phases = [Cost(**phase) for phase in facts["cost"]]
             result.cost, result.phases = total(phases), phases if len(phases) > 1 else []
+        elif (note := f"no {settings.size!r} size: proven at test size only") not in result.notes:
+            result.notes.append(note)
 
     @property
     def _pool(self) -> WorkerPool:
@@ -287,7 +288,7 @@ class Session:
         wall_s, proof_s = time.monotonic() - started, float(answer["proof_s"])
         self._spend("samples", -proof_s)
         self._spend("proof", proof_s)
-        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces")}
+        taken = {key: answer[key] for key in ("samples", "walls", "late", "retaken", "paces", "waited_us")}
         block = Block(round=index, steps=self.steps, **taken)
         self.result.blocks.append(block)
         self.unread.append(block)

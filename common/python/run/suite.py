@@ -1,4 +1,4 @@
-"""A suite: prove all its pairs, as many at once as there is room for, then time one pair after the other."""
+"""A suite: prove its pairs, as many at once as there is room for, and time one after the other."""
 
 import contextlib
 import json
@@ -96,12 +96,12 @@ class Suite:
     scratch: Path = field(init=False)  # for temporary files, while it runs
 
     def run(self) -> Summary:
-        """Prove all pairs, time one after the other, sum up. Raises OSError, naming a file that cannot be written."""
+        """Prove pairs, time one after the other, sum up. Raises OSError, naming a file that cannot be written."""
         started, stopped = time.monotonic(), None
         with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
             self.scratch = Path(scratch)
             try:
-                for task in self.prove([pair for pair in self.pairs if not self.done(pair)]):
+                for task in self._ready():
                     if stopped := self._stopped():
                         break
                     stopped = self.time(task)
@@ -111,6 +111,14 @@ class Suite:
         return self._sum_up(stopped, time.monotonic() - started)
 
     # Prove.
+
+    def _ready(self) -> Iterator[Task]:
+        """The pairs to time: once all are proven or, with room for one at a time, each as soon as it is."""
+        pairs = [pair for pair in self.pairs if not self.done(pair)]
+        for group in [pairs] if self._jobs() > 1 else [[pair] for pair in pairs]:
+            if self._stopped():
+                return
+            yield from self.prove(group)
 
     def prove(self, pairs: Sequence[Pair]) -> list[Task]:
         """Prove these pairs at `test` size and compile what they time; the tasks that are left to be timed.
@@ -187,7 +195,7 @@ class Suite:
     def _is_left(self, task: Task) -> bool:
         """Whether a proven task is still to be timed; otherwise its row is kept."""
         roster = task.session.roster
-        if roster.timed and not roster.nothing_left():
+        if roster.timed and not roster.nothing_left() and task.session.facts.get("shape", True) is not None:
             self.show("proven", task.session.result)
             return True
         result = judge(task.session.result, self.peaks)

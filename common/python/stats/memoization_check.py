@@ -15,7 +15,7 @@ from common.python.stats.intervals import headline
 SLOWER = 0.1  # of a step's time: how much longer samples on new inputs must take for the variant to be tested
 VOTE = 1.2  # a trio votes against the variant where new inputs take this many times as long as untouched ones
 HONEST, MEMORY = 0.5, 0.9  # chances of such a vote; noise alone moves the two arms alike
-CONVICT, ACQUIT = 9.2, -3.9  # log likelihood ratios of Wald's sequential test: one false conviction in 10,000
+CONVICT, ACQUIT = 9.2, -6.4  # log likelihood ratios of Wald's sequential test: wrong once in 10,000, once in 600 times
 LIMIT_PART = 0.25  # of a pair's time limit, for all of its variants together
 
 

@@ -7,6 +7,7 @@ are too noisy for a ratio, and accuse nobody.
 from statistics import median
 
 from common.python.base.results import Block, PairResult, VariantResult
+from common.python.stats.host_pace import is_crowded
 from common.python.stats.intervals import control_ok
 from common.python.stats.memoization_check import accusation
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
@@ -90,6 +91,8 @@ def too_noisy(row: VariantResult, result: PairResult) -> str | None:
         told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
     elif others and (reason := _escaped(row, result)):
         told = f"{reason}, unless it was that of another process"
+    elif result.goal != "memory" and (crowded := sum(is_crowded(b) and not b.discarded for b in result.blocks)):
+        told = f"in {crowded} of {len(result.blocks)} blocks the worker waited for a core over half of the time"
     else:
         return None
     on_host = "" if result.load is None else f", at a load of {result.load:.1f}"

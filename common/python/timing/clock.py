@@ -6,9 +6,11 @@ until the host has enqueued everything, so that host time cannot enter. Readings
 `count` steps.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -28,6 +30,20 @@ def pace_us() -> float:
     for _ in range(PACE_LOOPS):
         pass
     return (now_ns() - started) / 1e3
+
+
+def waited_us() -> float:
+    """Time that the threads of this process, together, have waited for a core; 0 where the kernel does not say."""
+    waited_ns = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError, IndexError):  # one that has ended
+            waited_ns += int((thread / "schedstat").read_text().split()[1])
+    return waited_ns / 1e3
+
+
+def is_alone() -> bool:
+    """Whether no other thread of this machine wants a core now: threads that then wait, wait for their own kind."""
+    return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) <= 1
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from common.python.stats.memoization_check import remembers
 from common.python.workload import Inputs
 
 CALLS = 6  # of the step in a trio
-FLUSH_ELEMENTS = 1 << 26  # 256 MiB of float32, more than a host's caches hold
+FLUSH_ELEMENTS = 1 << 22  # 16 MiB of float32, more than a core's own caches hold
 TimedUs = Callable[[str], float]  # calls a variant's step once; microseconds
 
 

@@ -19,7 +19,7 @@ from common.python.proof.global_state import be_deterministic
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
-from common.python.timing.clock import CpuClock, GpuClock, pace_us
+from common.python.timing.clock import CpuClock, GpuClock, is_alone, pace_us, waited_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workers.loading import cost_of, prepare_of, workload_of
@@ -161,10 +161,11 @@ class Commands:
         if waken:
             self._prepared.variants[order[0]].step()
             settle(self.device)
-        before = pace_us()
+        before, alone = pace_us(), self.sampler.on_device() or is_alone()
+        waited = 0.0 if alone else waited_us()
         taken = self.sampler.block(self._prepared, order, count, probes)
-        paces = [before, pace_us()]
-        return taken.model_dump() | {"paces": paces}
+        waited = 0.0 if alone else waited_us() - waited
+        return taken.model_dump() | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.python.base.machine import Machine
+from common.python.base.machine import Machine, crowding
 from common.python.base.machine import machine as host
 from common.python.corpus.discovery import Pair
 from common.python.workers.fork_server import COMPILERS, INDUCTOR, warm_up_forkserver
@@ -42,7 +42,7 @@ def describe(root: Path, folder: Path) -> dict[str, Any]:
         settings = {"seed": 0, "reproducible": False}
         worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
         try:
-            return dict(worker.call("describe", START_LIMIT_S))
+            return dict(worker.call("describe", START_LIMIT_S * crowding()))
         except WorkerError as error:
             raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
         finally:
