@@ -13,9 +13,9 @@ from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair, Variant
 from common.python.cuda import CudaError, build, compile_source
 from common.python.requirements import arch_of, unmet
-from common.python.run.parallel import at_once
 from common.python.run.variant_status import new_row
 from common.python.workers.launch import ONE_HOST, Launch
+from common.python.workers.parallel import at_once
 
 NO_GPU: dict[str, Any] = {
     "gpus": 0,
