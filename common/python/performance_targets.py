@@ -17,9 +17,9 @@ MARGIN = 0.05  # by which a measured peak may be beaten
 # Vendors quote rates at the boost clock, and GeForce cards run beyond it: an RTX 4090 quoted at 2.52 GHz runs at 2.7
 # and can be set to 3.1. A rate is impossible by its datasheet only where no clock explains it.
 CLOCK_HEADROOM = 0.3
-# A shared disk has no lasting peak: one gave 1.3 to 1.8 GB/s while it was surveyed, and 1.95 soon after. Memory that
-# answers in its place is several times as fast.
-DISK_HEADROOM = 1.0
+# Shared with other work, these have no lasting peak: one disk gave 1.3 to 1.8 GB/s while it was surveyed, and 1.95 soon
+# after. A rate beyond the surveyed one is a note there, and accuses nobody.
+SHARED = ("disk", "host")
 # The share of the bytes that is written, in each mix that the survey measures.
 MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
@@ -44,7 +44,6 @@ class Peaks(Model):
     mixes: dict[str, float] = Field(default={}, description="of device memory, by the mix of reads and writes; bytes/s")
     source: str = Field(description="'datasheet of ...' or 'measured on 2026-01-31'")
     l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
-    llc_bytes: float = Field(default=0.0, ge=0, description="the same of the host's last caches")
 
 
 def datasheet_peaks(gpu_name: str) -> Peaks | None:
@@ -128,11 +127,12 @@ def impossible(phases: Sequence[Cost], us: float, peaks: Peaks | None) -> str | 
     """The resource whose rate beats its peak by more than 5%, and what to doubt; None when physics allows `us`.
 
     A rate is held against the fastest sample of its peak, where that is known. Memory traffic that the cache can hold
-    does not count, since steps repeated back to back find it there.
+    does not count, since steps repeated back to back find it there; nor do host memory and disk, which others share.
     """
     if peaks is None:
         return None
-    ceilings = peaks.model_copy(update={"values": peaks.values | peaks.fastest})
+    own = {name: peak for name, peak in (peaks.values | peaks.fastest).items() if name not in SHARED}
+    ceilings = peaks.model_copy(update={"values": own})
     least_us, resource = _bound(phases, ceilings, uncached=True)
     if resource is None or least_us <= us * (1 + _margin(resource, peaks)):
         return None
@@ -150,8 +150,8 @@ def _bound(phases: Sequence[Cost], peaks: Peaks, uncached: bool = False) -> tupl
 
 
 def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
-    """Seconds that each resource with a known peak needs; `uncached`: less what may stay in a cache."""
-    cached = {"hbm": peaks.l2_bytes, "host": peaks.llc_bytes} if uncached else {}
+    """Seconds that each resource with a known peak needs; `uncached`: less what may stay in the GPU's cache."""
+    cached = {"hbm": peaks.l2_bytes} if uncached else {}
     times = []
     for resource, amount in _work(cost):
         if resource in peaks.values:
@@ -162,8 +162,6 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
 
 
 def _margin(resource: str, peaks: Peaks) -> float:
-    if resource == "disk":
-        return DISK_HEADROOM
     return CLOCK_HEADROOM if resource not in _BYTES and peaks.source.startswith(DATASHEET) else MARGIN
 
 

@@ -186,14 +186,12 @@ def walled(result: PairResult, slowest: float, walls: list[tuple[float, float, f
     return result.model_copy(update={"blocks": blocks})
 
 
-@pytest.mark.parametrize(
-    ("span", "invalid"), [(0.99, False), (0.9, False), (0.5, True)], ids=["all of it", "most of it", "half of it"]
-)
-def test_work_on_the_own_stream_does_not_escape(span: float, invalid: bool) -> None:
+@pytest.mark.parametrize("span", [0.99, 0.9], ids=["all of it", "most of it"])
+def test_work_on_the_own_stream_does_not_escape(span: float) -> None:
     """As ch10:gemm_wgmma's baseline on an H200 at fbc47af, where no device sample was as slow."""
     walls = [(span * wall, wall, host) for wall, host in ((4721.0, 29.0), (4545.0, 25.0), (5054.0, 39.0))]
     judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, walls), None)
-    assert ("escaped" in (row(judged).reason or "")) is invalid
+    assert "escaped" not in (row(judged).reason or "")
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
@@ -238,25 +236,33 @@ def test_impossible_times_are_invalid_and_show_no_ratio(made: Any, reason: str) 
 
 
 @pytest.mark.parametrize(
-    ("made", "others"),
+    ("made", "verdict"),
     [
-        (invalid_by_escape, True),
-        (invalid_by_busy_time, True),
-        (invalid_by_memory, False),
-        (invalid_by_rate, False),
-        (invalid_by_proof, False),
+        (invalid_by_escape, "too noisy"),
+        (invalid_by_busy_time, "too noisy"),
+        (invalid_by_memory, "invalid"),
+        (invalid_by_rate, "invalid"),
+        (invalid_by_proof, "invalid"),
     ],
 )
-def test_work_beside_the_clock_may_be_that_of_another_process(made: Any, others: bool) -> None:
+def test_work_beside_the_clock_that_another_process_may_have_done_accuses_nobody(made: Any, verdict: str) -> None:
     """Processes take turns on a GPU: times are longer then, and never shorter."""
     result, peaks = made()
     blamed = judge(result, peaks)
     for block in result.blocks:
         block.telemetry = Telemetry(other_processes=1)
     judged = judge(result, peaks)
-    assert (judged.verdict, blamed.verdict) == ("invalid", "invalid")
-    doubt = ", unless it was that of another process on the GPU" if others else ""
-    assert judged.reason == f"{blamed.reason}{doubt}"
+    assert (judged.verdict, blamed.verdict, row(judged).speedup) == (verdict, "invalid", None)
+    doubt = ", unless it was that of another process: something disturbs this session, 1 others on the GPU"
+    assert judged.reason == f"{blamed.reason}{doubt if verdict == 'too noisy' else ''}"
+
+
+@pytest.mark.parametrize(("walls_us", "invalid"), [([200, 200, 200], True), ([200, 60, 200], False), ([200], False)])
+def test_work_that_escapes_the_clock_does_so_in_every_one_of_three_samples(walls_us: list[int], invalid: bool) -> None:
+    """The host may come back late from a wait because it had other work."""
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks[0].walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall, host_us=5.0) for wall in walls_us]
+    assert (judge(result, PEAKS).verdict == "invalid") is invalid
 
 
 def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:

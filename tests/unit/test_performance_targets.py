@@ -103,10 +103,10 @@ def test_a_rate_beyond_its_peak_is_impossible(us: float, caught: bool) -> None:
         )
 
 
-@pytest.mark.parametrize(("us", "caught"), [(600.0, False), (480.0, True)])
-def test_a_disk_may_be_twice_as_fast_as_surveyed_and_memory_in_its_place_is_faster(us: float, caught: bool) -> None:
-    surveyed = Peaks(values={"disk": 2e9}, source="measured by hand")
-    assert (impossible([Cost(disk_bytes=2e6)], us, surveyed) is not None) == caught
+@pytest.mark.parametrize("cost", [Cost(disk_bytes=2e6), Cost(host_bytes=2e6), Cost(host_bytes=2e6, hbm_bytes=2e6)])
+def test_disk_and_host_memory_that_others_used_during_the_survey_accuse_nobody(cost: Cost) -> None:
+    surveyed = Peaks(values={"disk": 2e9, "host": 2e9, "hbm": 2e9}, source="measured by hand")
+    assert (impossible([cost], 100.0, surveyed) is not None) == (cost.hbm_bytes > 0)
 
 
 # The bf16 peak of 800e12 FLOP/s: 8e12 FLOPs take 10,000 us; the fastest sample of 880e12 takes 9,091 us, 5% less 8,658.
@@ -138,11 +138,6 @@ def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
     assert impossible([Cost(hbm_bytes=40e6)], 5.0, cached) is None
     assert impossible([Cost(hbm_bytes=80e6)], 10.0, cached) is None  # 40 MB must move, which takes these 10 us
     assert impossible([Cost(hbm_bytes=80e6)], 9.0, cached) is not None
-    shared = PEAKS.model_copy(update={"llc_bytes": 40e6})  # of the host: 40 MB at 200e9 bytes/s take 200 us
-    assert impossible([Cost(host_bytes=40e6)], 50.0, PEAKS) is not None
-    assert impossible([Cost(host_bytes=40e6)], 50.0, shared) is None
-    assert impossible([Cost(host_bytes=80e6)], 150.0, shared) is not None
-    assert impossible([Cost(hbm_bytes=40e6)], 5.0, shared) is not None
 
 
 def test_nothing_is_impossible_without_a_peak() -> None:

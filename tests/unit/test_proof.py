@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +121,16 @@ def overwriting(x: Tensor, w: Tensor) -> Step:
 def test_an_overwritten_input_is_seen_and_restored_for_the_other_variants(prepared: Prepares) -> None:
     prep = prepared(workload(), a=overwriting, b=honest)
     assert reasons(prep, ["a", "b"]) == {"a": "the step overwrote the input 'x', which is not in mutates", "b": None}
+
+
+def test_an_input_that_holds_nan_counts_as_overwritten_only_where_it_was(prepared: Prepares) -> None:
+    holed = torch.eye(9).masked_fill(torch.eye(9) == 1, math.nan)
+    problem = workload(
+        inputs=lambda draw, n: {"x": draw.normal(n, n) + holed, "w": draw.normal(n, n)},
+        reference=lambda x, w: x.nan_to_num() @ w,
+    )
+    prep = prepared(problem, a=lambda x, w: lambda: x.nan_to_num() @ w, b=lambda x, w: lambda: x.nan_to_num_() @ w)
+    assert reasons(prep) == {"a": None, "b": "the step overwrote the input 'x', which is not in mutates"}
 
 
 def test_a_later_step_that_overwrites_a_frozen_input_is_seen(prepared: Prepares) -> None:
@@ -272,6 +283,17 @@ def test_a_workload_whose_answer_ignores_its_inputs_accepts_a_stale_output(prepa
     prep = prepared(problem, a=lambda x, w: lambda: 100 + x)
     reasons(prep)
     assert "stale output" in toothless(prep)
+
+
+@pytest.mark.parametrize(("scales", "accepted"), [((5, 5.01, 5, 7), []), ((5, 5.01), ["stale output"])])
+def test_answers_that_are_alike_in_one_draw_of_several_accuse_no_tolerance(
+    scales: tuple[float, ...], accepted: list[str], prepared: Prepares
+) -> None:
+    drawn, x = cycle(scales), torch.linspace(-1, 1, 81).view(9, 9)
+    problem = workload(inputs=lambda draw, n: {"x": next(drawn) * x, "w": torch.eye(n)}, tolerance=0.02)
+    prep = prepared(problem, a=honest)
+    prep.dtypes[:] = [torch.float32]
+    assert toothless(prep) == accepted
 
 
 @pytest.mark.parametrize(("when", "calls"), [(BEFORE, 2), (AFTER, 2), (WHILE, 1)])

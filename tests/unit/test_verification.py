@@ -151,7 +151,10 @@ def test_alike_are_shape_type_and_every_bit() -> None:
     x, nan = torch.arange(4.0), torch.tensor([NAN])
     others = [x.clone(), x.double(), x[:3], x.reshape(2, 2), x + torch.eye(4)[2] * 1e-6, nan, x[:0]]
     assert [same(x, other) for other in others] == [True, False, False, False, False, False, False]
-    assert (same(nan, nan), same(x[:0], x[:0])) == (False, True)
+    assert (same(nan, nan.clone()), same(x[:0], x[:0])) == (True, True)
+    strided, turned = torch.arange(12).view(3, 4).t(), torch.tensor([1 + 2j]).conj()
+    small = torch.tensor([1, 2, 255], dtype=torch.uint8).view(torch.float8_e4m3fn)
+    assert all(same(tensor, tensor.clone()) for tensor in (strided, turned, small))
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1e-3])

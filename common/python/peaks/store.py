@@ -204,5 +204,4 @@ def peaks_of(survey: Survey) -> Peaks:
         mixes={name: peak.value for name, peak in known.items() if name in RESOURCES["hbm"] and peak.value},
         source=f"measured on {survey.measured:%Y-%m-%d}",
         l2_bytes=survey.l2_bytes,
-        llc_bytes=survey.llc_bytes,
     )

@@ -20,6 +20,7 @@ from common.python.workload import AnyOrder, Output, Part
 ELEMENT_FACTOR = 10.0
 LEAST_TILE = 16  # elements: of fewer, all may be nearly zero by chance, and no kernel works in smaller tiles
 NOT_FINITE = "NaN or infinity where the reference is finite, or the reverse"
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of an element
 CHUNK = {"cuda": 1 << 24, "cpu": 1 << 18}  # elements compared at a time: 128 MiB of float64; on a CPU within its cache
 
 
@@ -150,8 +151,13 @@ def _norms(out: Tensor, ref: Tensor) -> list[float]:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether both have one form and equal values; NaN equals nothing."""
-    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and torch.equal(a, b)
+    """Whether both have one form and equal bits, so that NaN equals itself: inputs may hold it."""
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and torch.equal(_bits(a), _bits(b))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.view(BITS.get(plain.dtype.itemsize, plain.dtype))
 
 
 def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:

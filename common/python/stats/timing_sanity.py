@@ -1,7 +1,7 @@
 """Times that cannot be those of the work: answers remembered, work beside the clock, a disturbed session.
 
-Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, the reason
-says so.
+Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, such times
+are too noisy for a ratio, and accuse nobody.
 """
 
 from statistics import median
@@ -23,8 +23,12 @@ def untrue(row: VariantResult, result: PairResult) -> str | None:
     """Why the variant's times are not those of its work; None if nothing speaks against them."""
     if reason := accusation(row.trios):  # others' work is in all arms of a trio
         return reason
-    reason = (_outlasts_stream(row, result) or _busier_than_timed(row, result)) if result.clock == "device" else None
-    return f"{reason}, unless it was that of another process on the GPU" if reason and _others(result) else reason
+    return None if _others(result) else _escaped(row, result)
+
+
+def _escaped(row: VariantResult, result: PairResult) -> str | None:
+    """Why the device's clock does not tell of all that the step does."""
+    return (_outlasts_stream(row, result) or _busier_than_timed(row, result)) if result.clock == "device" else None
 
 
 def _others(result: PairResult) -> int:
@@ -42,14 +46,17 @@ def beyond_wall(block: Block, wall_s: float) -> str | None:
 
 
 def _outlasts_stream(row: VariantResult, result: PairResult) -> str | None:
-    """Whether, in the end-to-end samples, work went on after the device clock had stopped."""
+    """Whether, in all of three or more end-to-end samples, work went on after the device clock had stopped.
+
+    One may be late because the host had other work.
+    """
     walls = [s for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us is not None]
-    if row.device is None or not walls:
+    if row.device is None or len(walls) < FEWEST_ROUNDS:
         return None
     device = row.device.median
     taken = [s.device_us or 0.0 for block in result.blocks for s in block.samples if s.variant == row.name]
     slowest = [min(max([device, *taken, s.device_us or 0.0]), CLOCKS_FALL * device) for s in walls]
-    beyond = median(max(0.0, (s.wall_us or 0.0) - s.host_us - span) for span, s in zip(slowest, walls))
+    beyond = min(max(0.0, (s.wall_us or 0.0) - s.host_us - span) for span, s in zip(slowest, walls))
     if beyond <= SLACK_US + SHARE * device:
         return None
     return f"{beyond:.0f} us of work went on after the step's own stream was done: it escaped the clock"
@@ -76,13 +83,15 @@ def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
 
 def too_noisy(row: VariantResult, result: PairResult) -> str | None:
     """Why no ratio of this row can be shown, though its times may be right, and what may have disturbed it."""
-    control, gain = result.control, row.speedup if result.goal != "memory" else None
+    control, gain, others = result.control, row.speedup if result.goal != "memory" else None, _others(result)
     if control is not None and not control_ok(control):
         told = f"the control, baseline against itself, reads [{control.low:.3f}, {control.high:.3f}]"
     elif gain is not None and gain.rounds >= FEWEST_ROUNDS and gain.high > WIDEST * gain.low:
         told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
+    elif others and (reason := _escaped(row, result)):
+        told = f"{reason}, unless it was that of another process"
     else:
         return None
     on_host = "" if result.load is None else f", at a load of {result.load:.1f}"
-    on_gpu = f", {others} others on the GPU" if (others := _others(result)) else ""
+    on_gpu = f", {others} others on the GPU" if others else ""
     return f"{told}: something disturbs this session{on_host}{on_gpu}"
