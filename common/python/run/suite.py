@@ -21,6 +21,7 @@ from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
 from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
@@ -396,5 +397,5 @@ def _seed(options: Options) -> int:
     if options.seed is not None:
         return options.seed
     if options.resume:
-        return resume.earlier_seed(options.resume) or 0
+        return read_model(options.resume / "manifest.json", Manifest).seed or 0  # its other pairs get it too
     return 0 if options.reproducible else random.randrange(2**31)
