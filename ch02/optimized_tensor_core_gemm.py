@@ -1,4 +1,4 @@
-"""mma.sync: one instruction of a warp makes 2,048 products on the matrix unit, where an FMA makes 32."""
+"""wgmma: one instruction of four warps makes 262,144 products, of tiles that TMA brought to shared memory."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(sm=80)
+requires = needs(targets=["sm_90a"])
 
 
 def prepare(a: Tensor, b: Tensor) -> Step:

@@ -1,4 +1,4 @@
-"""k is split, so that 1,792 programs keep every SM loading, in runs of 512 B; the last of a tile adds up its parts."""
+"""k is split in two and a tile is 4 runs of 4 KB: 4,096 programs keep every SM loading; the second adds up both."""
 
 import torch
 import triton
@@ -9,8 +9,8 @@ from ch07.baseline_gemv_splitk import products
 from ch07.baseline_gemv_splitk import workload as workload
 from common.python.workload import Step
 
-TILE = {"ROWS": 64, "K": 256}  # the same 32 KB; each load of a warp is one run of 512 bytes
-PART = 2048  # of k for each program: eight tiles of loads
+TILE = {"ROWS": 4, "K": 2048}  # 16 KB of weights in runs of 4 KB
+PART = 14336  # of k for each program: seven tiles of loads
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def prepare(weight: Tensor, x: Tensor) -> Step:
     arrived = x.new_zeros(tiles, dtype=torch.int32)
 
     def step() -> Tensor:
-        gemv[(parts, tiles)](weight, x, partial, arrived, out, rows, k, **TILE, PART=PART, PARTS=parts, num_warps=16)
+        gemv[(parts, tiles)](weight, x, partial, arrived, out, rows, k, **TILE, PART=PART, PARTS=parts, num_warps=4)
         return out
 
     return step

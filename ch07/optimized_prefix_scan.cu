@@ -3,8 +3,9 @@
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int PIECES = 8;                   // of four numbers, in each thread
+constexpr int PIECES = 12;                  // of four numbers, in each thread
 constexpr int TILE = 4 * PIECES * THREADS;  // numbers of a block
+constexpr int WIDE = 4;                     // states that a lane of the look-back asks for at once
 
 // Where this thread's first piece begins. Piece p is 128 p further on: a warp's loads are runs of 512 bytes.
 __device__ int64_t place(int64_t tile) {
@@ -15,7 +16,7 @@ __device__ void load(float4 (&piece)[PIECES], const float* a, int64_t tile, int6
   const int64_t first = place(tile);
   if ((tile + 1) * TILE <= n) {
 #pragma unroll
-    for (int p = 0; p < PIECES; ++p) piece[p] = *reinterpret_cast<const float4*>(a + first + 128 * p);
+    for (int p = 0; p < PIECES; ++p) piece[p] = __ldcs(reinterpret_cast<const float4*>(a + first + 128 * p));
   } else {  // beyond the end there are zeros
 #pragma unroll
     for (int p = 0; p < PIECES; ++p) {
@@ -39,7 +40,7 @@ __device__ void store(const float4 (&piece)[PIECES], float before, float* out, i
     const int64_t at = first + 128 * p;
     const float4 sums = plus(piece[p], before);
     if (at + 4 <= n) {
-      *reinterpret_cast<float4*>(out + at) = sums;
+      __stcs(reinterpret_cast<float4*>(out + at), sums);
     } else {
       if (at + 0 < n) out[at + 0] = sums.x;
       if (at + 1 < n) out[at + 1] = sums.y;
@@ -106,26 +107,39 @@ __device__ uint64_t read(const uint64_t* state) {
   return word;
 }
 
-// The look-back: a warp sums the tiles before `tile`, 32 at a time, back to the nearest whose prefix is known.
+// The look-back: a warp sums the tiles before `tile`, back to the nearest whose prefix is known. Each lane asks for WIDE
+// states before it looks at the first, so that a trip to L2 brings 32 x WIDE of them.
 __device__ float sum_before(const uint64_t* states, int64_t tile) {
   const int lane = threadIdx.x % 32;
+  const uint64_t nothing = uint64_t(PREFIX) << 32;  // before the first tile the sum is zero
   float sum = 0.0f;
-  for (int64_t at = tile - 1 - lane;; at -= 32) {
-    uint64_t word;
-    uint32_t prefixes, needed;
-    while (true) {
-      word = at >= 0 ? read(states + at) : uint64_t(PREFIX) << 32;  // before the first tile the sum is zero
-      prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
-      needed = prefixes ? prefixes ^ (prefixes - 1) : ~0u;  // the lanes up to the nearest prefix
-      if ((__ballot_sync(~0u, word >> 32 == 0) & needed) == 0) break;
-      __nanosleep(100);
-    }
-    float share = needed >> lane & 1 ? __uint_as_float(uint32_t(word)) : 0.0f;
+  bool found = false;
+  for (int64_t first = tile - 1 - lane; !found; first -= 32 * WIDE) {
+    uint64_t words[WIDE];
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) share += __shfl_xor_sync(~0u, share, apart);
-    sum += share;
-    if (prefixes) return sum;
+    for (int w = 0; w < WIDE; ++w) {
+      const int64_t at = first - 32 * w;
+      words[w] = at >= 0 ? read(states + at) : nothing;
+    }
+#pragma unroll
+    for (int w = 0; w < WIDE; ++w) {
+      if (found) break;
+      const int64_t at = first - 32 * w;
+      uint64_t word = words[w];
+      uint32_t prefixes, needed;
+      while (true) {
+        prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
+        needed = prefixes ? prefixes ^ (prefixes - 1) : ~0u;  // the lanes up to the nearest prefix
+        if ((__ballot_sync(~0u, word >> 32 == 0) & needed) == 0) break;
+        if (word >> 32 == 0) word = read(states + at);
+      }
+      if (needed >> lane & 1) sum += __uint_as_float(uint32_t(word));
+      found = prefixes != 0;
+    }
   }
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+  return sum;
 }
 
 __global__ void __launch_bounds__(THREADS)

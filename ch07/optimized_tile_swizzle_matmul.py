@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch07.baseline_tile_swizzle_matmul import tile
+from ch07.baseline_tile_swizzle_matmul import described, tile
 from ch07.baseline_tile_swizzle_matmul import workload as workload
 from common.python.workload import Step
 
@@ -14,27 +14,23 @@ GROUP = 8  # rows of tiles: of 132 programs, eight read the same tile of b, and 
 @triton.jit
 def product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr):
     tiles_m, tiles_n = tl.cdiv(m, M), tl.cdiv(n, N)
-    i, j = tl.program_id(0) // tiles_n, tl.program_id(0) % tiles_n
-    i, j = tl.swizzle2d(i, j, tiles_m, tiles_n, GROUP)
-    row, column = i * M + tl.arange(0, M), j * N + tl.arange(0, N)
-    left, right = a + row.to(tl.int64)[:, None] * k, b + column.to(tl.int64)[None, :] * k
-    total = tl.zeros((M, N), tl.float32)
-    for first in range(0, k, K):
-        at = first + tl.arange(0, K)
-        x = tl.load(left + at[None, :], mask=(row < m)[:, None] & (at < k)[None, :], other=0.0)
-        y = tl.load(right + at[:, None], mask=(at < k)[:, None] & (column < n)[None, :], other=0.0)
-        total = tl.dot(x, y, total)
-    place = out + row.to(tl.int64)[:, None] * n + column[None, :]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(row < m)[:, None] & (column < n)[None, :])
+    # Flattened, both loops are one, and its pipeline of loads runs on across the border between two tiles.
+    for number in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+        i, j = tl.swizzle2d(number // tiles_n, number % tiles_n, tiles_m, tiles_n, GROUP)
+        total = tl.zeros((M, N), tl.float32)
+        for step in range(tl.cdiv(k, K)):
+            x, y = a.load([i * M, step * K]), b.load([j * N, step * K])  # beyond the edges there are zeros
+            total = tl.dot(x, y.T, total)
+        out.store([i * M, j * N], total.to(out.dtype))
 
 
 def prepare(a: Tensor, b: Tensor) -> Step:
     (m, k), n = a.shape, len(b)
     out, options = a.new_empty(m, n), tile()
-    grid = (triton.cdiv(m, options["M"]) * triton.cdiv(n, options["N"]),)
+    descriptors, programs = described(a, b, out)
 
     def step() -> Tensor:
-        product[grid](a, b, out, m, n, k, GROUP=GROUP, **options)
+        product[(programs,)](*descriptors, m, n, k, GROUP=GROUP, **options)
         return out
 
     return step

@@ -1,142 +1,193 @@
-// A ring of four stages: three are on their way at any time, and fragments are fetched a step ahead.
+// A ring of four stages, filled a few copies at a time: fragments are fetched a step ahead of their products.
 #include "kernel.cuh"
 
 using bf16 = __nv_bfloat16;
-constexpr int TILE_M = 256, TILE_N = 128;  // of the result, a block
-constexpr int WARP = 64;                   // rows and columns of the result, a warp
-constexpr int THREADS = 256;               // 4 x 2 warps
-constexpr int BAND = 8;                    // rows of tiles
-constexpr int PIECE = 8;                   // elements: 16 bytes
-constexpr int ROW = 32;                    // elements of k in a stage: four pieces
-constexpr int STEPS = ROW / 16;            // products along k in a stage
-constexpr int STAGES = 4;                  // 96 KiB: what every GPU since sm_80 gives a block
+constexpr int WARP = 64;                 // rows and columns of the result, a warp
+constexpr int WARPS_M = 2, WARPS_N = 4;  // of a block, which has a multiprocessor for itself
+constexpr int DEPTH = 32;                // of k, in a stage
+constexpr int BAND = 8;                  // rows of tiles
+constexpr int STAGES = 4;                // 96 KiB, which every GPU since sm_80 gives a block
+static_assert(STAGES >= 3, "one is read, the next arrives, another is filled");
 
-struct Shared {
-  bf16 a[STAGES][TILE_M * ROW];
-  bf16 b[STAGES][TILE_N * ROW];
-};
+constexpr int SIDE = 16;             // of k in a product, and rows of a; two products of 8 columns share a load of b
+constexpr int LOADS = WARP / SIDE;   // of four registers, for each of a and b in a step
+constexpr int STEPS = DEPTH / SIDE;  // products along k in a stage
+static_assert(STEPS % 2 == 0, "two sets of fragments take turns");
+constexpr int TILE_M = WARPS_M * WARP, TILE_N = WARPS_N * WARP, THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int PIECE = 8, PIECES = DEPTH / PIECE;  // elements of 16 bytes, and how many of them make a row of a tile
+constexpr int ROW = DEPTH * sizeof(bf16);         // bytes
+constexpr int STAGE = (TILE_M + TILE_N) * ROW;    // bytes: the tile of a, then that of b
 
-// Where a piece of a row stands. Eight rows of one piece, which ldmatrix reads at once, lie in different banks.
-__device__ int place(int row, int piece) { return row * ROW + (piece ^ row / 2 % 4) * PIECE; }
+// Rows follow each other without a gap: a sector of memory, 32 bytes, that would lie here across a border of 32 bytes
+// is fetched from L2 twice. The pieces of a row change places, so that the same one of eight rows differs in its banks.
+__device__ int place(int row, int piece) { return row * ROW + (piece ^ row * ROW / 128 % PIECES) * 16; }
 
-__device__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+// Which column of the result a row of b's tile makes: of four products, a lane then holds eight columns side by side.
+__device__ int column_of(int row) { return row / 32 * 32 + row % 8 / 2 * 8 + row / 8 % 4 * 2 + row % 2; }
 
-// Start copying 32 elements of `height` rows; beyond the matrix [rows, k] there are zeros.
-template <int height>
-__device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t column, int64_t rows, int64_t k) {
+// Start copying the step-th part of a tile, DEPTH wide; unless the sizes are whole, with zeros beyond [rows, k].
+template <bool whole, int tile_rows, bool of_b>
+__device__ void load_part(uint32_t tile, const bf16* matrix, int64_t row, int64_t column, int64_t rows, int64_t k) {
+  constexpr int AT_ONCE = THREADS / PIECES;
+  static_assert(AT_ONCE % 32 == 0 && tile_rows % AT_ONCE == 0, "places and columns of rows repeat after 32");
+  const int first = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
+  const int64_t from_row = row + (of_b ? column_of(first) : first);
+  const bf16* from = matrix + from_row * k + column + piece * PIECE;
+  uint32_t to = tile + place(first, piece);
 #pragma unroll
-  for (int i = 0; i < height * (ROW / PIECE) / THREADS; ++i) {
-    const int r = (i * THREADS + threadIdx.x) / (ROW / PIECE), piece = threadIdx.x % (ROW / PIECE);
-    const bool inside = row + r < rows && column + piece * PIECE < k;
-    const bf16* from = inside ? matrix + (row + r) * k + column + piece * PIECE : matrix;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(tile + place(r, piece))),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+  for (int r = 0; r < tile_rows; r += AT_ONCE) {
+    if constexpr (whole) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    } else {
+      const bool inside = from_row + r < rows && column + piece * PIECE < k;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(inside ? from : matrix),
+                   "r"(inside ? 16 : 0)
+                   : "memory");
+    }
+    from += AT_ONCE * k;
+    to += AT_ONCE * ROW;
   }
 }
 
-// Four matrices of 8 x 8, lane 8 i + r naming row r of matrix i: each lane gets two neighbours of row lane / 4 of each.
-__device__ void load_matrices(uint32_t* to, const bf16* row) {
+template <int pending>
+__device__ void wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+  __syncthreads();
+}
+
+// Four matrices of 8 x 8, whose rows begin where the 32 lanes say; of each, lane l gets two elements of row l / 4, from
+// 2 (l % 4) on.
+__device__ void load(uint32_t (&to)[4], uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
+               : "r"(from)
                : "memory");
 }
 
-// What mma.sync wants of 64 rows of a and of b, 16 elements of k: 16 rows an instruction.
-__device__ void load_fragments(uint32_t (&of_a)[WARP / 16][4], uint32_t (&of_b)[WARP / 8][2], const bf16* a,
-                               const bf16* b, int row_a, int row_b, int step) {
-  const int lane = threadIdx.x % 32;
+__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Eight sums of a row, rounded on the way out.
+template <bool whole>
+__device__ void store(bf16* out, const float (&sum)[PIECE], int64_t row, int64_t column, int64_t m, int64_t n) {
+  bf16* to = out + row * n + column;
+  if constexpr (whole) {
+    union {
+      uint4 words;
+      __nv_bfloat162 pairs[PIECE / 2];
+    } piece;
 #pragma unroll
-  for (int j = 0; j < WARP / 16; ++j) {
-    load_matrices(of_a[j], a + place(row_a + 16 * j + lane % 16, 2 * step + lane / 16));
-    load_matrices(of_b[2 * j], b + place(row_b + 16 * j + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+    for (int i = 0; i < PIECE / 2; ++i) piece.pairs[i] = __floats2bfloat162_rn(sum[2 * i], sum[2 * i + 1]);
+    *reinterpret_cast<uint4*>(to) = piece.words;
+  } else {
+#pragma unroll
+    for (int i = 0; i < PIECE; ++i) {
+      if (row < m && column + i < n) to[i] = __float2bfloat16(sum[i]);
+    }
   }
 }
 
-// sum[16, 8] += a[16, 16] b[8, 16]^T
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
+template <bool whole>
 __global__ void __launch_bounds__(THREADS)
     product(const bf16* __restrict__ a, const bf16* __restrict__ b, bf16* __restrict__ out, int64_t m, int64_t n,
             int64_t k) {
   extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   // Tiles are taken down a band of BAND rows, column by column: those in work at one time share rows in the L2 cache.
   const int across = ceil_div(n, TILE_N), down = ceil_div(m, TILE_M);
   const int first = blockIdx.x / (BAND * across) * BAND, rest = blockIdx.x % (BAND * across);
   const int height = min(BAND, down - first);
   const int64_t top = int64_t(first + rest % height) * TILE_M, left = int64_t(rest / height) * TILE_N;
-  const int warp = threadIdx.x / 32, row_a = warp / 2 * WARP, row_b = warp % 2 * WARP;
-  const int rows = ceil_div(k, ROW);
-  float sum[WARP / 16][WARP / 8][4] = {};
-  const auto load = [&](int i) {  // a group for each stage, empty at the end, so that they can be counted
-    if (i < rows) {
-      load_tile<TILE_M>(shared.a[i % STAGES], a, top, int64_t(i) * ROW, m, k);
-      load_tile<TILE_N>(shared.b[i % STAGES], b, left, int64_t(i) * ROW, n, k);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+  const int warp = threadIdx.x / 32, warp_top = warp / WARPS_N * WARP, warp_left = warp % WARPS_N * WARP;
+  const int lane = threadIdx.x % 32, depths = ceil_div(k, DEPTH);
+  constexpr int PART_M = TILE_M / STEPS, PART_N = TILE_N / STEPS;  // rows that are copied in a step
+  const auto load_step = [&](uint32_t stage, int i, int step) {
+    const int64_t from = int64_t(i) * DEPTH;
+    load_part<whole, PART_M, false>(stage + step * PART_M * ROW, a, top + step * PART_M, from, m, k);
+    load_part<whole, PART_N, true>(stage + (TILE_M + step * PART_N) * ROW, b, left + step * PART_N, from, n, k);
   };
-  uint32_t of_a[2][WARP / 16][4], of_b[2][WARP / 8][2];  // fragments too are loaded a step ahead
-  const auto fetch = [&](int i, int step) {
-    const int stage = i % STAGES;
-    load_fragments(of_a[step % 2], of_b[step % 2], shared.a[stage], shared.b[stage], row_a, row_b, step);
-  };
-  for (int i = 0; i < STAGES; ++i) load(i);
-  asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-  __syncthreads();
-  fetch(0, 0);
+  const auto after = [&](uint32_t stage) { return stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE; };
 
-  for (int i = 0; i < rows; ++i) {
+  uint32_t of_a[2][LOADS][4], of_b[2][LOADS][4];  // a step is multiplied while fragments of the next are on their way
+  const int a_place = place(warp_top + lane % 16, lane / 16);
+  const int b_place = TILE_M * ROW + place(warp_left + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  // A step takes two pieces. They changed places by XOR, so another step's are an XOR away, not a sum.
+  const auto fetch = [&](uint32_t stage, int step) {
+#pragma unroll
+    for (int j = 0; j < LOADS; ++j) {
+      load(of_a[step % 2][j], ((stage + a_place) ^ step * 32) + j * SIDE * ROW);
+      load(of_b[step % 2][j], ((stage + b_place) ^ step * 32) + j * SIDE * ROW);
+    }
+  };
+  float sum[LOADS][2 * LOADS][4] = {};
+
+  uint32_t reading = ring, filling = ring;
+  for (int i = 0; i < STAGES - 1; ++i, filling += STAGE) {
+    for (int step = 0; i < depths && step < STEPS; ++step) load_step(filling, i, step);
+    asm volatile("cp.async.commit_group;" ::: "memory");  // one for each stage, empty at the end: they are counted
+  }
+  wait<STAGES - 2>();
+  fetch(reading, 0);
+  for (int i = 0; i < depths; ++i) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       if (step + 1 < STEPS) {
-        fetch(i, step + 1);
+        fetch(reading, step + 1);
       } else {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        __syncthreads();  // the next stage is here, and all warps have fetched this one, which can be filled again
-        load(i + STAGES);
-        fetch(i + 1, 0);  // after the last stage too, which brings what nobody uses
+        wait<STAGES - 3>();  // the next stage is here, and all warps have fetched this one, which can be filled again
+        reading = after(reading);
+        fetch(reading, 0);  // after the last stage too, which brings what nobody uses
       }
+      // A few copies in each step, and behind its loads: both kinds stand in one queue, and the loads are urgent.
+      if (i + STAGES - 1 < depths) load_step(filling, i + STAGES - 1, step);
 #pragma unroll
-      for (int y = 0; y < WARP / 16; ++y) {
+      for (int y = 0; y < LOADS; ++y) {
 #pragma unroll
-        for (int x = 0; x < WARP / 8; ++x) multiply(sum[y][x], of_a[step % 2][y], of_b[step % 2][x]);
-      }
-    }
-  }
-
-#pragma unroll
-  for (int y = 0; y < WARP / 16; ++y) {
-#pragma unroll
-    for (int x = 0; x < WARP / 8; ++x) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int64_t row = top + row_a + 16 * y + threadIdx.x % 32 / 4 + 8 * i;
-        const int64_t column = left + row_b + 8 * x + threadIdx.x % 4 * 2;
-        if (row < m && column < n) {
-          const auto pair = __floats2bfloat162_rn(sum[y][x][2 * i], sum[y][x][2 * i + 1]);
-          *reinterpret_cast<__nv_bfloat162*>(out + row * n + column) = pair;
+        for (int along = 0; along < 2 * LOADS; ++along) {
+          const int x = y % 2 ? 2 * LOADS - 1 - along : along;
+          const uint32_t(&pair)[4] = of_b[step % 2][x / 2];
+          multiply(sum[y][x], of_a[step % 2][y], pair[x % 2 * 2], pair[x % 2 * 2 + 1]);
         }
       }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    filling = after(filling);
+  }
+
+  // Of each product a lane holds two columns, from 2 (lane % 4) on, of rows lane / 4 and lane / 4 + 8.
+#pragma unroll
+  for (int y = 0; y < 2 * LOADS; ++y) {
+#pragma unroll
+    for (int x = 0; x < 2 * LOADS; x += 4) {
+      float side_by_side[PIECE];
+#pragma unroll
+      for (int i = 0; i < PIECE; ++i) side_by_side[i] = sum[y / 2][x + i / 2][y % 2 * 2 + i % 2];
+      store<whole>(out, side_by_side, top + warp_top + y * 8 + lane / 4, left + warp_left + x * 8 + lane % 4 * PIECE, m,
+                   n);
     }
   }
 }
 
+template <bool whole>
+int launch(const bf16* a, const bf16* b, bf16* out, int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
+  constexpr int BYTES = STAGES * STAGE;
+  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, opt_in, BYTES)) return error;
+  const auto carve_out = cudaFuncAttributePreferredSharedMemoryCarveout;  // room for the ring; L1 is not used
+  if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, carve_out, cudaSharedmemCarveoutMaxShared)) {
+    return error;
+  }
+  product<whole><<<ceil_div(n, TILE_N) * ceil_div(m, TILE_M), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
+  return cudaGetLastError();
+}
+
 extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
-  if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
-  constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
-  product<<<ceil_div(m, TILE_M) * ceil_div(n, TILE_N), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
-  return cudaGetLastError();
+  if (k % PIECE) return cudaErrorInvalidValue;  // rows of a and b must begin at multiples of 16 bytes
+  const bool whole = m % TILE_M == 0 && n % TILE_N == 0 && k % DEPTH == 0;
+  return whole ? launch<true>(a, b, out, m, n, k, stream) : launch<false>(a, b, out, m, n, k, stream);
 }

@@ -11,11 +11,11 @@ HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128  # of Llama-3.1-8B
 
 
 def genealogy(draw: Draw, steps: int, requests: int, beams: int) -> Tensor:
-    """The row that each row (steps, rows) goes on from: a request's best beam has two children, the worst none."""
+    """The row that each (steps, requests, beams) goes on from: a request's best has two children, the worst none."""
     place = draw.uniform(steps + 1, requests, beams).argsort(-1)  # of the beams by rank, in each step
     first = beams * torch.arange(requests, device=place.device)
     parent = place[:-1, :, (torch.arange(beams, device=place.device) - 1).clamp_min(0)]
-    return torch.empty_like(parent).scatter_(-1, place[1:], parent + first[:, None]).flatten(1)
+    return torch.empty_like(parent).scatter_(-1, place[1:], parent + first[:, None])
 
 
 def inputs(draw: Draw, requests: int, beams: int, history: int, steps: int, dtype: str) -> Inputs:
@@ -33,7 +33,7 @@ def reference(queries: Tensor, caches: list[Tensor], fresh: Tensor, parents: Ten
     """What each step's queries, to which is added what their parents saw, see: (steps, rows, heads, head_dim)."""
     told = [torch.zeros_like(queries[0])]
     stores = [cache[:, : -len(parents)] for cache in caches]
-    for query, new, parent in zip(queries, fresh, parents):
+    for query, new, parent in zip(queries, fresh, parents.flatten(1)):
         stores = [torch.cat([store[parent], of_step[:, None]], 1) for store, of_step in zip(stores, new)]
         q = (query + told[-1][parent]).unflatten(1, (KV_HEADS, -1)) / HEAD_DIM**0.5
         shares = torch.einsum("rhgd,rthd->rhgt", q, stores[0]).softmax(-1)
@@ -96,7 +96,7 @@ def attend(queries, seen, keys, values, owners, out, length, room):
 
 def decoding(queries: Tensor, caches: list[Tensor], fresh: Tensor, parents: Tensor, owners: Tensor | None) -> Step:
     """Without owners the cache follows the beams, else they (rows, room) do: at first each row owns its tokens."""
-    own, room = torch.arange(len(caches[0]), device=parents.device), caches[0].shape[1]
+    own, room, parents = torch.arange(len(caches[0]), device=parents.device), caches[0].shape[1], parents.flatten(1)
 
     def step() -> Tensor:
         out, seen, stores, table = torch.empty_like(queries), torch.zeros_like(queries[0]), caches, owners

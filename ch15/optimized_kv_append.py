@@ -1,5 +1,6 @@
-"""The cache has room for what comes, and one kernel a layer writes the new token's key and value in their place."""
+"""The cache has room for what comes, and one kernel writes all layers' new tokens: a table tells where caches lie."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -9,24 +10,28 @@ from common.python.workload import Step
 
 
 @triton.jit
-def append(fresh, keys, values, position, numbers, room, HEADS: tl.constexpr, DIM: tl.constexpr):
-    """A program for a row of the caches (rows, HEADS, room, DIM); in fresh (2, rows, HEADS, DIM) are keys, then values,
-    `numbers` of each."""
-    first, place = tl.program_id(0).to(tl.int64) * HEADS, tl.load(position)
-    head, dim = first + tl.arange(0, HEADS)[:, None], tl.arange(0, DIM)[None, :]
-    source, target = fresh + head * DIM + dim, (head * room + place) * DIM + dim
-    key, value = tl.load(source), tl.load(source + numbers)
-    tl.store(keys + target, key)
-    tl.store(values + target, value)
+def append(fresh, places, positions, steps, room, STEPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr):
+    """A program for a row of a cache (rows, HEADS, room, DIM): all of the tokens (steps, caches, rows, HEADS, DIM)
+    that it gets."""
+    row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    cache, caches = tl.program_id(1), tl.num_programs(1)
+    slot, dim = tl.arange(0, HEADS * STEPS)[:, None], tl.arange(0, DIM)[None, :]
+    head, step = slot // STEPS, slot % STEPS  # a head's new tokens are neighbours in the cache
+    given = step < steps
+    new = tl.load(fresh + (((step * caches + cache) * rows + row) * HEADS + head) * DIM + dim, given)
+    place = tl.load(positions + step, given)
+    target = tl.multiple_of(tl.load(places + cache).to(tl.pointer_type(fresh.dtype.element_ty)), 16)
+    tl.store(target + ((row * HEADS + head) * room + place) * DIM + dim, new, given)
 
 
 def prepare(keys: list[Tensor], values: list[Tensor], fresh: Tensor, positions: Tensor) -> Step:
     rows, heads, room, dim = keys[0].shape
+    caches = [cache for layer in zip(keys, values) for cache in layer]
+    places = torch.tensor([cache.data_ptr() for cache in caches], device=fresh.device)
+    steps, power = len(positions), triton.next_power_of_2(len(positions))
 
     def step() -> tuple[Tensor, ...]:
-        for of_step, position in zip(fresh, positions):
-            for store, other, new in zip(keys, values, of_step):
-                append[(rows,)](new, store, other, position, new[0].numel(), room, heads, dim, num_warps=4)
+        append[rows, len(caches)](fresh, places, positions, steps, room, power, heads, dim, num_warps=8)
         return *keys, *values
 
     return step

@@ -1,42 +1,63 @@
-"""The loop ends at the diagonal, only tiles that it cuts are masked, and the longest rows of tiles begin first."""
+"""Tiles after the diagonal are never copied; a warp copies the others, the longest rows first, for two warpgroups."""
 
 import math
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ch18.baseline_causal_skip import boxes, take_keys, tile
 from ch18.baseline_causal_skip import workload as workload
+from common.models.attention import KEYS, QUERIES, SCORES, attend_tile, copy_tile, place_of, shared, turns
+from common.python.requirements import needs
 from common.python.workload import Step
 
+requires = needs(targets=["sm_90a"])  # wgmma
 
-@triton.jit
-def attend(q, keys, values, out, tokens, scale, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
-    head, first = tl.program_id(0) * tokens, (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
-    mine, row = q.load([head + first, 0]), first + tl.arange(0, QUERIES)
-    sums = tl.zeros((QUERIES, WIDTH), tl.float32)
-    total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
-    whole = first // KEYS * KEYS  # what lies before it, every query of this tile sees
-    for start in range(0, whole, KEYS):
-        column = start + tl.arange(0, KEYS)
-        sums, total, peak = take_keys(mine, keys, values, head + start, row, column, sums, total, peak, scale, False)
-    for start in range(whole, tl.minimum(first + QUERIES, tokens), KEYS):
-        column = start + tl.arange(0, KEYS)
-        sums, total, peak = take_keys(mine, keys, values, head + start, row, column, sums, total, peak, scale, True)
-    place = out + (head + row).to(tl.int64)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
+
+@gluon.jit
+def tile_of(turn, tokens, heads):
+    """A head's first row and the tile's first query in it: all heads' last tile, which is longest, then that before."""
+    rows, place = gl.cdiv(tokens, 2 * QUERIES), place_of(turn)
+    return place % heads * tokens, (rows - 1 - place // heads) * (2 * QUERIES)
+
+
+@gluon.jit
+def copy(q, k, v, memory, tokens, heads, tiles):
+    n = 0
+    for turn in range(turns(tiles)):
+        head, first = tile_of(turn, tokens, heads)
+        n = copy_tile(q, k, v, memory, head, first, 1 + first // KEYS, n, turn)
+
+
+@gluon.jit
+def consume(w: gl.constexpr, memory, out, tokens, heads, tiles, scale):
+    n, begin = 0, gl.zeros([QUERIES], gl.int32, gl.SliceLayout(1, SCORES))  # no key of the diagonal's tile is too old
+    for turn in range(turns(tiles)):
+        head, first = tile_of(turn, tokens, heads)
+        n = attend_tile(memory, out, head, first, begin, first // KEYS, 0, n, turn, tokens, scale, w)
+
+
+@gluon.jit
+def attend(q, k, v, out, tokens, heads, tiles, scale):
+    memory, sizes = shared(q, k, v), (tokens, heads, tiles)
+    rest = (memory, out) + sizes + (scale,)
+    gl.warp_specialize(
+        [(consume, (0,) + rest), (consume, (1,) + rest), (copy, (q, k, v, memory) + sizes)], [4, 1], [240, 24]
+    )
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     heads, tokens, width = q.shape
-    out, (queries, keys, warps, stages) = torch.empty_like(q), tile()
-    described, scale = boxes(q, k, v, queries, keys), width**-0.5 * math.log2(math.e)
-    grid = (heads, triton.cdiv(tokens, queries))  # all heads' longest rows come before any other
+    out, tiles, scale = torch.empty_like(q), triton.cdiv(tokens, 128) * heads, width**-0.5 * math.log2(math.e)
+    layout, sides = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16), ((q, 64), (k, 128), (v, 128))
+    boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width], layout) for x, n in sides]
+    programs = min(tiles, torch.cuda.get_device_properties().multi_processor_count)
 
     def step() -> Tensor:
-        attend[grid](*described, out, tokens, scale, width, queries, keys, num_warps=warps, num_stages=stages)
+        attend[(programs,)](*boxes, out, tokens, heads, tiles, scale, num_warps=4)
         return out
 
     return step

@@ -110,10 +110,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:tcgen05_epilogue_overlap": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 5128, 200)),
     "ch10:tcgen05_gemm": shapes("m n k", (1, 64, 8), (128, 256, 64), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
-    # K is a multiple of 8.
-    "ch02:tensor_core_gemm": shapes(
-        "m n k", (1, 1, 8), (128, 256, 64), (256, 384, 192), (129, 257, 40), (127, 255, 8), (300, 8, 1000)
-    ),
+    # N and k are multiples of 8.
+    "ch02:tensor_core_gemm": shapes("m n k", (1, 8, 8), (256, 384, 192), (129, 264, 40), (300, 8, 1000)),
     "ch02:zero_copy_gather": shapes(
         "rows count width", (1, 1, 1), (9, 8, 4), (9, 9, 3), (1000, 257, 128), (70, 65, 129)
     ),
@@ -134,6 +132,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
         (16, 128, 135176),
     ),
+    "ch14:blockwise_fp8_gemm": shapes("tokens features outputs", (1, 128, 128), (257, 384, 256), (600, 1024, 8832)),
     "ch19:nvfp4_gemm": shapes("m n k", (1, 8, 64), (128, 256, 256), (129, 264, 320), (257, 8, 1088), (300, 1160, 2560)),
     "ch08:bytes_in_flight": shapes(
         "rows columns",

@@ -35,9 +35,9 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_695, "common/python": 16_232, "tools": 3_684, "tests": 25_585}
+LINES = {"core": 7_695, "common/python": 16_232, "tools": 3_684, "tests": 25_614}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 708  # of all of common/models together
+MODEL_LINES = 864  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
@@ -416,7 +416,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (models_stand_on_the_contract, {"common/python/cuda.py": "def f():\n    import common.models.a"}, "cuda.py:2"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
-    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 240 for m in "abc"}, "720 lines together"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 240 for m in "abcd"}, "960 lines together"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),

@@ -1,4 +1,4 @@
-"""A full grid whose threads move four floats at a time: more bytes in flight for each warp, fewer instructions."""
+"""The GPU at hand decides the size of the grid, so every multiprocessor has all its warps waiting for memory."""
 
 from torch import Tensor, empty_like
 

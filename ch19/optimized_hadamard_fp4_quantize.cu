@@ -1,0 +1,114 @@
+// Blocks of 16 numbers are rotated by tensor cores, and rounded to FP4 with integer operations on their bits.
+#include "kernel.cuh"
+
+constexpr int BLOCK = 16;                 // numbers that share a scale
+constexpr int THREADS = 256, TILES = 4;  // tiles of 16 blocks that a warp loads at once
+constexpr float SHARE = 0.167f, LOW = 0.015625f, HIGH = 448.0f;
+
+// d = a b, of 16 x 16 and 16 x 8 numbers.
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  d[0] = d[1] = d[2] = d[3] = 0.0f;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four bytes of `low` and `high`, each named by a digit of `which`; a digit from 8 on repeats a byte's sign instead.
+template <unsigned which>
+__device__ __forceinline__ unsigned bytes(unsigned low, unsigned high) {
+  unsigned chosen;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(low), "r"(high), "n"(which));
+  return chosen;
+}
+
+__device__ __forceinline__ float inverse(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
+
+// A number's code in bits 24 to 26. Times 2^-126 a size has the bits of its place among the eight sizes of e2m1, and a
+// fraction: below 1 it is a denormal, which grows evenly, and above it two places double it. `noise` decides whether
+// it goes up.
+__device__ __forceinline__ unsigned rounded(float size, unsigned noise) {
+  return min((__float_as_uint(size) << 2) + noise, 0x07FFFFFFu);
+}
+
+// A warp takes 16 blocks at a time, and loads all that it takes before it computes. Lane 4 g + q has numbers 4 q to
+// 4 q + 3 of blocks g and 8 + g, before the rotation and after it: rows and columns of the product are permuted so.
+__global__ void __launch_bounds__(THREADS, 5) quantize(
+    const uint2* __restrict__ x, const unsigned short* __restrict__ rotation, const unsigned* __restrict__ noise,
+    unsigned short* __restrict__ codes, uint8_t* __restrict__ scales, int64_t blocks) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int64_t warp = blockIdx.x * int64_t(THREADS / 32) + threadIdx.x / 32, first = warp * 16 * TILES;
+  if (first >= blocks) return;
+  uint2 numbers[2 * TILES];
+  unsigned drawn[2 * TILES], turn[2][2];
+#pragma unroll
+  for (int i = 0; i < 2 * TILES; ++i) {
+    const int64_t at = min(first + 8 * i + g, blocks - 1) * 4 + q;
+    numbers[i] = __ldcs(x + at);
+    drawn[i] = __ldcs(noise + at);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const unsigned short* column = rotation + 4 * (g / 2) + 2 * half + g % 2;
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int row = 4 * q + 2 * pair;
+      turn[half][pair] = column[row * BLOCK] | unsigned(column[(row + 1) * BLOCK]) << 16;
+    }
+  }
+  unsigned mine[2];  // scales of the blocks 8 q + g and 32 + 8 q + g
+#pragma unroll
+  for (int tile = 0; tile < TILES; ++tile) {
+    const uint2 upper = numbers[2 * tile], lower = numbers[2 * tile + 1];
+    const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
+    float left[4], right[4];
+    multiply(left, a, turn[0]);
+    multiply(right, a, turn[1]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = 2 * tile + half;
+      const float r[4] = {left[2 * half], left[2 * half + 1], right[2 * half], right[2 * half + 1]};
+      float most = fmaxf(fmaxf(fabsf(r[0]), fabsf(r[1])), fmaxf(fabsf(r[2]), fabsf(r[3])));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+      const unsigned bits = __float_as_uint(fminf(fmaxf(most * SHARE, LOW), HIGH));
+      const unsigned scale = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20;  // to nearest even: e4m3 keeps three bits
+      const float factor = inverse(__uint_as_float(scale << 20)) * 0x1p-126f;
+      if (i % 4 == q) mine[i / 4] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
+      unsigned sized[4], code[4];
+      // A byte of noise n stands for (n + 0.5) / 256 of a place.
+      const unsigned with_noise[4] = {
+          bytes<0x4054>(drawn[i], 0x00008000), bytes<0x4154>(drawn[i], 0x00008000),
+          bytes<0x4254>(drawn[i], 0x00008000), bytes<0x4354>(drawn[i], 0x00008000)};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float size = r[k] * factor;
+        sized[k] = __float_as_uint(size);
+        code[k] = rounded(size, with_noise[k]);
+      }
+      const unsigned low = bytes<0x73>(code[0], code[2]) | (bytes<0xFB>(sized[0], sized[2]) & 0x0808);
+      const unsigned high = (bytes<0x73>(code[1], code[3]) << 4) | (bytes<0xFB>(sized[1], sized[3]) & 0x8080);
+      const int64_t block = first + 8 * i + g;
+      if (block < blocks) __stcs(codes + block * 4 + q, static_cast<unsigned short>(low | high));
+    }
+  }
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int64_t block = first + part * 32 + q * 8 + g;
+    if (block < blocks) scales[block] = mine[part];
+  }
+}
+
+// x [blocks, 16], rotation [16, 16], noise [blocks, 16], codes [blocks, 8], scales [blocks].
+extern "C" int quantize_fp4(const __nv_bfloat16* x, const __nv_bfloat16* rotation, const uint8_t* noise, uint8_t* codes,
+                            uint8_t* scales, int64_t blocks, cudaStream_t stream) {
+  if (blocks < 1) return cudaErrorInvalidValue;
+  quantize<<<ceil_div(blocks, 16 * TILES * (THREADS / 32)), THREADS, 0, stream>>>(
+      reinterpret_cast<const uint2*>(x), reinterpret_cast<const unsigned short*>(rotation),
+      reinterpret_cast<const unsigned*>(noise), reinterpret_cast<unsigned short*>(codes), scales, blocks);
+  return cudaGetLastError();
+}
