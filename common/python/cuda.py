@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base import toolkit
+from common.python.base.manifest import digest
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc, include_dirs, version_text
 from common.python.requirements import arch_of, cuda_targets
@@ -109,11 +110,6 @@ def _parameter(text: str, source: Path, function: str) -> Parameter:
     )
 
 
-def build(source: Path, arch: str, cache: Path | None = None) -> Path:
-    """Compile a .cu file for one architecture (sm_90a) to a shared library. Cached and raising as `compile_source`."""
-    return compile_source(source, arch, cache).path
-
-
 @dataclass(frozen=True)
 class Library:
     """A compiled .cu file; beside it, with the suffix .ptx, is its PTX."""
@@ -140,17 +136,17 @@ def compile_source(source: Path, arch: str, cache: Path | None = None) -> Librar
     extra = _flags_from(source)
     environment = [os.environ.get(name) for name in OBEYED]
     place = source.resolve().parent  # a copy elsewhere may include another header of its folder
-    digest = hashlib.sha256(f"{place}{arch}{FLAGS}{extra}{environment}{version_text(nvcc)}".encode())
-    digest.update(source.read_bytes())
+    made_of = hashlib.sha256(f"{place}{arch}{FLAGS}{extra}{environment}{version_text(nvcc)}".encode())
+    made_of.update(source.read_bytes())
     folder = cache or build_folder(toolkit.ROOT) / "cuda"
-    library = folder / f"{source.parent.name}-{source.stem}-{arch}-{digest.hexdigest()[:16]}.so"
+    library = folder / f"{source.parent.name}-{source.stem}-{arch}-{made_of.hexdigest()[:16]}.so"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{library.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may want the same file; one builds it
         known = _kept(library)
         if known is None:
             log, files = _compile(nvcc, source, arch, extra, library)
-            digests = {str(file): _digest(file) for file in (library, *files)}
+            digests = {str(file): digest(file) for file in (library, *files)}
             library.with_suffix(".json").write_text(json.dumps({"log": log, "files": digests}))
     return Library(library, log if known is None else known, known is not None)
 
@@ -159,13 +155,9 @@ def _kept(library: Path) -> str | None:
     """The log of a cached library; None if it is not whole, or a file that it was made of has changed."""
     try:
         told = json.loads(library.with_suffix(".json").read_text())
-        return told["log"] if all(_digest(Path(name)) == was for name, was in told["files"].items()) else None
+        return told["log"] if all(digest(Path(name)) == was for name, was in told["files"].items()) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Path) -> tuple[str, list[Path]]:
@@ -179,16 +171,8 @@ def _compile(nvcc: Path, source: Path, arch: str, extra: list[str], library: Pat
         command = [str(nvcc), *FLAGS, f"-gencode=arch=compute_{code},code=sm_{code}"]
         command += [f"-I{place}" for place in (ours, *theirs)]
         command += [str(_plain(source.parent, folder / "source") / source.name), *extra]
-        command += [
-            "--keep",
-            "--keep-dir",
-            name,
-            "-MD",
-            "-MF",
-            str(dependencies),
-            "-o",
-            str(made),
-        ]  # PTX is made anyway
+        command += ["--keep", "--keep-dir", name]  # PTX is made anyway
+        command += ["-MD", "-MF", str(dependencies), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CudaError(f"{source.name} does not compile for {arch}: {first_error(done.stderr + done.stdout)}")
@@ -265,7 +249,7 @@ def load_cuda(file: str, function: str) -> Callable[..., None]:
 
 
 # Once in a process, whatever becomes of the file: to look it up takes a millisecond (on a CPU), in each round.
-_loaded = functools.cache(lambda source, arch: ctypes.CDLL(str(build(source, arch))))
+_loaded = functools.cache(lambda source, arch: ctypes.CDLL(str(compile_source(source, arch).path)))
 
 
 def _pointer(tensor: Any, parameter: Parameter, function: str) -> int:

@@ -38,8 +38,7 @@ class Peaks(Model):
 
     values: dict[str, float]
     fastest: dict[str, float] = Field(
-        default={},
-        description="best single samples: a GEMM near the power cap wanders by 6%",
+        default={}, description="best single samples: a GEMM near the power cap wanders by 6%"
     )
     mixes: dict[str, float] = Field(default={}, description="of device memory, by the mix of reads and writes; bytes/s")
     source: str = Field(description="'datasheet of ...' or 'measured on 2026-01-31'")

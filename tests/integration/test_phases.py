@@ -10,9 +10,9 @@ import pytest
 from small_tree import HONEST, WRONG, Tree, doing, late_s, row
 
 from common.python.base.results import PairResult
-from common.python.run.parallel import at_once
 from common.python.run.session import APART, Session
 from common.python.run.suite import Suite
+from common.python.workers.parallel import at_once
 from common.python.workers.process import Worker
 
 PAIRS = ("ch01:a", "ch01:b", "ch01:c")

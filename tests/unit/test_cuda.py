@@ -11,7 +11,7 @@ import torch
 from common.python import cuda
 from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
 from common.python.build.kernel_use import kernels_of
-from common.python.cuda import CudaError, Parameter, build, compile_source, first_error, load_cuda, signature
+from common.python.cuda import CudaError, Parameter, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ARCH = "sm_80"
@@ -100,29 +100,29 @@ def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled
     source, cache = tmp_path / "ch07" / "x.cu", tmp_path / "cache"
     source.parent.mkdir()
     source.write_text(RETURNS)
-    first = build(source, "sm_80", cache)
+    first = compile_source(source, "sm_80", cache).path
     assert first.is_file()
-    assert build(source, "sm_80", cache) == first
+    assert compile_source(source, "sm_80", cache).path == first
     assert len(compiled) == 1
     assert first.name.startswith("ch07-x-sm_80-")
 
 
 def test_a_library_that_is_not_whole_is_built_anew(tmp_path: Path, compiled: list[Path]) -> None:
     (tmp_path / "x.cu").write_text(RETURNS)
-    library = build(tmp_path / "x.cu", "sm_80", tmp_path)
+    library = compile_source(tmp_path / "x.cu", "sm_80", tmp_path).path
     for spoilt in (library, library.with_suffix(".json")):
         whole = spoilt.read_bytes()
         spoilt.write_bytes(whole[:-1])
-        assert build(tmp_path / "x.cu", "sm_80", tmp_path) == library
+        assert compile_source(tmp_path / "x.cu", "sm_80", tmp_path).path == library
         assert spoilt.read_bytes() == whole
     assert len(compiled) == 3
 
 
 def test_a_file_for_some_architectures_only_is_built_for_no_other(tmp_path: Path, compiled: list[Path]) -> None:
     (tmp_path / "x.cu").write_text("// It multiplies.\n// targets: sm_90a (wgmma)\n" + RETURNS)
-    build(tmp_path / "x.cu", "sm_90a", tmp_path)
+    compile_source(tmp_path / "x.cu", "sm_90a", tmp_path)
     with pytest.raises(CudaError, match=r"^x\.cu is for sm_90a only: wgmma; this is sm_100a$"):
-        build(tmp_path / "x.cu", "sm_100a", tmp_path)
+        compile_source(tmp_path / "x.cu", "sm_100a", tmp_path)
     assert len(compiled) == 1
 
 
@@ -151,9 +151,9 @@ def test_the_first_error_is_told_among_what_compilers_say(said: str, first: str)
 def test_a_change_of_source_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
     source, cache = tmp_path / "x.cu", tmp_path / "cache"
     source.write_text(RETURNS)
-    built = [build(source, "sm_80", cache), build(source, "sm_90a", cache)]
+    built = [compile_source(source, "sm_80", cache).path, compile_source(source, "sm_90a", cache).path]
     source.write_text("// link: cublas, curand\n" + RETURNS)
-    built.append(build(source, "sm_80", cache))
+    built.append(compile_source(source, "sm_80", cache).path)
     assert len(set(built)) == 3
     assert compiled == built
     assert built[-1].read_text() == "sm_80 ['-lcublas', '-lcurand']"
@@ -164,13 +164,13 @@ def test_another_compiler_or_other_flags_build_anew(
 ) -> None:
     source = tmp_path / "x.cu"
     source.write_text(RETURNS)
-    built = [build(source, ARCH, tmp_path)]
+    built = [compile_source(source, ARCH, tmp_path).path]
     monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.1")
-    built.append(build(source, ARCH, tmp_path))
+    built.append(compile_source(source, ARCH, tmp_path).path)
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
-    built.append(build(source, ARCH, tmp_path))
+    built.append(compile_source(source, ARCH, tmp_path).path)
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
-    built.append(build(source, ARCH, tmp_path))
+    built.append(compile_source(source, ARCH, tmp_path).path)
     assert len(set(built)) == 4
 
 
@@ -178,7 +178,7 @@ def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkey
     monkeypatch.setattr(cuda, "find_nvcc", lambda: None)
     monkeypatch.delenv("NVCC", raising=False)
     with pytest.raises(CudaError, match=r"no nvcc found: install the CUDA toolkit.*setup\.sh"):
-        build(tmp_path / "x.cu", ARCH, tmp_path)
+        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
 
 
 def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_the_toolkit(
@@ -217,7 +217,7 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another
     assert find_nvcc() is None
     assert nvcc_version() is None
     with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
-        build(tmp_path / "x.cu", ARCH, tmp_path)
+        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
 
 
 @needs_nvcc
@@ -256,7 +256,7 @@ def test_a_compile_error_names_file_and_line_and_leaves_no_library(tmp_path: Pat
         CudaError,
         match=r"^broken\.cu does not compile for sm_80: .*broken\.cu\(3\): error: identifier .* is undefined$",
     ):
-        build(source, ARCH, tmp_path / "cache")
+        compile_source(source, ARCH, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.so"))
 
 
@@ -265,7 +265,7 @@ def built_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pair's Python file beside its .cu file, on a machine that claims a GPU of sm_80."""
     (tmp_path / "x.cu").write_text('#include "kernel.cuh"\n' + RETURNS)
     (tmp_path / "build").mkdir()
-    monkeypatch.setattr(cuda, "build", lambda source, arch: build(source, arch, tmp_path / "build"))
+    monkeypatch.setattr(cuda, "compile_source", lambda source, arch: compile_source(source, arch, tmp_path / "build"))
     monkeypatch.setattr(cuda, "_error_name", lambda code: "an illegal memory access was encountered")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

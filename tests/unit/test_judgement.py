@@ -411,7 +411,9 @@ def peaks_of(**peak_bytes: float) -> PairResult:
     ("peak_bytes", "verdict", "ratio"),
     [
         ({"baseline": 2e9, "optimized": 1e9}, "smaller", 2.0),
-        ({"baseline": 1e9, "optimized": 1e9}, "same", 1.0),
+        ({"baseline": 1.011e9, "optimized": 1e9}, "smaller", 1.011),
+        ({"baseline": 1.01e9, "optimized": 1e9}, "same", 1.01),
+        ({"baseline": 0.99e9, "optimized": 1e9}, "same", 0.99),
         ({"baseline": 1e9, "optimized": 2e9}, "larger", 0.5),
         ({"baseline": 1e9}, "inconclusive", None),
         ({}, "inconclusive", None),

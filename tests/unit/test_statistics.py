@@ -17,7 +17,6 @@ from common.python.stats.intervals import (
     control_ok,
     half_width,
     interval,
-    memory_verdict,
     round_log_ratios,
     round_log_times,
     spread,
@@ -282,14 +281,6 @@ def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: floa
 def test_the_control_is_bad_exactly_when_the_interval_would_have_been_a_finding(low: float, width: float) -> None:
     control = Interval(ratio=low * math.sqrt(width), low=low, high=low * width, rounds=8)
     assert control_ok(control) == (verdict(control) not in ("faster", "slower"))
-
-
-@pytest.mark.parametrize(
-    ("ratio", "expected"),
-    [(2.0, "smaller"), (1.011, "smaller"), (1.01, "same"), (0.99, "same"), (0.98, "larger")],
-)
-def test_memory_is_judged_by_the_same_margin(ratio: float, expected: str) -> None:
-    assert memory_verdict(ratio) == expected
 
 
 def test_a_spread_counts_far_outliers_and_keeps_them() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import typer
 
+from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.lock import Busy, Claim, hold
 from common.python.base.text import clean
 
@@ -32,8 +33,8 @@ def exits(
 ) -> Iterator[None]:
     """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
 
-    `wrong` are the errors whose message says what to mend, and `place` what cannot be used by an OSError that names no
-    file; without a place such errors pass.
+    And 1 where the time of a suite is up. `wrong` are the errors whose message says what to mend, and `place` what
+    cannot be used by an OSError that names no file; without a place such errors pass.
     """
     try:
         yield
@@ -47,6 +48,9 @@ def exits(
         if place is None:
             raise
         raise usage(f"cannot use {error.filename or place}: {error.strerror or error}", program) from error
+    except SuiteTimeUp as error:
+        typer.echo(f"{program}: {error}", err=True)
+        raise typer.Exit(FAILED) from error
     except (RuntimeError, Busy) as error:
         typer.echo(f"{program}: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error

@@ -8,16 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import typer
-
 from common.python.base.interrupt import Interrupts
-from common.python.base.lock import Claim
 from common.python.base.results import Manifest, Summary
 from common.python.base.safe_read import read_model
-from common.python.corpus.discovery import Pair, choose
+from common.python.corpus.discovery import choose
 from common.python.fleet.ray_driver import run_on_ray
 from common.python.fleet.shards import merge, shard_targets
 from common.python.regress.against import with_refs
@@ -27,7 +25,6 @@ from common.python.report.display import Display
 from common.python.report.publish import append_to_job_page
 from common.python.report.publish import publish as write_report
 from common.python.run.options import Options
-from common.python.run.settings import SuiteTimeUp
 from common.python.run.suite import INTERRUPTED as STOPPED
 from common.python.run.suite import Suite, open_suite
 from common.python.stats.verdict import slower_than_ref
@@ -75,29 +72,15 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
         with exits(options.artifacts_dir):
-            suite = _opened(options, display, claims(stack, wait, options.suite_timeout), stack)
+            beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
+            claim, began = claims(stack, wait, options.suite_timeout), time.monotonic() - age_s()
+            suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
         try:
             with Interrupts(told) as interrupts:
                 suite.asked_to_stop = lambda: interrupts.asked
                 return _run(suite, display, junit, interrupts, data)
         except KeyboardInterrupt:  # the second one
             return INTERRUPTED
-
-
-def _opened(options: Options, display: Display, claim: Claim, stack: ExitStack) -> Suite:
-    """The suite; what it needs until its end goes on `stack`.
-
-    Raises what `exits` knows, and the exit for a suite whose time is up.
-    """
-
-    def beside(pairs: list[Pair]) -> list[Pair]:
-        return with_refs(pairs, options.against, stack, told) if options.against else pairs
-
-    try:
-        return open_suite(options, display.show, claim=claim, began=time.monotonic() - age_s(), beside=beside)
-    except SuiteTimeUp as error:
-        typer.echo(f"benchmark_cli: {error}", err=True)
-        raise typer.Exit(FAILED) from error
 
 
 def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interrupts, data: TextIO | None) -> int:

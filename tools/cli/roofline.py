@@ -14,7 +14,7 @@ from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
 from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import Worker
+from common.python.workers.process import one_worker
 from tools.cli.estimating import find_peaks
 from tools.cli.exits import exits
 
@@ -36,14 +36,9 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
     told: dict[str, Any] = {}
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
-        with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-            settings = {"seed": 0, "reproducible": False}
-            worker = Worker(place, Path(scratch) / "costs", Path(scratch) / "costs.log", settings)
-            try:
-                how = {"module": "common.python.workers.loading", "function": "costs"}
-                found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
-            finally:
-                worker.kill()
+        how = {"module": "common.python.workers.loading", "function": "costs"}
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as logs, one_worker(place, Path(logs) / "log") as worker:
+            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
         told |= {key: found[module] for key, module in modules.items()}
     return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
 

@@ -5,21 +5,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
 from common.python.base import lock, manifest
-from common.python.base.journal import write
+from common.python.base.interrupt import SuiteTimeUp
+from common.python.base.journal import new_folder, write
 from common.python.base.results import Manifest
 from common.python.base.text import clean, text_table, wide_console
 from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
-from common.python.run.settings import SuiteTimeUp
 from common.python.workers.probe import open_machine
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, exits, told, usage
 from tools.selftest import aa, cheats, others, truth
@@ -63,8 +62,8 @@ def open_bench(
     No promise needs them, so the quick form takes those of a datasheet, if there is one. Raises RuntimeError if no
     worker can be started, OSError for a folder that cannot be written, ValueError for stored peaks that cannot be read.
     """
-    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ") / "selftest"
-    folder.mkdir(parents=True)
+    folder = new_folder(artifacts_dir) / "selftest"
+    folder.mkdir()
     suites, full = "cheats" in names, form.name == "full"
     machine, found = open_machine(root, folder, find_pairs(root) if suites and full else ())
     claim(found.get("uuid"))

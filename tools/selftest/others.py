@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 
 from common.python.stats.verdict import times
-from common.python.workers.process import WorkerError
+from common.python.workers.process import WorkerError, one_worker
 from tools.selftest.aa import subjects
 from tools.selftest.binomial import clopper_pearson
 from tools.selftest.models import Others, Promise, Timing
@@ -55,7 +55,7 @@ def _compare(bench: Bench, laid: Laid, repeat: int, found: Others) -> None:
     ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": interval.ratio, "seconds": seconds}
     asked = {"modules": modules, "size": bench.size, "seconds": seconds, "seed": bench.seed + repeat}
     try:
-        with bench.worker(laid.root) as worker:
+        with one_worker(laid.root, bench.log, bench.seed) as worker:
             theirs = worker.call("call", LIMIT_S, module="tools.selftest.methods", function="compare", **asked)
     except WorkerError as error:
         found.skipped[key] = error.reason

@@ -4,8 +4,7 @@ import gzip
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,6 @@ from common.python.run.variant_status import Roster
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
-from common.python.workers.process import Worker
 from tools.selftest.models import Name, Outcome, Session
 from tools.selftest.tree import Laid, Lane, Subject, lay_lanes
 
@@ -96,15 +94,10 @@ class Bench:
     def out_of_time(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    @contextmanager
-    def worker(self, root: Path) -> Iterator[Worker]:
-        """A worker over the tree at `root`, apart from those of sessions."""
-        settings = {"seed": self.seed, "reproducible": False}
-        started = Worker(root, root / f"worker{self.count}", self.folder / "logs" / "worker.log", settings)
-        try:
-            yield started
-        finally:
-            started.kill()
+    @property
+    def log(self) -> Path:
+        """Of workers apart from those of sessions."""
+        return self.folder / "logs" / "worker.log"
 
 
 def not_runnable(bench: Bench, laid: Laid) -> str | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from common.python.stats.verdict import times
-from common.python.workers.process import WorkerError
+from common.python.workers.process import WorkerError, one_worker
 from tools.selftest.binomial import at_least
 from tools.selftest.models import Promise, Reading, Truth
 from tools.selftest.sessions import Bench, not_runnable, record
@@ -30,7 +30,7 @@ def experiment(bench: Bench, scratch: Path) -> Truth:
     bench.say("truth: an empty step")
     short = lay_lanes(scratch, SHORT, [0.0]).pair.variants[0]
     try:
-        with bench.worker(scratch) as worker:
+        with one_worker(scratch, bench.log, bench.seed) as worker:
             asked = {"module": "tools.selftest.methods", "function": "empty_step"}
             read = worker.call("call", EMPTY_LIMIT_S, **asked, baseline=short.module, size=bench.size)
         found.floor_us, found.empty_us = read["floor_us"], read["empty_us"]

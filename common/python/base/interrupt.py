@@ -12,6 +12,10 @@ from typing import Any
 FIRST = "Ctrl-C: pairs that have begun are finished and the report written; Ctrl-C again stops now"
 
 
+class SuiteTimeUp(Exception):
+    """The time of the whole suite is over before a pair could begin."""
+
+
 class Interrupts:
     """A context in which the first SIGINT only sets `asked`, SIGTERM or a second one raises KeyboardInterrupt.
 

@@ -5,6 +5,7 @@ The journal is appended and synced after the pair's own files are, so what it na
 
 import os
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 from common.python.base import safe_read
@@ -36,6 +37,13 @@ def write(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def new_folder(place: Path) -> Path:
+    """A folder in this place for a run that starts now, by whose time (UTC) it is called."""
+    folder = place / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    folder.mkdir(parents=True)
+    return folder
 
 
 def begin(folder: Path) -> None:

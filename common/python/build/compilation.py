@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +33,7 @@ from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
+from common.python.workers.parallel import at_once
 
 __all__ = ["ARCHS", "TARGETS", "Compiled", "check_archs", "compile_pairs"]
 
@@ -98,12 +98,12 @@ def compile_pairs(
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]
     results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
     view.expect(len(tasks) - len(results), "compilations")
-    todo = {index: task for index, task in enumerate(tasks) if index not in results}
-    cuda = {index: task for index, task in todo.items() if task.language == "CUDA"}
-    for index, compiled in _cuda(cuda, jobs, view):
+    todo = [(index, task) for index, task in enumerate(tasks) if index not in results]
+    cuda = [index for index, task in todo if task.language == "CUDA"]
+    for index, compiled in at_once(lambda index: _compile_source(tasks[index], view), cuda, jobs):
         results[index] = compiled
         view.end(tasks[index].name)
-    for index, compiled in _triton({index: task for index, task in todo.items() if index not in cuda}, jobs):
+    for index, compiled in _triton({index: task for index, task in todo if task.language == "Triton"}, jobs):
         results[index] = compiled
         view.begin("Triton", f"the last one {tasks[index].name}")  # another process compiles, several at a time
         view.end()
@@ -149,16 +149,6 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
 
 
 # CUDA.
-
-
-def _cuda(tasks: dict[int, Task], jobs: int, view: LiveView) -> Iterator[tuple[int, Compiled]]:
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_compile_source, task, view): index for index, task in tasks.items()}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C, nothing more is begun
 
 
 def _compile_source(task: Task, view: LiveView) -> Compiled:

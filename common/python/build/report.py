@@ -4,13 +4,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.console import Console
 
 from common.python.base import manifest
 from common.python.base.hardware import KIB
+from common.python.base.journal import new_folder
 from common.python.base.text import clean, counted, text_table
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.build.kernel_use import KernelUse
@@ -34,8 +34,7 @@ def sweep(
     pairs = choose(root, targets)
     names = list(TARGETS) if archs is None else list(dict.fromkeys(name.strip() for name in archs.split(",")))
     check_archs(names)
-    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    folder.mkdir(parents=True)
+    folder = new_folder(artifacts_dir)
     with LiveView(aside()) as view:
         compiled = compile_pairs(pairs, names, jobs, view)
     folders = {pair.chapter: pair.folder.path for pair in pairs}

@@ -6,12 +6,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from common.python.base.journal import write
+from common.python.base.journal import new_folder, write
 from common.python.base.machine import Machine
 from common.python.base.results import STANDS_APART, Manifest, PairResult, Summary
 from common.python.base.text import counted
@@ -86,7 +86,7 @@ def merge(folders: Sequence[Path], artifacts_dir: Path, not_run: Mapping[str, st
     """
     runs = [read_run(folder) for folder in folders]
     _refuse_what_differs(runs)
-    folder = artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    folder = new_folder(artifacts_dir)
     everything = [(run, pair) for run in runs for pair in run.summary.pairs]
     surveys = {place: store.load(place / "peaks.json") for place in {own.origin(pair) for own, pair in everything}}
     notes = stand_apart((pair, own.about(pair), surveys[own.origin(pair)]) for own, pair in everything)

@@ -11,18 +11,14 @@ from common.python.base.machine import Machine
 from common.python.base.results import VariantResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair, Variant
-from common.python.cuda import CudaError, build, compile_source
+from common.python.cuda import CudaError, compile_source
 from common.python.requirements import arch_of, unmet
-from common.python.run.parallel import at_once
 from common.python.run.variant_status import new_row
 from common.python.workers.launch import ONE_HOST, Launch
+from common.python.workers.parallel import at_once
 
-NO_GPU: dict[str, Any] = {
-    "gpus": 0,
-    "sm": None,
-    "targets": (),
-    "memory_gib": 0.0,
-}  # needs, less those that only a GPU meets
+# What replaces the needs that only a GPU meets.
+NO_GPU: dict[str, Any] = {"gpus": 0, "sm": None, "targets": (), "memory_gib": 0.0}
 
 
 def assign(
@@ -63,10 +59,10 @@ def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE
 def built(variant: Variant) -> tuple[Any, str]:
     """Compile a CUDA variant where it cannot run: the status and what to say of it."""
     arch = _first_arch(variant)
-    if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, `build` says so
+    if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, compiling says so
         return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
     try:
-        build(variant.path.with_suffix(".cu"), arch)
+        compile_source(variant.path.with_suffix(".cu"), arch)
     except (CudaError, OSError) as error:
         return "failed", str(error)
     return "built", f"compiled for {arch}, not run: needs a GPU"

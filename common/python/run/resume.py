@@ -28,11 +28,6 @@ FREE = {
 HARNESS = "common/"
 
 
-def earlier_seed(folder: Path) -> int | None:
-    """The seed of the run that is resumed, which its other pairs get too. Raises ValueError if that cannot be read."""
-    return read_model(folder / "manifest.json", Manifest).seed
-
-
 def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list[PairResult], Manifest]:
     """The results that stand, and the manifest of old and new together; the journal then names no others.
 

@@ -37,7 +37,7 @@ class Session:
     pair: Pair
     roster: Roster
     settings: Settings
-    pool: WorkerPool | None = None
+    pool: WorkerPool = field(init=False)
     facts: dict[str, Any] = field(default_factory=dict)  # what the workers said of the workload
     dtypes: list[str] = field(default_factory=list)  # of the baseline's outputs, which every variant must have
     probed: list[int] = field(default_factory=list)  # rounds of which a block is proven while it is timed
@@ -62,8 +62,8 @@ class Session:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
                 with self._phase("compile"):
-                    self._pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
-            then(self._pool)
+                    self.pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
+            then(self.pool)
         return judge(self.result, self.settings.peaks)
 
     def measure(self, prove_first: bool = False) -> PairResult:
@@ -119,21 +119,20 @@ class Session:
     @contextmanager
     def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
         """Workers that have loaded the variants, each a process of its own if `apart`."""
+        with self._phase("start"):
+            self.pool = self._hired(apart, fresh)
         try:
-            with self._phase("start"):
-                self._open(apart, fresh)
+            self._take_facts()
             yield
         finally:
-            if self.pool is not None:
-                with self._phase("end"):
-                    self.pool.dismiss()
-                self.result.log += self.pool.logs()
-            self.pool = None
+            with self._phase("end"):
+                self.pool.dismiss()
+            self.result.log += self.pool.logs()
 
-    def _open(self, apart: bool, fresh: bool) -> None:
+    def _hired(self, apart: bool, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
-        self.pool = WorkerPool(
+        return WorkerPool(
             lambda index, own, name: replace(settings, root=self.pair.root_of(name)).hire(
                 self.pair, index, own and fresh and (self.pair.isolated or settings.cold_start)
             ),
@@ -142,7 +141,10 @@ class Session:
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),
             {"baseline": self.pair.baseline_module, "size": settings.size},
         )
-        result, facts = self.result, self.pool.facts
+
+    def _take_facts(self) -> None:
+        """Note what the workers said of the workload."""
+        result, settings, facts = self.result, self.settings, self.pool.facts
         self.facts = facts
         self.roster.exclude(facts["failures"])
         result.clock, result.goal, result.tolerance = facts["clock"], facts["goal"], facts["tolerance"]
@@ -154,11 +156,6 @@ class Session:
             result.cost, result.phases = total(phases), phases if len(phases) > 1 else []
         elif (note := f"no {settings.size!r} size: proven at test size only") not in result.notes:
             result.notes.append(note)
-
-    @property
-    def _pool(self) -> WorkerPool:
-        assert self.pool is not None
-        return self.pool
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -190,25 +187,25 @@ class Session:
 
     def _ask_baseline(self, size: str) -> None:
         """The dtypes that the baseline returned; at `test` size, whether the tolerance accepts a corrupted answer."""
-        self.dtypes = self._pool.first("dtypes")
+        self.dtypes = self.pool.first("dtypes")
         if size == "test":
             with self._phase("proof"):
-                accepted = self._pool.first("teeth")
+                accepted = self.pool.first("teeth")
             if accepted:
                 self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
 
     def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
         asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
         with self._phase("proof"):
-            self.roster.take_proofs(self._pool.each("prove", names, **asked))
+            self.roster.take_proofs(self.pool.each("prove", names, **asked))
 
     def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
         """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
         with self._phase(phase):
-            answer = self._pool.each("prepare", names, size=size)
-            if answer["out_of_memory"] and len(names) > 1 and not self._pool.turns:
+            answer = self.pool.each("prepare", names, size=size)
+            if answer["out_of_memory"] and len(names) > 1 and not self.pool.turns:
                 self.result.notes.append(APART)
-                self.pool = self._pool.in_turn()
+                self.pool = self.pool.in_turn()
                 answer = self.pool.each("prepare", names, size=size)
         self.roster.exclude(answer["failures"])
         return answer
@@ -237,9 +234,9 @@ class Session:
                 row = self.roster.row(name)
                 row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
             enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
-            for share in self._pool.apart(without_control(self.roster.active())):
+            for share in self.pool.apart(without_control(self.roster.active())):
                 self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
-                self.dtypes = self.dtypes or self._pool.first("dtypes")
+                self.dtypes = self.dtypes or self.pool.first("dtypes")
         if self.roster.nothing_left():
             return
         self._warm_up(index, plan)
@@ -252,10 +249,10 @@ class Session:
         passes = sampling_plan.warm_passes(plan, self.settings.warmup)
         with self._phase("warm-up"):
             if index > 0:
-                self._pool.warm(self.roster.active(), 0.0, passes)
+                self.pool.warm(self.roster.active(), 0.0, passes)
                 return
-            self.result.floor_us = self._pool.start_clocks()
-            self.steps = self._pool.warm(self.roster.active(), FIRST_WARM_S, passes)
+            self.result.floor_us = self.pool.start_clocks()
+            self.steps = self.pool.warm(self.roster.active(), FIRST_WARM_S, passes)
 
     def _sample(self, index: int, blocks: int | None) -> None:
         """Take the round's blocks: as many as asked for, or as its first one says that there is time for.
@@ -284,7 +281,7 @@ class Session:
         order += reversed(order)
         started = time.monotonic()
         probes = [order.index(name) for name in without_control(names)] if proven else []
-        answer = self._pool.block(order, self.steps, probes)
+        answer = self.pool.block(order, self.steps, probes)
         wall_s, proof_s = time.monotonic() - started, float(answer["proof_s"])
         self._spend("samples", -proof_s)
         self._spend("proof", proof_s)
@@ -308,7 +305,7 @@ class Session:
 
     def _read_telemetry(self) -> None:
         """What NVML sees now counts for all blocks since it was last read."""
-        if self.unread and (gpus := self.settings.read_gpus(self._pool.pids)):
+        if self.unread and (gpus := self.settings.read_gpus(self.pool.pids)):
             for block in self.unread:
                 block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
                 block.discarded = harmful(block.telemetry)
@@ -326,20 +323,20 @@ class Session:
         tested = memoization_check.suspects(self.result, without_control(self.roster.active()))
         if not tested or self.pair.gpus > 1 or self.settings.reproducible:  # with it what is drawn may not vary
             return
-        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self._pool.left_s() / 2)
-        limit_s /= len(tested) if len(self._pool.apart(tested)) > 1 else 1  # by workers, one after the other
+        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self.pool.left_s() / 2)
+        limit_s /= len(tested) if len(self.pool.apart(tested)) > 1 else 1  # by workers, one after the other
         with self._phase("proof"):
-            for name, trios in self._pool.each("trios", tested, limit_s=limit_s).items():
+            for name, trios in self.pool.each("trios", tested, limit_s=limit_s).items():
                 self.roster.row(name).trios = [Trio(**trio) for trio in trios]
 
     def _explain(self) -> None:
         """Profile one more step of each variant."""
         traces = str(self.settings.folder / "profiles") if self.settings.profile else None
         with self._phase("why"):
-            for name, why in self._pool.each("why", without_control(self.roster.active()), traces=traces).items():
+            for name, why in self.pool.each("why", without_control(self.roster.active()), traces=traces).items():
                 self.roster.row(name).why = Why(**why)
         if self.settings.reproducible:
-            self.result.notes += [f"not deterministic: {text}" for text in self._pool.refusals()]
+            self.result.notes += [f"not deterministic: {text}" for text in self.pool.refusals()]
 
 
 def without_control(names: Sequence[str]) -> list[str]:

@@ -15,10 +15,6 @@ from common.python.workers.process import Worker
 TIME_UP = "the suite's time was up"
 
 
-class SuiteTimeUp(Exception):
-    """The time of the whole suite is over before a pair could begin."""
-
-
 @dataclass(frozen=True)
 class Settings(StepSettings):
     """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""

@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
 from common.python.base import journal, lock, manifest
-from common.python.base.interrupt import alarm
+from common.python.base.interrupt import SuiteTimeUp, alarm
 from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
 from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
@@ -34,13 +34,13 @@ from common.python.report.markdown import pair_markdown, summary_csv, summary_ma
 from common.python.run import resume
 from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
-from common.python.run.parallel import at_once, room
 from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
-from common.python.run.settings import TIME_UP, Settings, SuiteTimeUp
+from common.python.run.settings import TIME_UP, Settings
 from common.python.run.variant_status import Roster
 from common.python.stats.verdict import judge, lacked_memory
 from common.python.timing.telemetry import Monitor
+from common.python.workers.parallel import at_once, room
 from common.python.workers.probe import open_machine
 
 PAIR_LIMIT_S = 120.0
@@ -361,8 +361,7 @@ def open_suite(
     if not pairs:
         raise TargetError("no pairs to run")
     seed = _seed(options)
-    folder = options.resume or options.artifacts_dir / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = options.resume or journal.new_folder(options.artifacts_dir)
     if options.reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
@@ -406,5 +405,5 @@ def _seed(options: Options) -> int:
     if options.seed is not None:
         return options.seed
     if options.resume:
-        return resume.earlier_seed(options.resume) or 0
+        return read_model(options.resume / "manifest.json", Manifest).seed or 0  # its other pairs get it too
     return 0 if options.reproducible else random.randrange(2**31)

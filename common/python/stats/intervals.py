@@ -175,13 +175,6 @@ def verdict(speedup: Interval | None) -> Verdict:
     return "same" if speedup.low >= 1 - MARGIN and speedup.high <= 1 + MARGIN else "inconclusive"
 
 
-def memory_verdict(ratio: float) -> Verdict:
-    """The verdict on baseline peak memory over a variant's, which repeats exactly and has no interval."""
-    if ratio > 1 + MARGIN:
-        return "smaller"
-    return "larger" if ratio < 1 - MARGIN else "same"
-
-
 def control_ok(control: Interval) -> bool:
     """False only if the interval of the baseline against itself lies wholly outside the margin."""
     return control.low <= 1 + MARGIN and control.high >= 1 - MARGIN

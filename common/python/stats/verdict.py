@@ -13,7 +13,6 @@ from common.python.stats.intervals import (
     compare,
     control_ok,
     half_width,
-    memory_verdict,
     round_log_ratios,
     spread,
     verdict,
@@ -28,6 +27,7 @@ SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None) 
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # in a reason
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
+OF_MEMORY: dict[Verdict, Verdict] = {"faster": "smaller", "slower": "larger"}
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
 
 HINTS = (  # a pattern in a reason that says what happened, and what helps
@@ -240,7 +240,8 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
     if row.speedup is None:
         return "inconclusive"
     if result.goal == "memory":
-        return memory_verdict(row.memory_ratio) if row.memory_ratio else "inconclusive"
+        gain = result.gain(row)
+        return OF_MEMORY.get(said := verdict(gain), said)
     return verdict(row.speedup) if row.speedup.rounds >= FEWEST_ROUNDS else "inconclusive"
 
 

@@ -25,7 +25,6 @@ from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.eligibility import missing
-from common.python.run.parallel import at_once, room
 from common.python.run.proof_cache import Notes, take_note
 from common.python.run.session import Session
 from common.python.run.settings import Settings
@@ -33,6 +32,7 @@ from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, new_row
 from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
+from common.python.workers.parallel import at_once, room
 from common.python.workers.probe import open_machine
 
 GPU_SHARE_GIB = 32.0  # of GPU memory for a pair at `bench` size with its float64 reference

@@ -1,7 +1,6 @@
 """The machine as workers will find it: their server is started, and one of them tells which device torch sees."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from common.python.base.machine import Machine, crowding
 from common.python.base.machine import machine as host
 from common.python.corpus.discovery import Pair
 from common.python.workers.fork_server import COMPILERS, INDUCTOR, warm_up_forkserver
-from common.python.workers.process import Worker, WorkerError
+from common.python.workers.process import WorkerError, one_worker
 
 START_LIMIT_S = 120.0
 
@@ -38,12 +37,8 @@ def open_machine(
 
 def describe(root: Path, folder: Path) -> dict[str, Any]:
     """What a worker's `describe` tells: the parent does not import torch."""
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-        settings = {"seed": 0, "reproducible": False}
-        worker = Worker(root, Path(scratch) / "describe", folder / "logs" / "describe.log", settings)
+    with one_worker(root, folder / "logs" / "describe.log") as worker:
         try:
             return dict(worker.call("describe", START_LIMIT_S * crowding()))
         except WorkerError as error:
             raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
-        finally:
-            worker.kill()

@@ -8,8 +8,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -135,6 +137,17 @@ class Worker:
     def log_tail(self, characters: int = 4000) -> str:
         """The end of what the worker and its ranks wrote."""
         return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
+
+
+@contextmanager
+def one_worker(root: Path, log: Path, seed: int = 0) -> Iterator[Worker]:
+    """A worker over the tree at `root`, for a few questions."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
+        worker = Worker(root, Path(scratch) / "worker", log, {"seed": seed, "reproducible": False})
+        try:
+            yield worker
+        finally:
+            worker.kill()
 
 
 def end_all(workers: Sequence[Worker]) -> None:
