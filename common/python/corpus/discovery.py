@@ -286,7 +286,7 @@ def _spellings(pairs: Iterable[Pair], chapters: bool) -> dict[str, str]:
 
 
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
-    """The pairs that the targets name, each once, in the order of the chapters.
+    """The pairs that the targets name, each once, in the order in which they are named.
 
     Raises TargetError for a chapter without pairs, an unknown pair or an unknown file.
     """
@@ -311,4 +311,5 @@ def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
                 hint = nearest(target.variant, known)
                 raise TargetError(f"{target.chapter}/{target.variant}.py does not exist{hint}")
             wanted.setdefault(pair.key, set()).update([target.variant] if target.variant else known)
-    return [pair.only(wanted[pair.key]) for pair in pairs if pair.key in wanted]
+    by_key = {pair.key: pair for pair in pairs}
+    return [by_key[key].only(names) for key, names in wanted.items()]
