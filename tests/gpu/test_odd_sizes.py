@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
 
 
-def shapes(names: str, *extents: tuple[int, ...]) -> list[dict[str, Any]]:
+def shapes(names: str, *extents: tuple[int | str, ...]) -> list[dict[str, Any]]:
     """A size for each tuple of extents."""
     return [dict(zip(names.split(), one)) for one in extents]
 
@@ -132,6 +132,15 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         *((17, 512, 520), (31, 4096, 2056), (32, 128, 34056), (33, 896, 328), (48, 8192, 1000), (64, 4096, 14336)),
         (16, 128, 135176),
     ),
+    "ch09:cross_entropy_grad": shapes("tokens vocabulary", (1, 2), (3, 4097), (2, 128250)),
+    "ch09:groupnorm_one_pass": shapes("images channels side", (1, 8, 1), (2, 8, 33), (3, 16, 200)),
+    "ch18:quantized_kv_decode": shapes(
+        "requests heads group keys width dtype",
+        *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
+    ),
+    "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
+    "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
+    "ch20:decode_8b": shapes("model new dtype", ("odd", 1, "bfloat16"), ("odd", 7, "bfloat16")),
     "ch14:blockwise_fp8_gemm": shapes("tokens features outputs", (1, 128, 128), (257, 384, 256), (600, 1024, 8832)),
     "ch19:nvfp4_gemm": shapes("m n k", (1, 8, 64), (128, 256, 256), (129, 264, 320), (257, 8, 1088), (300, 1160, 2560)),
     "ch08:bytes_in_flight": shapes(

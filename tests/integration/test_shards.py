@@ -1,6 +1,7 @@
 """A suite in parts that are run by themselves, and all of them as one run again."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -102,7 +103,8 @@ def test_others_read_a_merged_run_as_any_other(parts: Parts) -> None:
         check=False,
         cwd=ROOT,
     )
-    assert (held.returncode, held.stdout.count("unsupported"), held.stdout.count("  new")) == (0, 0, 3), held
+    told = re.findall("  (new|inconclusive|unsupported)  ", held.stdout)  # inconclusive where it was too noisy
+    assert (held.returncode, len(told), "unsupported" in told) == (0, 3, False), held
     assert "ch02:trebles" in cli("compare", folders[0], folder).stdout + cli("compare", folders[1], folder).stdout
     assert cli("report", folder, "--root", tree.root).returncode == 0
 

@@ -51,7 +51,8 @@ def test_compilers_write_to_that_folder_and_to_no_other(
     monkeypatch.setenv("NVCC", str(nvcc))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setattr(toolkit, "ROOT", packages)
-    assert cuda.build(tmp_path / "tiny.cu", "sm_90a").parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
+    built = cuda.compile_source(tmp_path / "tiny.cu", "sm_90a")
+    assert built.path.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
     softmax = next(pair for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
     place = compilation._place(compilation.Task(softmax, softmax.variants[0], "Triton", "sm_90a"), {})
     assert place.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "triton"
