@@ -1,24 +1,20 @@
 """The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
 
 import csv
-import io
 import json
 import os
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree
+from small_tree import HONEST, WRONG, Done, Tree, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
-from tools.cli.benchmark_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
-Done = subprocess.CompletedProcess[str]
 QUICK = ("--iterations", "2", "--warmup", "0")
 PARENT = """
 import json, sys
@@ -31,14 +27,6 @@ foreign = [name for name in sys.modules if name.split(".")[0] in ("torch", "trit
 peak_kib = int(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
 print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}))
 """
-
-
-def cli(*words: str | Path) -> Done:
-    """The command in this process, which is as the user starts it but for the start."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main(list(map(str, words)))
-    return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def started(*words: str | Path, cwd: Path = ROOT) -> Done:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, late_s, row
+from small_tree import HONEST, WRONG, Tree, doing, late_s, nothing_left, row
 
+from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.parallel import at_once
 from common.python.run.session import APART, Session
@@ -185,6 +186,7 @@ def test_a_proof_that_hangs_does_not_take_the_time_for_timing_the_others(tree: T
     assert time.monotonic() - started < limit_s + late_s()
     assert [pair.key for pair in summary.pairs] == ["ch01:a"]
     assert "the suite's time was up" in summary.not_run["ch01:b"]
+    assert nothing_left()
 
 
 def test_a_suites_time_ends_what_hangs_while_it_is_timed(tree: Tree) -> None:
@@ -196,6 +198,17 @@ def test_a_suites_time_ends_what_hangs_while_it_is_timed(tree: Tree) -> None:
     assert time.monotonic() - started < limit_s + late_s()
     assert [pair.key for pair in summary.pairs] == ["ch01:a"]
     assert summary.not_run == {"ch01:b": "the suite's time was up while optimized_b was at work"}
+    assert nothing_left()
+
+
+def test_a_suites_time_ends_interpreters_that_only_begin(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    limit_s = 2 + 2 * seconds_of_a_run(tree)
+    tree.pair("ch01:a", fields="isolated=True,", optimized=HANGS_WHEN_TIMED)
+    before = children(os.getpid())
+    summary = tree.run("ch1", suite_timeout=limit_s)
+    assert "the suite's time was up" in summary.not_run["ch01:a"]
+    assert children(os.getpid()) == before
 
 
 # Company.

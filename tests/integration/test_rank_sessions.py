@@ -1,7 +1,6 @@
 """Pairs on several GPUs, on two gloo ranks of this CPU: what is right is proven and timed, whatever goes wrong ends."""
 
 import json
-import multiprocessing.forkserver
 import os
 import re
 import socket
@@ -15,9 +14,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from small_tree import Tree, late_s, row
+from small_tree import Tree, late_s, nothing_left, row
 
-from common.python.base.reaper import children
 from common.python.base.results import PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
@@ -90,11 +88,6 @@ def only_pair(tree: Tree, **bodies: str) -> Pair:
 
 def summing(before: str = "pass", after: str = "pass") -> str:
     return SUM.format(before=before, after=after)
-
-
-def nothing_left() -> bool:
-    """Whether the forkserver, the parent of every worker's reaper, has no child any more."""
-    return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
 
 
 def sound(result: PairResult) -> bool:
