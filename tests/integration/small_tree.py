@@ -5,6 +5,8 @@ import json
 import multiprocessing.forkserver
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +160,19 @@ def late_s() -> float:
     """
     load, _, _, running, _ = Path("/proc/loadavg").read_text().split()
     return 2.0 * max(1.0, max(float(load), float(running.split("/")[0])) / len(os.sched_getaffinity(0)))
+
+
+def until(what: Callable[[], object], within_s: float = 180.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie, which only waits to be reaped."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def nothing_left() -> bool:

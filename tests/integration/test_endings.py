@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from small_tree import HONEST, SPINS, Done, Tree, cli, doing, late_s, nothing_left
+from small_tree import HONEST, SPINS, Done, Tree, cli, doing, late_s, nothing_left, until
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
@@ -81,13 +81,6 @@ def start(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -
 def finish(run: Process) -> tuple[int, str, str]:
     out, err = run.communicate(timeout=300)
     return run.returncode, out, err
-
-
-def until(what: Callable[[], object], within_s: float = 180.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def gone(mark: Path) -> None:

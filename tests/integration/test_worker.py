@@ -4,11 +4,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import HONEST, Tree, doing, late_s
+from small_tree import HONEST, Tree, alive, doing, late_s, until
 
 from common.python.workers.process import Worker, WorkerError
 
@@ -43,18 +42,6 @@ def prepare(worker: Worker, limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Prepare the rung; its step is called once."""
     answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test")
     return answer
-
-
-def alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(pid: int, within_s: float = 5.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 def test_it_answers_in_plain_values(hire: Hire) -> None:
@@ -131,7 +118,7 @@ def test_a_worker_whose_state_is_cut_off_harms_nobody_else(hire: Hire, tree: Tre
     with pytest.raises(WorkerError, match="no answer within 1 s") as caught:
         prepare(worker, limit_s=1.0)
     assert caught.value.kind == "hung"
-    assert gone(worker.pid)
+    until(lambda: not alive(worker.pid), 5)
 
 
 def test_a_hang_ends_at_the_limit_with_the_stack_in_the_log(hire: Hire) -> None:
@@ -144,7 +131,7 @@ def test_a_hang_ends_at_the_limit_with_the_stack_in_the_log(hire: Hire) -> None:
     assert "within 1 s during prepare" in caught.value.reason
     for told in ("at work", "optimized_x.py", "in step"):
         assert told in worker.log_tail()
-    assert gone(worker.pid)
+    until(lambda: not alive(worker.pid), 5)
 
 
 def test_megabytes_on_stdout_block_nothing_and_go_to_the_log(hire: Hire, capfd: pytest.CaptureFixture[str]) -> None:
