@@ -29,10 +29,10 @@ print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}
 """
 
 
-def started(*words: str | Path, cwd: Path = ROOT) -> Done:
+def started(*words: str | Path) -> Done:
     """The command as a process of its own."""
     command = [*CLI, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,6 @@ def assert_usage(done: Done, *words: str) -> None:
     assert done.stderr.count("\n") == 1, done.stderr
     for word in words:
         assert word in done.stderr
-
-
-def test_help_names_the_commands_from_any_folder(tmp_path: Path) -> None:
-    done = started("--help", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    for command in ("run", "verify", "list", "show"):
-        assert f"\n  {command} " in done.stdout
 
 
 def test_list_says_of_each_variant_what_it_does_and_whether_it_runs_here(small: Tree) -> None:
