@@ -35,7 +35,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_672, "common/python": 16_311, "tools": 3_899, "tests": 25_118}
+LINES = {"core": 7_672, "common/python": 16_311, "tools": 3_899, "tests": 25_091}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 708  # of all of common/models together
 
