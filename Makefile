@@ -42,6 +42,7 @@ types: $(STAMP)
 check: lint types test
 
 check-all: export PROVE = all
+check-all: export BENCHMARK_KILLS = 10
 check-all: check
 	@$(BIN)/benchmark_cli build all
 

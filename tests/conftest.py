@@ -22,6 +22,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=LAST)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is slow and rarely breaks is for `make check-all`."""
+    for item in items:
+        if item.get_closest_marker("nightly") and os.environ.get("PROVE") != "all":
+            item.add_marker(pytest.mark.skip(reason="make check-all tests it"))
+
+
 @pytest.hookimpl(optionalhook=True)  # for whoever has no xdist, and so runs one test after the other
 def pytest_xdist_auto_num_workers() -> int:
     """None beside this process where there is a GPU, which is for one at a time; tests of runs wait for most of it."""

@@ -1,19 +1,28 @@
 """Trees of pairs so small that a step takes microseconds: what the tests write, run and read back."""
 
+import io
 import json
+import multiprocessing.forkserver
 import os
 import subprocess
-import sys
 import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
+import pytest
+
+from common.python.base.reaper import children
 from common.python.base.results import PairResult, Summary, VariantResult
 from common.python.run.options import Options
 from common.python.run.suite import Show, Suite, open_suite
 from common.python.stats.verdict import judge
+from tools.cli.benchmark_cli import main
+
+Done = subprocess.CompletedProcess[str]
 
 HONEST = """
     def prepare(a):
@@ -153,11 +162,30 @@ def late_s() -> float:
     return 2.0 * max(1.0, max(float(load), float(running.split("/")[0])) / len(os.sched_getaffinity(0)))
 
 
-def start_s() -> float:
-    """What a fresh interpreter takes to import torch, as everything that a run starts does, at the machine's pace."""
-    started = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
-    return time.monotonic() - started
+def until(what: Callable[[], object], within_s: float = 180.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie, which only waits to be reaped."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def nothing_left() -> bool:
+    """Whether the forkserver, the parent of every worker's reaper, has no child any more."""
+    return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
+
+
+def cli(*words: str | Path) -> Done:
+    """The command in this process, which is as the user starts it but for the start."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def doing(action: str) -> str:

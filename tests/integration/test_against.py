@@ -22,8 +22,8 @@ USES_HELPER = """
 
         return step
 """
-HELPER = "import time\n\n\ndef double(a):\n    time.sleep(0.02)\n    return a * 2\n"
-SLOW = HELPER.replace("0.02", "0.06")
+HELPER = "import time\n\n\ndef double(a):\n    time.sleep(0.005)\n    return a * 2\n"
+SLOW = HELPER.replace("0.005", "0.015")
 LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
 
 
@@ -40,7 +40,7 @@ def commit(tree: Tree) -> None:
 @pytest.fixture
 def repository(tree: Tree) -> Iterator[Tree]:
     """One commit of a pair with a rung and what its rungs import; none of its worktrees is left at the end."""
-    tree.pair("ch01:x", doing("__import__('time').sleep(0.02)"), optimized=USES_HELPER, padded=USES_HELPER)
+    tree.pair("ch01:x", doing("__import__('time').sleep(0.005)"), optimized=USES_HELPER, padded=USES_HELPER)
     tree.file("ch01", "helper", HELPER)
     git(tree, "init", "-q")
     commit(tree)

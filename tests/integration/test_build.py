@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_tree import Tree
+from small_tree import Tree, alive, until
 from typer.testing import CliRunner, Result
 
 from common.python.base import toolkit
@@ -357,21 +356,8 @@ def test_a_sweep_that_is_killed_leaves_no_process(tree: Tree, hangs: Path) -> No
     command += ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
     sweep = subprocess.Popen(command, env={**os.environ, "SEEN": str(hangs)}, stdout=subprocess.DEVNULL)
     try:
-        assert within(120, lambda: hangs.exists() and hangs.read_text() != "")
+        until(lambda: hangs.exists() and hangs.read_text() != "")
     finally:
         sweep.kill()
         sweep.wait()
-    assert within(5, lambda: not alive(hangs.read_text()))
-
-
-def alive(pid: str) -> bool:
-    """Whether a process is there and no zombie, which only waits to be reaped."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def within(seconds: float, happened: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return happened()
+    until(lambda: not alive(int(hangs.read_text())), 5)

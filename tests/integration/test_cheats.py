@@ -1,5 +1,6 @@
 """Every cheat in tests/cheats is refused for the reason it deserves, and its honest twin is accepted."""
 
+import math
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from common.python.base.results import PairResult, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
+from common.python.stats import memoization_check
 from common.python.stats import sampling_plan as schedule
 
 ROOT = Path(__file__).resolve().parents[1] / "cheats"
@@ -64,7 +66,11 @@ def test_every_cheat_is_expected_and_has_an_honest_twin() -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_cheat_is_refused_and_its_honest_twin_accepted(pair: Pair, tmp_path: Path) -> None:
+def test_cheat_is_refused_and_its_honest_twin_accepted(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "remembers" not in REFUSED[pair.name]:  # samples as few as these look slow by chance, and trials take seconds
+        monkeypatch.setattr(memoization_check, "SLOWER", math.inf)
     result = run(pair, tmp_path)
     rows = {row.label: row for row in result.variants}
     cheat, honest = rows["optimized"], rows.get("honest")
@@ -87,6 +93,6 @@ def accepted(row: VariantResult) -> bool:
 
 def run(pair: Pair, folder: Path) -> PairResult:
     """A round of one block, without warm-up: enough for every proof, too few samples for a verdict on noise."""
-    options = Options([pair.key], root=ROOT, artifacts_dir=folder, iterations=2, warmup=0, seed=0)
+    options = Options([pair.key], ROOT, folder, iterations=2, warmup=0, seed=0, timeout_multiplier=4.0)  # if busy
     [result] = open_suite(options, lambda phase, result: None).run().pairs
     return result

@@ -1,24 +1,20 @@
 """The command line as a user meets it: exit codes, one line for what is wrong, and a parent that stays small."""
 
 import csv
-import io
 import json
 import os
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree
+from small_tree import HONEST, WRONG, Done, Tree, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
-from tools.cli.benchmark_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
-Done = subprocess.CompletedProcess[str]
 QUICK = ("--iterations", "2", "--warmup", "0")
 PARENT = """
 import json, sys
@@ -33,18 +29,10 @@ print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}
 """
 
 
-def cli(*words: str | Path) -> Done:
-    """The command in this process, which is as the user starts it but for the start."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main(list(map(str, words)))
-    return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
-def started(*words: str | Path, cwd: Path = ROOT) -> Done:
+def started(*words: str | Path) -> Done:
     """The command as a process of its own."""
     command = [*CLI, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +60,6 @@ def assert_usage(done: Done, *words: str) -> None:
     assert done.stderr.count("\n") == 1, done.stderr
     for word in words:
         assert word in done.stderr
-
-
-def test_help_names_the_commands_from_any_folder(tmp_path: Path) -> None:
-    done = started("--help", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    for command in ("run", "verify", "list", "show"):
-        assert f"\n  {command} " in done.stdout
 
 
 def test_list_says_of_each_variant_what_it_does_and_whether_it_runs_here(small: Tree) -> None:

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import Tree
+from small_tree import Tree, until
 from test_cli import CLI, ROOT, cli
 
 from common.python.report.artifacts import read_run
@@ -73,13 +72,6 @@ def start(cluster: Cluster, tree: Tree) -> subprocess.Popen[str]:
     words = ["run", "all", "--ray", cluster.address, "--iterations", "1", "--seed", "7", "--root", tree.root]
     command = [*CLI, *map(str, words), "--artifacts-dir", str(tree.artifacts)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def at_work(tree: Tree) -> list[int]:

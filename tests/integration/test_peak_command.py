@@ -40,6 +40,7 @@ def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor:
     assert surveyor.measure("fp64", "FLOP/s").reason == NO_GPU
 
 
+@pytest.mark.nightly
 def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.stderr

@@ -4,11 +4,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, late_s, row
+from small_tree import HONEST, WRONG, Tree, doing, late_s, nothing_left, row
 
+from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.session import APART, Session
 from common.python.run.suite import Suite
@@ -93,31 +93,6 @@ def test_with_room_for_one_pair_at_a_time_each_has_its_row_before_the_next_is_pr
     assert rows == [(key, phase) for key in PAIRS for phase in ("proven", "done")]
 
 
-def test_a_pair_that_fails_its_proof_at_test_size_is_not_timed(tree: Tree) -> None:
-    tree.pair("ch01:a")
-    tree.pair("ch01:b", optimized=WRONG)
-    tree.pair("ch01:c", WRONG)
-    heard = Heard()
-    summary = tree.open("ch1", show=heard, jobs=2).run()
-    assert set(heard.of("samples")) == {"ch01:a"}
-    assert [(pair.key, pair.status) for pair in summary.pairs] == [
-        ("ch01:a", "measured"),
-        ("ch01:b", "failed"),
-        ("ch01:c", "failed"),
-    ]
-    assert summary.complete
-    assert [pair.verdict for pair in summary.pairs[1:]] == ["invalid", "invalid"]
-
-
-def test_a_wrong_rung_is_left_out_and_the_others_of_its_pair_are_timed(tree: Tree) -> None:
-    tree.pair("ch01:a", optimized=HONEST, wrong=WRONG)
-    tree.run("ch1")
-    result = tree.result("ch01:a")
-    assert row(result, "optimized_a").status == "measured"
-    assert "wrong at test size" in (row(result, "optimized_a__wrong").reason or "")
-    assert "optimized_a__wrong" not in {s.variant for block in result.blocks for s in block.samples}
-
-
 # What ends a suite early, in either phase.
 
 
@@ -132,6 +107,7 @@ def stopped_in(tree: Tree, phase: str, stop: Callable[[Suite], None]) -> tuple[l
     summary = suite.run()
     assert [line["pair"] for line in tree.journal()] == [pair.key for pair in summary.pairs]
     assert not summary.complete
+    assert nothing_left()
     return [pair.key for pair in summary.pairs], summary.not_run
 
 
@@ -192,6 +168,7 @@ def test_a_proof_that_hangs_does_not_take_the_time_for_timing_the_others(tree: T
     assert time.monotonic() - started < limit_s + late_s()
     assert [pair.key for pair in summary.pairs] == ["ch01:a"]
     assert "the suite's time was up" in summary.not_run["ch01:b"]
+    assert nothing_left()
 
 
 def test_a_suites_time_ends_what_hangs_while_it_is_timed(tree: Tree) -> None:
@@ -203,6 +180,17 @@ def test_a_suites_time_ends_what_hangs_while_it_is_timed(tree: Tree) -> None:
     assert time.monotonic() - started < limit_s + late_s()
     assert [pair.key for pair in summary.pairs] == ["ch01:a"]
     assert summary.not_run == {"ch01:b": "the suite's time was up while optimized_b was at work"}
+    assert nothing_left()
+
+
+def test_a_suites_time_ends_interpreters_that_only_begin(tree: Tree) -> None:
+    tree.pair("ch01:a")
+    limit_s = 2 + 2 * seconds_of_a_run(tree)
+    tree.pair("ch01:a", fields="isolated=True,", optimized=HANGS_WHEN_TIMED)
+    before = children(os.getpid())
+    summary = tree.run("ch1", suite_timeout=limit_s)
+    assert "the suite's time was up" in summary.not_run["ch01:a"]
+    assert children(os.getpid()) == before
 
 
 # Company.
@@ -298,14 +286,3 @@ def test_no_more_than_so_many_are_at_work_at_once() -> None:
 
     assert dict(at_once(work, range(6), 2)) == {item: -item for item in range(6)}
     assert max(most) == 2
-
-
-def test_a_quick_run_skips_the_proof_that_stands_and_proves_the_pair_that_has_changed(tree: Tree) -> None:
-    three(tree)
-    tree.run("ch1")
-    path = Path(tree.root, "ch01", "optimized_b.py")
-    path.write_text(path.read_text() + "\nFURTHER = 1\n")
-    heard = Heard()
-    assert tree.open("ch1", show=heard, quick=True).run().complete
-    assert heard.of("proven") == ["ch01:b"]
-    assert os.path.isdir(tree.folder)

@@ -1,7 +1,6 @@
 """Pairs on several GPUs, on two gloo ranks of this CPU: what is right is proven and timed, whatever goes wrong ends."""
 
 import json
-import multiprocessing.forkserver
 import os
 import re
 import socket
@@ -15,9 +14,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from small_tree import Tree, late_s, row
+from small_tree import Tree, late_s, nothing_left, row
 
-from common.python.base.reaper import children
 from common.python.base.results import PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
@@ -29,7 +27,7 @@ from common.python.workers.launch import Launch
 
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS = {pair.name: pair for pair in find_pairs(ROOT / "faults" / "ranks")}
-CHEATS = {pair.name: pair for pair in find_pairs(ROOT / "cheats" / "ranks")}
+[CHEATS] = find_pairs(ROOT / "cheats" / "ranks")  # rungs of one baseline
 TOLD = {  # what the reason says, and which line it names
     "raises": (r"ValueError at optimized_raises.py:(\d+): rank 1 has no luck, on rank 1", "raise ValueError"),
     "dies": (r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)", "ctypes.string_at(0)"),
@@ -92,11 +90,6 @@ def summing(before: str = "pass", after: str = "pass") -> str:
     return SUM.format(before=before, after=after)
 
 
-def nothing_left() -> bool:
-    """Whether the forkserver, the parent of every worker's reaper, has no child any more."""
-    return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
-
-
 def sound(result: PairResult) -> bool:
     """Whether all were timed and every proof passed; what the times are is another matter on a busy host."""
     proofs = [proof.reason for variant in result.variants for proof in variant.proofs]
@@ -107,10 +100,16 @@ def rows_of(result: PairResult) -> dict[str, VariantResult]:
     return {variant.label: variant for variant in result.variants}
 
 
-def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(tmp_path: Path) -> None:
-    started = time.monotonic()
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=6)
-    took_s = time.monotonic() - started
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[PairResult, Path, float]:
+    """A sound pair's session, its folder, and the seconds that it took."""
+    folder, started = tmp_path_factory.mktemp("healthy"), time.monotonic()
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", folder, iterations=6)
+    return result, folder, time.monotonic() - started
+
+
+def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(healthy: tuple[PairResult, Path, float]) -> None:
+    result, folder, took_s = healthy
     assert sound(result), result.reason
     assert {"start", "prepare", "proof", "samples"} <= set(result.seconds)
     assert min(result.seconds.values()) >= 0  # the phases of the start are parts of it, each told once
@@ -121,7 +120,7 @@ def test_a_sound_pair_is_proven_before_while_and_after_it_is_timed(tmp_path: Pat
     assert [len(block.samples) for block in result.blocks] == [6] * len(result.blocks)
     assert len({block.round for block in result.blocks}) == 3
     assert nothing_left()
-    assert (tmp_path / "scratch" / "worker0" / "launcher").is_dir()  # and not in a folder that nobody would remove
+    assert (folder / "scratch" / "worker0" / "launcher").is_dir()  # and not in a folder that nobody would remove
 
 
 def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_them(tree: Tree) -> None:
@@ -146,19 +145,12 @@ def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_t
     assert {key: value for key, value in recorded.items() if key.startswith("NCCL_")} == asked
 
 
-@pytest.fixture(scope="module")
-def limit_s(tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Enough for two ranks to start and prepare on a busy machine: twice what a session took, and 6 s at least."""
-    started = time.monotonic()
-    assert sound(session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path_factory.mktemp("healthy")))
-    return max(6.0, 2.0 * (time.monotonic() - started))
-
-
 @pytest.mark.parametrize("name", TOLD)
 def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_leaves_no_process(
-    name: str, limit_s: float, tmp_path: Path
+    name: str, healthy: tuple[PairResult, Path, float], tmp_path: Path
 ) -> None:
     pair, (reason, line) = FAULTS[name], TOLD[name]
+    limit_s = max(6.0, 2.0 * healthy[-1])  # enough for two ranks to start and prepare on a busy machine
     hangs = name in ("hangs", "skips_collective")
     started = time.monotonic()
     result = session(pair, ROOT / "faults" / "ranks", tmp_path, time_limit_s=limit_s if hangs else 60.0)
@@ -174,6 +166,7 @@ def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_le
 
 
 def test_the_suite_goes_on_after_a_rank_is_lost(tmp_path: Path) -> None:
+    assert FAULTS.keys() == {*TOLD, "healthy"}
     options = Options(["ch01:raises", "ch02:healthy"], root=ROOT / "faults" / "ranks", artifacts_dir=tmp_path, seed=0)
     suite = open_suite(options, lambda phase, result: None)
     assert (suite.manifest.options["nnodes"], suite.manifest.topology) == (1, None)
@@ -189,20 +182,15 @@ def test_hosts_that_cannot_find_each_other_are_one_line_and_exit_code_2() -> Non
     assert "--nnodes 2 needs --rdzv-endpoint HOST:PORT" in done.stderr
 
 
-def test_every_cheat_is_expected() -> None:
-    assert CHEATS.keys() == REFUSED.keys()
-    assert FAULTS.keys() == {*TOLD, "healthy"}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_cheat_is_refused_and_its_honest_twin_accepted(name: str, tmp_path: Path) -> None:
-    result = session(CHEATS[name], ROOT / "cheats" / "ranks", tmp_path)
-    rows = rows_of(result)
-    assert rows["optimized"].verdict == "invalid"
-    assert re.search(REFUSED[name], rows["optimized"].reason or ""), rows["optimized"].reason
-    for honest in (rows["baseline"], rows["honest"]):
-        assert honest.status == "measured"
-        assert {proof.reason for proof in honest.proofs} == {None}
+def test_each_cheat_is_refused_and_its_honest_twin_accepted(tmp_path: Path) -> None:
+    rows = rows_of(session(CHEATS, ROOT / "cheats" / "ranks", tmp_path))
+    assert rows.keys() == {"baseline", *REFUSED, *(f"{name}_honest" for name in REFUSED)}
+    for name, reason in REFUSED.items():
+        assert rows[name].verdict == "invalid"
+        assert re.search(reason, rows[name].reason or ""), rows[name].reason
+        for honest in (rows["baseline"], rows[f"{name}_honest"]):
+            assert honest.status == "measured"
+            assert {proof.reason for proof in honest.proofs} == {None}
 
 
 def test_a_sample_is_the_slowest_ranks_time(tree: Tree) -> None:
@@ -370,13 +358,6 @@ def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> N
     assert nothing_left()
 
 
-def test_every_rank_leaves_a_trace_of_each_variant_and_none_of_the_control(tmp_path: Path) -> None:
-    session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True)
-    found = {path.name for path in (tmp_path / "profiles").iterdir()}
-    variants = ("baseline_healthy", "optimized_healthy")
-    assert found == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
-
-
 def test_an_output_that_cannot_be_one_on_one_rank_alone_ends_nobodys_trial_early(tree: Tree) -> None:
     aliasing = """
     import torch.distributed as dist
@@ -414,16 +395,19 @@ class Gauge:
         return 0
 
 
-def test_every_block_has_the_telemetry_of_each_gpu_and_counts_no_rank_as_foreign(tmp_path: Path) -> None:
+def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_each_variant(tmp_path: Path) -> None:
     first, second = Gauge(1980.0), Gauge(600.0)
     gauges: Any = {"monitors": (first, second)}
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
+    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True, **gauges)
+    traces = {path.name for path in (tmp_path / "profiles").iterdir()}  # of the control there is none
+    variants = ("baseline_healthy", "optimized_healthy")
+    assert traces == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
     for block in result.blocks:
         assert [gpu.sm_mhz for gpu in block.gpus] == [1980.0, 600.0]
         assert block.telemetry is not None
         assert block.telemetry.sm_mhz == 600.0
         assert block.discarded == "GPU slowed by hw_slowdown"
-    assert len(first.own) == 3  # the leader and two ranks
+    assert len(first.own) == 3  # the leader and two ranks, none of which counts as foreign
     assert first.own == second.own
 
 
@@ -440,10 +424,4 @@ def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
     count = {"blocks": len(result.blocks), "rounds": len({block.round for block in result.blocks})}
     assert count["rounds"] < count["blocks"]
     assert gauge.looks == count[looks]
-
-
-def test_where_each_host_has_one_of_the_gpus_blocks_are_those_of_ranks_as_well(tmp_path: Path) -> None:
-    gauges: Any = {"monitors": (Gauge(1980.0),)}
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, **gauges)
-    assert result.blocks
-    assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows them"
+    assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows blocks of ranks"

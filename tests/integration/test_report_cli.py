@@ -1,30 +1,23 @@
 """`run` leaves a report and tells a CI system; `report` makes it again from the folder alone."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from small_tree import HONEST, WRONG, Tree
+from small_tree import HONEST, WRONG, Done, Tree, cli
 from typer.testing import CliRunner
 
 from tools.cli.benchmark_cli import app
 
-ROOT = Path(__file__).resolve().parents[2]
-CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
-Done = subprocess.CompletedProcess[str]
 
-
-def cli(*words: str | Path, **environment: str) -> Done:
-    command = [*CLI, *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, env=os.environ | environment
-    )
+def on_job(page: Path, *words: str | Path) -> Done:
+    """The command in a CI job with this page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_STEP_SUMMARY", str(page))
+        return cli(*words)
 
 
 @dataclass
@@ -46,7 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     for attempt in "abc":  # a control of three rounds is off by chance now and then, and that is not the question here
         junit, page, runs = (tree.root / f"{attempt}{name}" for name in (".xml", ".md", "_runs"))
         words = ("run", "ch1", "--root", tree.root, "--artifacts-dir", runs, "--iterations", "6", "--warmup", "0")
-        done = cli(*words, "--junit", junit, GITHUB_STEP_SUMMARY=str(page))
+        done = on_job(page, *words, "--junit", junit)
         [folder] = runs.glob("*Z")
         verdicts = [pair["verdict"] for pair in json.loads((folder / "summary.json").read_text())["pairs"]]
         if verdicts[0] not in ("invalid", "too noisy"):
@@ -83,7 +76,7 @@ def test_report_makes_the_same_again_from_the_folder_and_tells_no_job(measured: 
     copy = shutil.copytree(measured.folder, tmp_path / "moved")
     (copy / "report.html").unlink()
     words = ("report", copy, "--root", measured.tree.root, "--junit", tmp_path / "again.xml")
-    done = cli(*words, GITHUB_STEP_SUMMARY=str(tmp_path / "page.md"))
+    done = on_job(tmp_path / "page.md", *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"report: {copy / 'report.html'}\n"
     assert (copy / "report.html").read_text() == (measured.folder / "report.html").read_text()

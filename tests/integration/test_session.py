@@ -248,6 +248,8 @@ def test_a_wrong_rung_and_a_raising_one_fail_alone(done: Tree) -> None:
     assert_measured(result, "optimized_some_wrong")
     assert_refused(result, "optimized_some_wrong__wrong", "wrong at test size, before timing")
     assert row(result, "optimized_some_wrong__wrong").verdict == "invalid"
+    sampled = {sample.variant for block in result.blocks for sample in block.samples}
+    assert sampled == {"baseline_some_wrong", "optimized_some_wrong", CONTROL}
     assert_refused(result, "optimized_some_wrong__raises", "ValueError at optimized_some_wrong__raises.py", "no luck")
 
 

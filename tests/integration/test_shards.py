@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 from small_tree import HONEST, Tree
-from test_cli import QUICK, ROOT, cli, started
+from test_cli import QUICK, ROOT, cli
 
 from common.python.base.results import Summary
 from common.python.corpus.discovery import find_pairs
@@ -50,14 +50,14 @@ def test_a_part_that_there_is_not_is_refused(shard: str, tree: Tree) -> None:
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    """Both parts of three pairs, each run by a process of its own; the second as if on another host."""
+    """Both parts of three pairs; the second as if on another host."""
     tree = Tree(tmp_path_factory.mktemp("shards"))
     for key in ("ch01:doubles", "ch01:halves", "ch02:trebles"):
         tree.pair(key)
     folders = []
     for shard in ("1/2", "2/2"):
         place = tree.root / shard.replace("/", "of")
-        done = started("run", "all", "--shard", shard, *QUICK, "--root", tree.root, "--artifacts-dir", place)
+        done = cli("run", "all", "--shard", shard, *QUICK, "--root", tree.root, "--artifacts-dir", place)
         assert done.returncode == 0, done.stderr
         folders.append((place / "latest").resolve())
     rewrite(folders[1], lambda about: about["machine"].update(hostname="elsewhere", cpu="another CPU"))

@@ -119,20 +119,6 @@ SOURCES = [  # file, what stands there, what is planted, the line of the problem
     ),
     (
         OPTIMIZED,
-        "import torch\n",
-        "import torch\nrequires = needs(sm=LEAST)\n",
-        3,
-        "`requires = needs(sm=LEAST)` must be `requires = needs(...)`, once, with literal keyword arguments",
-    ),
-    (
-        OPTIMIZED,
-        "import torch\n",
-        "import torch\nrequires = needs(targets=['hopper'])\n",
-        3,
-        "`requires = needs(targets=['hopper'])`: target 'hopper' is not an architecture: write it as sm_90a",
-    ),
-    (
-        OPTIMIZED,
         SHARED,
         "from dataclasses import replace\nfrom ch01 import baseline_doubles\n"
         "workload = replace(baseline_doubles.workload, tolerance=0.9)",
@@ -242,7 +228,6 @@ RUNNING = [  # the body of the optimized file, the line, what is said; imports a
         (2, 0, 0),
         (1, 1, 0),
     ),
-    (HONEST.replace("return a * 2", "return a / n"), 7, "NameError: name 'n' is not defined", (2, 0, 0), (1, 1, 0)),
     (
         HONEST.replace("return step", "pass"),
         5,

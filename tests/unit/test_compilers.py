@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from common.python.workers.fork_server import COMPILERS, PRELOAD
 
 LOOK = f"""
@@ -23,6 +25,7 @@ print(asked, torch.cuda.is_available is asks, ready)
 """
 
 
+@pytest.mark.nightly
 def test_compilers_are_readied_without_a_question_to_cuda_which_would_not_survive_a_fork() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True)
     assert done.stdout == "[] True True\n", done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pytest
 from synthetic_run import every_kind, write_run
 from typer.testing import CliRunner
 
@@ -77,7 +78,9 @@ def test_each_link_has_a_line_in_both_panels_of_a_picture_that_its_data_alone_de
     assert text == link_chart(curves)
 
 
-def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Path) -> None:
+def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chapter, given = tmp_path / "ch04" / "README.md", tmp_path / "ab-12.json"
     chapter.parent.mkdir()
     chapter.write_text(README)
@@ -96,6 +99,7 @@ def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Pat
     assert "- all-reduce: 10.01 us at 1 KiB, 199.6 GB/s at 1 GiB (made \\*up\\*)" in text
     assert "- peer copy: " in text
     assert text.endswith(f"{END}\n\nMore.\n")
+    monkeypatch.setattr("common.python.report.publish.link_chart", lambda curves: "drawn")  # which takes a second
     publish_links(given, tmp_path)
     assert chapter.read_text() == text
     peak_store.save(given, survey(made_up(), device="NVIDIA B200"))
@@ -103,7 +107,10 @@ def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(tmp_path: Pat
     assert chapter.read_text().count("all_reduce.svg)") == 2
 
 
-def test_the_command_measures_nothing_and_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_measures_nothing_and_says_in_one_line_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.python.report.publish.link_chart", lambda curves: "drawn")
     given = tmp_path / "ab-12.json"
     words = ["peak", "--publish", str(given), "--root", str(tmp_path)]
     done = CliRunner().invoke(app, words)

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+import synthetic_run
 from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table
 
-from common.python.base.machine import Gpu, Machine
-from common.python.base.results import Interval, Limit, Manifest, PairResult, Proof, Spread, Summary, VariantResult, Why
+from common.python.base.results import Interval, Limit, PairResult, Proof, Spread, Summary, VariantResult, Why
 from common.python.report.markdown import (
     chapter_table,
     pair_markdown,
@@ -112,23 +112,7 @@ def invalid(**changes: Any) -> PairResult:
 
 
 def summary(*pairs: PairResult, **changes: Any) -> Summary:
-    gpu = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=139)
-    machine = Machine(hostname="box", system="Linux", cpu="a CPU", cores=16, memory_gib=128, numa_nodes=1, gpus=[gpu])
-    manifest = Manifest(
-        started="2025-01-01T00:00:00Z",
-        command=["benchmark_cli", "run"],
-        options={},
-        targets=["all"],
-        machine=machine,
-        versions={"torch": "2.11", "nvcc": None},
-        git_commit="abc123",
-        git_dirty=True,
-        sources={},
-        environment={},
-        seed=1,
-    )
-    known: dict[str, Any] = {"finished": "2025-01-01T00:01:00Z", "seconds": 60.0, "complete": True}
-    return Summary.model_validate({"manifest": manifest, "pairs": list(pairs)} | known | changes)
+    return synthetic_run.summary(pairs, **changes)
 
 
 def drawn(table: Table, width: int = 240) -> str:
@@ -357,10 +341,10 @@ def test_the_markdown_of_a_pair_tells_verdict_times_proof_and_measurement() -> N
 def test_the_markdown_of_a_run_names_machine_commit_and_command() -> None:
     text = summary_markdown(summary(pair(), refused("unsupported", "needs 2 GPUs, found 1")))
     for part in (
-        "- GPU: NVIDIA H200\n",
+        "- GPU: NVIDIA H200",
         "- commit: abc123 with uncommitted changes",
         "- command: benchmark_cli run",
-        "- versions: torch 2.11\n",
+        "- versions: torch 2.11.0\n",
         "| ch07:transpose | faster | 3.42x",
         "| ch08:gemm | unsupported |  |  |  |  | needs 2 GPUs, found 1 |",
         "NVIDIA H200: 2 pairs, 1 faster, 1 unsupported",

@@ -39,7 +39,7 @@ def machine_code(cubin: Path) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-@pytest.mark.parametrize("target", ["100a", "103a"])
+@pytest.mark.parametrize("target", ["100a", pytest.param("103a", marks=pytest.mark.nightly)])
 def test_the_probe_builds_into_one_tensor_core_instruction(target: str, tmp_path: Path) -> None:
     done = nvcc(PROBE, target, "-cubin", "-Xptxas", "-v", "-o", tmp_path / "probe.cubin")
     assert done.returncode == 0, done.stderr
@@ -50,6 +50,7 @@ def test_the_probe_builds_into_one_tensor_core_instruction(target: str, tmp_path
         assert "LDTM" in code
 
 
+@pytest.mark.nightly
 def test_ptxas_refuses_the_probe_for_sm_121a_and_says_why(tmp_path: Path) -> None:
     done = nvcc(PROBE, "121a", "-cubin", "-o", tmp_path / "probe.cubin")
     assert done.returncode != 0
@@ -58,6 +59,7 @@ def test_ptxas_refuses_the_probe_for_sm_121a_and_says_why(tmp_path: Path) -> Non
         assert f"Instruction 'tcgen05.{instruction}' not supported on .target 'sm_121a'" in done.stderr
 
 
+@pytest.mark.nightly
 def test_the_program_says_when_the_device_has_no_tcgen05(tmp_path: Path) -> None:
     built = nvcc(PROBE, "100a", "-o", tmp_path / "probe")
     assert built.returncode == 0, built.stderr
@@ -76,6 +78,7 @@ def bits(value: int, low: int, high: int) -> int:
     return value >> low & (1 << high - low + 1) - 1
 
 
+@pytest.mark.nightly
 def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     source = tmp_path / "descriptors.cu"
     source.write_text(DESCRIPTORS.format(probe=PROBE))

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ch01.baseline_low_precision import workload as workload
+from ch01.baseline_all_reduce import workload as workload
 from common.python.workload import Step
 
 
