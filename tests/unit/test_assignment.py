@@ -1,5 +1,6 @@
 """Kernels are compiled ahead for the machine that will run them, and only those that it can run."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,7 +41,7 @@ def ahead(*sms: int, launch: Launch = ONE_HOST) -> list[str]:
     """Compile ahead on a machine with such GPUs; what was said."""
     gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
     heard: list[str] = []
-    compile_cuda(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append)
+    compile_cuda(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append, math.inf)
     return heard
 
 
@@ -49,6 +50,12 @@ def test_all_that_runs_on_this_gpu_is_compiled_for_it(asked: dict[str, str]) -> 
     assert {GENERAL, HOPPER} <= asked.keys()
     assert set(asked.values()) == {"sm_90a"}
     assert [line.split(" in ")[0] for line in heard] == [f"compiled {len(asked) - 2} .cu files"]  # one kept, one failed
+
+
+def test_a_long_compilation_tells_how_far_it_is(asked: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.python.run.eligibility.TELL_S", -1.0)
+    heard = ahead(90)
+    assert heard[:-1] == [f"{n} of {len(asked)} .cu files are compiled" for n in range(1, 1 + len(asked))]
 
 
 def test_what_another_gpu_has_not_is_left_out(asked: dict[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from common.python.run.variant_status import new_row
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.parallel import at_once
 
+TELL_S = 30.0
 # What replaces the needs that only a GPU meets.
 NO_GPU: dict[str, Any] = {"gpus": 0, "sm": None, "targets": (), "memory_gib": 0.0}
 
@@ -69,11 +70,12 @@ def built(variant: Variant) -> tuple[Any, str]:
 
 
 def compile_cuda(
-    pairs: Iterable[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None]
+    pairs: Sequence[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None], deadline: float
 ) -> None:
     """Compile the .cu files that these pairs will ask for, as many at once as there are cores.
 
-    A file that does not compile is told of by its own pair, which tries again. `say` hears what was compiled anew.
+    A file that does not compile is told of by its own pair, which tries again. Of several pairs `say` hears what was
+    compiled anew, and of all the progress every TELL_S. Raises TimeoutError at `deadline`, a monotonic time.
     """
     sources = dict[Path, str]()
     for variant in (variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds):
@@ -83,8 +85,14 @@ def compile_cuda(
             sources[variant.path.with_suffix(".cu")] = _first_arch(variant)
     if find_nvcc() is None or launch.follows:
         return
-    started = time.monotonic()
-    if anew := sum(new for _, new in at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1)):
+    started = told = time.monotonic()
+    anew = 0
+    for number, (_, new) in enumerate(at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1, deadline), 1):
+        anew += new
+        if time.monotonic() - told > TELL_S:
+            told = time.monotonic()
+            say(f"{number} of {len(sources)} .cu files are compiled")
+    if anew and len(pairs) > 1:
         say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
 
 

@@ -126,6 +126,11 @@ class Suite:
         All at once as far as there is room, then one by one those that must be alone.
         """
         began = time.monotonic()
+        try:
+            compile_cuda(pairs, self.machine, self.on_gpu, self.options.launch, self.say, self._last_moment())
+        except TimeoutError:
+            self.say(f"{TIME_UP} while pairs were compiled")
+            return []
         tasks = [task for pair in pairs if (task := self._task(pair))]
         if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
             return tasks
@@ -378,9 +383,6 @@ def open_suite(
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
     suite.best_pace_us = found["best_pace_us"]
-    with alarm(deadline, SuiteTimeUp(f"{TIME_UP} while pairs were compiled")):
-        missing = [pair for pair in pairs if not suite.done(pair)]
-        compile_cuda(missing, machine, suite.on_gpu, options.launch, say)
     return suite
 
 
