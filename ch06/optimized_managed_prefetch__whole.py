@@ -1,4 +1,4 @@
-"""The driver is told ahead: all pages come by copy engine before the kernel starts, so that nothing faults."""
+"""Copy engines bring all pages before the kernel starts, so that nothing faults."""
 
 from torch import Tensor
 

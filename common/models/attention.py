@@ -2,7 +2,7 @@
 
 A tile is 128 queries, 64 for each warpgroup. A query sees itself and keys before it. Tiles of keys are visited from the
 diagonal down: the diagonal's, then those that all queries see whole, then those that the band's lower edge cuts. What
-bounds the band is a pair's own: `copy_tile` and `attend_tile` are told how many tiles of each kind there are.
+bounds the band is a pair's own: `copy_tile` and `attend_tile` take the number of tiles of each kind.
 """
 
 # mypy: disable-error-code="no-untyped-def"

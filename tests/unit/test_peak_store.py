@@ -36,7 +36,7 @@ def test_what_is_saved_is_loaded_again_whole(tmp_path: Path) -> None:
     told = peak("bf16", 781e12, unit="FLOP/s").model_copy(
         update={"sm_mhz": 1700.0, "power_w": 699.5, "throttle": ["sw_power_cap"]}
     )
-    kept = survey(told, gap, l2_bytes=60e6, llc_bytes=200e6)
+    kept = survey(told, gap, l2_bytes=60e6)
     path = path_of(tmp_path / "artifacts", kept.uuid)
     assert path == tmp_path / "artifacts" / "peaks" / "ab-12.json"
     save(path, kept)
@@ -108,7 +108,6 @@ def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
         peak("graph_node", 0.88e-6, fastest=0.86e-6, unit="s"),
         Peak(name="disk_read", unit="B/s", reason="the disk is full"),
         l2_bytes=60e6,
-        llc_bytes=200e6,
     )
     peaks = peaks_of(measured)
     assert peaks.values == {

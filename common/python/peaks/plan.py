@@ -87,7 +87,7 @@ def plan(worker: Commands) -> dict[str, Any]:
     units = {name: kind.unit for name, kind in KINDS.items()}
     count = torch.cuda.device_count()
     linked = {"links": list(ranks.LINKS), "ranks": count} if count > 1 else {"links": [], "ranks": 0}
-    return {"units": units, "l2_bytes": l2_bytes, "llc_bytes": host.cache_bytes(), **linked}
+    return {"units": units, "l2_bytes": l2_bytes, **linked}
 
 
 def link(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:

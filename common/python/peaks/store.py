@@ -127,7 +127,7 @@ class Survey(Model):
     seconds: float
     versions: dict[str, str | None]
     l2_bytes: float = Field(default=0.0, ge=0, description="the GPU's last cache")
-    llc_bytes: float = Field(default=0.0, ge=0, description="the host's last caches together")
+    llc_bytes: float = Field(default=0.0, ge=0, description="retired: the host's last caches together")
     peaks: list[Peak]
     curves: list[Curve] = Field(default=[], description="of the peaks that ranks measured, over message sizes")
     commit: str | None = Field(default=None, description="of the run that measured it, where docs/results keeps it")

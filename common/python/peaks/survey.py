@@ -67,7 +67,6 @@ def survey(
         seconds=time.monotonic() - started,
         versions=store.versions(machine.driver, machine.cuda_driver),
         l2_bytes=plan["l2_bytes"],
-        llc_bytes=plan["llc_bytes"],
         peaks=peaks,
         curves=curves,
     )

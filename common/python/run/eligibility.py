@@ -74,8 +74,8 @@ def compile_cuda(
 ) -> None:
     """Compile the .cu files that these pairs will ask for, as many at once as there are cores.
 
-    A file that does not compile is told of by its own pair, which tries again. Of several pairs `say` hears what was
-    compiled anew, and of all the progress every TELL_S. Raises TimeoutError at `deadline`, a monotonic time.
+    A file that does not compile is reported by its pair, which tries again. `say` gets the progress every TELL_S, and
+    for several pairs the number of files compiled. Raises TimeoutError at `deadline`, a monotonic time.
     """
     sources = dict[Path, str]()
     for variant in (variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds):
