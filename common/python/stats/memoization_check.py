@@ -58,7 +58,8 @@ def accusation(trios: Sequence[Trio]) -> str | None:
     if not remembers(trios):
         return None
     untouched, same, new = (median(times) for times in zip(*((t.untouched_us, t.same_us, t.new_us) for t in trios)))
-    key = "where inputs lie or how often they were written" if same >= VOTE * untouched else "the values of its inputs"
+    by_content = same - untouched < new - same  # inputs written anew are also colder, so this asks which is nearer
+    key = "the values of its inputs" if by_content else "where inputs lie or how often they were written"
     times, votes = new / max(untouched, 1e-3), sum(map(_against, trios))
     slower = f"it takes {times:.1f} times as long on inputs that it has not seen, in {votes} of {len(trios)} trials"
     return f"{slower}: it remembers answers by {key}"
