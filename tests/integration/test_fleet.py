@@ -115,6 +115,19 @@ def test_a_lost_node_and_a_killed_worker_lose_no_pair(
     assert [path.name for path in waiting.artifacts.iterdir() if path.name.startswith("parts")] == []
 
 
+def test_a_node_that_cannot_write_gets_no_second_pair(
+    cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path
+) -> None:
+    (place / "hold").unlink()
+    full, *_ = cluster[1]
+    Path(full, f"benchmark-fleet-{os.getuid()}").write_text("in the way of its results")
+    out, err = (driver := start(cluster[0], waiting)).communicate(timeout=LIMIT_S)
+    assert driver.returncode == 0, out + err
+    run = read_run((waiting.artifacts / "latest").resolve())
+    assert ([pair.key for pair in run.summary.pairs], run.summary.not_run) == (KEYS, {})
+    assert full not in {file.read_text() for file in place.glob("[0-9]*")}
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_driver_that_ends_leaves_no_process(
     cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path, number: int, code: int

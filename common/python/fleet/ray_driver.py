@@ -3,6 +3,7 @@
 Ray places the tasks, runs those of a lost node again elsewhere, and ends them with the driver. Nothing of that is ours.
 """
 
+import errno
 import importlib.util
 import io
 import json
@@ -31,7 +32,7 @@ from common.python.run.resume import HARNESS, of_code
 from common.python.run.suite import INTERRUPTED, Show
 
 TIMING = "timing"  # the resource of which each host has one: pairs that are timed end to end take it
-RETRIES = 3  # of a pair whose node or process was lost, or whose host could not write its results
+RETRIES = 3  # of a pair whose node or process was lost
 LOOK_S = 1.0  # between two moments in which Ctrl-C is heard
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 START = f"""`ray start --resources='{{"{TIMING}": 1}}'`"""
@@ -58,22 +59,27 @@ def run_on_ray(
         nodes = _usable(ray)
         own = _installed([variant.path for pair in pairs for variant in pair.variants])
         _refuse_other_code(ray, nodes, own)
-        measure = ray.remote(max_retries=RETRIES, retry_exceptions=[OSError])(_measure)
-        names = names_of(pairs)
+        measure = ray.remote(max_retries=RETRIES)(_measure)
+        names, full = names_of(pairs), set[str]()
         landed = {model: Landed(parts / (model or "host")) for model in _models(nodes)}
-        left = {
-            measure.options(**_needs(pair, model, nodes)).remote([*names[pair.key], *words], own): (pair, to)
-            for model, to in landed.items()
-            for pair in pairs
-        }
+        waiting = [(pair, model) for model in landed for pair in pairs]
+        at_work = dict[Any, tuple[Pair, str]]()
         try:
-            while left:
-                for task in ray.wait(list(left), timeout=LOOK_S)[0]:
-                    _land(ray, task, *left.pop(task), show)
+            while waiting or at_work:
+                for pair, model in waiting:
+                    needs = _needs(pair, model, nodes, full)
+                    at_work[measure.options(**needs).remote([*names[pair.key], *words], own)] = pair, model
+                waiting = []
+                for task in ray.wait(list(at_work), timeout=LOOK_S)[0]:
+                    pair, model = at_work.pop(task)
+                    if node := _land(ray, task, pair, landed[model], show):
+                        full.add(node)
+                        rest = [other for other in nodes if other["NodeID"] not in full]
+                        waiting += [(pair, model)] * bool(rest and model in _models(rest))
         except KeyboardInterrupt:
-            for task, (pair, to) in left.items():
+            for task, (pair, model) in at_work.items():
                 ray.cancel(task, force=True)
-                to.not_run[pair.key] = INTERRUPTED
+                landed[model].not_run[pair.key] = INTERRUPTED
         return list(landed.values())
 
 
@@ -141,27 +147,33 @@ def _models(nodes: Sequence[dict[str, Any]]) -> list[str]:
     ) or [""]
 
 
-def _needs(pair: Pair, model: str, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What Ray must find on one node for a pair. For more GPUs than any node has, the CLI says what is lacking."""
+def _needs(pair: Pair, model: str, nodes: Sequence[dict[str, Any]], full: set[str]) -> dict[str, Any]:
+    """What Ray must find for a pair on one node that is not full. For more GPUs than any has, the CLI says so."""
+    from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
+
     most = max(node["Resources"].get("GPU", 0) for node in nodes)
     end_to_end = not most or pair.literals.get("clock") == "end_to_end"
     needs: dict[str, Any] = {"num_gpus": min(pair.gpus, most), "resources": {TIMING: 1} if end_to_end else {}}
+    if full:
+        needs["scheduling_strategy"] = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*sorted(full))})
     return needs | ({"accelerator_type": model} if model else {})
 
 
-def _land(ray: Any, task: Any, pair: Pair, to: Landed, show: Show) -> None:
-    """Keep what a task gave, or say why there is nothing."""
+def _land(ray: Any, task: Any, pair: Pair, to: Landed, show: Show) -> str | None:
+    """Keep what a task gave, or say why there is nothing; the node that could not write results, if that is why."""
     folder = to.place / f"{pair.chapter}_{pair.name}"
     try:
         packed = ray.get(task)
     except ray.exceptions.RayError as error:
         to.not_run[pair.key] = _last_line(error)
-        return
+        cause = getattr(error, "cause", None)
+        return cause.filename if isinstance(cause, OSError) else None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     to.folders.append(folder)
     for result in read_run(folder).summary.pairs:
         show("done", result)
+    return None
 
 
 def _last_line(error: Exception) -> str:
@@ -189,8 +201,10 @@ def _unlike(driver: str) -> list[str]:
 def _measure(words: Sequence[str], driver: str) -> bytes:
     """`run` with these words here; its folder as a tar file. The peaks that it measured stay here for later runs.
 
-    Raises ValueError where other code is installed, OSError where no results could be written.
+    Raises ValueError where other code is installed, OSError with this node's id where no results could be written.
     """
+    from ray import get_runtime_context
+
     if found := _unlike(driver):  # by a node that joined later
         raise ValueError(f"{os.uname().nodename} is not as the driver: {'; '.join(found)}")
     place = Path(tempfile.gettempdir()) / f"benchmark-fleet-{os.getuid()}"
@@ -209,7 +223,8 @@ def _measure(words: Sequence[str], driver: str) -> bytes:
         folder = Path(json.loads(done.stdout)["folder"])
     except ValueError:
         told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise OSError(f"{os.uname().nodename} left no results: {told[-1]}") from None
+        told = f"{os.uname().nodename} left no results: {told[-1]}"
+        raise OSError(errno.EIO, told, get_runtime_context().get_node_id()) from None
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         archive.add(folder, arcname=".")
