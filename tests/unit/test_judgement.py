@@ -144,15 +144,6 @@ def test_a_stored_session_is_judged_as_it_was(line: str) -> None:
     assert judged.model_copy(update={"notes": [], "hint": None}) == stored
 
 
-def test_the_headline_clock_decides() -> None:
-    on_wall = judge(pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end"), PEAKS)
-    assert on_wall.verdict == "faster"
-    main = row(on_wall).wall
-    assert main is not None
-    assert main.median == pytest.approx(50.0)
-    assert row(on_wall).device is None
-
-
 def disturbed() -> tuple[PairResult, Peaks | None]:
     return pair({BASE: 100.0, OPT: 50.0, CONTROL: 90.0}), PEAKS
 
@@ -168,30 +159,33 @@ def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
     return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
 
 
-@pytest.mark.parametrize(
-    ("slowest", "wall_us", "invalid"),
-    [(60.0, 100.0, False), (60.0, 120.0, True), (500.0, 102.0, False), (500.0, 115.0, True), (50.0, 95.0, True)],
-)
-def test_clock_drop_allowance_is_capped_at_25_percent(slowest: float, wall_us: float, invalid: bool) -> None:
-    """As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time."""
-    judged = judge(walled(pair({BASE: 100.0, OPT: 50.0}), slowest, [(45.0, wall_us, 5.0)]), PEAKS)
-    assert ("escaped" in (row(judged).reason or "")) is invalid
+ESCAPES = [  # the slowest sample on the device's clock; by block, the span of the own stream, wall and host; escaped
+    # As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time.
+    *((60.0, [[(45.0, 100.0, 5.0)]] * 8, False), (60.0, [[(45.0, 120.0, 5.0)]] * 8, True)),
+    *((500.0, [[(45.0, 102.0, 5.0)]] * 8, False), (500.0, [[(45.0, 115.0, 5.0)]] * 8, True)),
+    *((50.0, [[(45.0, 95.0, 5.0)]] * 8, True), (50.0, [[(60.0, 95.0, 5.0)]] * 8, False)),
+    # 30 us and a tenth of the device's time more than that and than the host's part are allowed.
+    *((50.0, [[(50.0, 84.0, 0.0)]] * 8, False), (50.0, [[(50.0, 86.0, 0.0)]] * 8, True)),
+    *((50.0, [[(50.0, 184.0, 100.0)]] * 8, False), (50.0, [[(50.0, 186.0, 100.0)]] * 8, True)),
+    # The host may come back late from a wait because it had other work, but not in every one of three samples.
+    (50.0, [[(50.0, 999.0, 5.0)]] * 3 + [[(50.0, 60.0, 5.0)]] * 5, False),
+    *(
+        (50.0, [[(50.0, wall, 5.0) for wall in walls]], invalid)
+        for walls, invalid in (([200.0] * 3, True), ([200.0, 60.0, 200.0], False), ([200.0], False))
+    ),
+]
 
 
-def walled(result: PairResult, slowest: float, walls: list[tuple[float, float, float]]) -> PairResult:
-    """With one such sample more, and such walls: the span of the step's own stream, the wall and the host's part."""
-    samples = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in walls]
-    result.blocks[1].samples.append(Sample(variant=OPT, device_us=slowest, wall_us=None, host_us=5.0))
-    blocks = [block.model_copy(update={"walls": samples}) for block in result.blocks]
-    return result.model_copy(update={"blocks": blocks})
-
-
-@pytest.mark.parametrize("span", [0.99, 0.9], ids=["all of it", "most of it"])
-def test_work_on_the_own_stream_does_not_escape(span: float) -> None:
-    """As ch10:gemm_wgmma's baseline on an H200 at fbc47af, where no device sample was as slow."""
-    walls = [(span * wall, wall, host) for wall, host in ((4721.0, 29.0), (4545.0, 25.0), (5054.0, 39.0))]
-    judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, walls), None)
-    assert "escaped" not in (row(judged).reason or "")
+@pytest.mark.parametrize(("slowest", "walls", "escaped"), ESCAPES)
+def test_work_beyond_the_clock_escapes_it_where_no_sample_was_without(
+    slowest: float, walls: list[list[tuple[float, float, float]]], escaped: bool
+) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks[1].samples.append(sample(OPT, slowest))
+    for block, taken in zip(result.blocks, walls):
+        block.walls = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in taken]
+    judged = judge(result, PEAKS)
+    assert ("escaped the clock" in (row(judged).reason or "")) == (judged.verdict == "invalid") == escaped
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
@@ -257,14 +251,6 @@ def test_work_beside_the_clock_that_another_process_may_have_done_accuses_nobody
     assert judged.reason == f"{blamed.reason}{doubt if verdict == 'too noisy' else ''}"
 
 
-@pytest.mark.parametrize(("walls_us", "invalid"), [([200, 200, 200], True), ([200, 60, 200], False), ([200], False)])
-def test_work_that_escapes_the_clock_does_so_in_every_one_of_three_samples(walls_us: list[int], invalid: bool) -> None:
-    """The host may come back late from a wait because it had other work."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks[0].walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall, host_us=5.0) for wall in walls_us]
-    assert (judge(result, PEAKS).verdict == "invalid") is invalid
-
-
 def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
     result, peaks = disturbed()
     result.load = 9.25
@@ -298,44 +284,6 @@ def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) 
     told = "in 5 of 8 blocks the worker waited for a core over half of the time: something disturbs this session"
     assert (judged.verdict, judged.discarded_blocks) == ("too noisy", 0) if crowded else ("faster", 3)
     assert judged.reason == (told if crowded else None)
-
-
-def test_an_invalid_rung_leaves_the_others_as_they_are() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0, f"{OPT}__wild": 5.0}), PEAKS)
-    assert row(judged, f"{OPT}__wild").verdict == "invalid"
-    assert (judged.verdict, judged.reason) == ("faster", None)
-
-
-def test_a_failed_baseline_speaks_for_the_pair() -> None:
-    failed = with_row(pair({BASE: 100.0, OPT: 50.0}), BASE, status="failed", verdict="invalid", reason="it is wrong")
-    judged = judge(failed, PEAKS)
-    assert (judged.status, judged.verdict, judged.reason) == ("failed", "invalid", "it is wrong")
-
-
-def test_the_reason_that_ended_a_session_stays() -> None:
-    ended = pair({BASE: 100.0, OPT: 50.0}, status="failed", reason="optimized_x: the worker was killed")
-    judged = judge(ended, PEAKS)
-    assert (judged.status, judged.reason) == ("failed", "optimized_x: the worker was killed")
-
-
-@pytest.mark.parametrize(
-    ("wall_us", "host_us", "verdict"),
-    [(84.0, 0.0, "faster"), (86.0, 0.0, "invalid"), (184.0, 100.0, "faster"), (186.0, 100.0, "invalid")],
-)
-def test_wall_time_escapes_beyond_30_us_and_a_tenth_of_the_device_time(
-    wall_us: float, host_us: float, verdict: str
-) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})  # 50 + 30 + 5 us
-    walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall_us, host_us=host_us)]
-    result.blocks = [block.model_copy(update={"walls": walls}) for block in result.blocks]
-    assert judge(result, PEAKS).verdict == verdict
-
-
-def test_one_slow_companion_is_no_escape() -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
-    for index, block in enumerate(result.blocks):
-        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=999.0 if index < 3 else 60.0, host_us=5.0)]
-    assert judge(result, PEAKS).verdict == "faster"
 
 
 @pytest.mark.parametrize(
@@ -513,18 +461,6 @@ def test_a_known_reason_has_its_hint(reason: str | None, says: str | None) -> No
     assert (says or "None") in str(hint(reason))
 
 
-def test_a_variant_alone_is_measured_without_a_verdict() -> None:
-    judged = judge(pair({OPT: 50.0}), PEAKS)
-    assert (judged.status, judged.verdict, row(judged).speedup) == ("measured", None, None)
-    assert row(judged).percent_of_limit == pytest.approx(40.0, rel=1e-3)
-
-
-def test_a_pair_that_was_only_proven_has_no_numbers() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0}, blocks=[]), PEAKS)
-    assert (judged.status, judged.verdict, judged.control) == ("proven", None, None)
-    assert row(judged).device is None
-
-
 @pytest.mark.parametrize(("peak", "noted"), [(0.97e12, False), (0.93e12, True)])
 def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
     peaks = PEAKS.model_copy(update={"values": {"hbm": peak}, "fastest": {"hbm": 2e12}})
@@ -649,14 +585,6 @@ def test_slow_blocks_count_where_too_few_rounds_would_remain() -> None:
     assert judged.notes == ["CPU overhead inflates these times: the host took 2.0 times as long as at its best"]
 
 
-@pytest.mark.parametrize("clock", ["device", "end_to_end"])
-def test_what_has_no_times_compares_with_nothing(clock: str) -> None:
-    made = pair({BASE: 100.0, OPT: 50.0}, clock)
-    made.variants.append(variant(f"{OPT}__fails", status="failed", reason="it raised"))
-    judged = judge(made, PEAKS)
-    assert (judged.verdict, row(judged, f"{OPT}__fails").speedup) == ("faster", None)
-
-
 def hosted(host_us: Mapping[str, float], paces: Sequence[float], clock: str = "end_to_end", **facts: Any) -> PairResult:
     """100 us against 50, of which these are the host's; each round has a pace of its own."""
     made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(paces, default=None), **facts)
@@ -763,28 +691,6 @@ def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResu
     before = result.model_dump_json()
     judge(result, PEAKS)
     assert result.model_dump_json() == before
-
-
-@pytest.mark.parametrize(
-    "made",
-    [everything, invalid_by_proof, disturbed, invalid_by_rate, invalid_by_escape, invalid_by_busy_time],
-)
-def test_judging_twice_gives_what_judging_once_gives(made: Any) -> None:
-    result = made() if made is everything else made()[0]
-    once = judge(result, PEAKS)
-    assert judge(once, PEAKS) == once
-
-
-def test_every_number_can_be_computed_again_from_the_samples_in_a_file() -> None:
-    judged = judge(everything(), PEAKS)
-    read = PairResult.model_validate_json(judged.model_dump_json())
-    assert read == judged
-    forgotten = {"device": None, "wall": None, "speedup": None, "memory_ratio": None, "percent_of_limit": None}
-    for name in (variant.name for variant in read.variants):
-        read = with_row(read, name, **forgotten, verdict=None, rates={})
-    bare = {"limit": None, "control": None, "peer_ratio": None, "best_peer": None, "notes": [], "discarded_blocks": 0}
-    read = read.model_copy(update={**bare, "verdict": None, "status": "proven"})
-    assert judge(read, PEAKS) == judged
 
 
 NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200
