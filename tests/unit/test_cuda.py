@@ -96,17 +96,6 @@ def test_a_declaration_that_cannot_be_called_is_refused(declaration: str, messag
         parameters(tmp_path, declaration)
 
 
-def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled: list[Path]) -> None:
-    source, cache = tmp_path / "ch07" / "x.cu", tmp_path / "cache"
-    source.parent.mkdir()
-    source.write_text(RETURNS)
-    first = compile_source(source, "sm_80", cache).path
-    assert first.is_file()
-    assert compile_source(source, "sm_80", cache).path == first
-    assert len(compiled) == 1
-    assert first.name.startswith("ch07-x-sm_80-")
-
-
 def test_a_library_that_is_not_whole_is_built_anew(tmp_path: Path, compiled: list[Path]) -> None:
     (tmp_path / "x.cu").write_text(RETURNS)
     library = compile_source(tmp_path / "x.cu", "sm_80", tmp_path).path
@@ -148,30 +137,28 @@ def test_the_first_error_is_told_among_what_compilers_say(said: str, first: str)
     assert first_error(said) == first
 
 
-def test_a_change_of_source_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
-    source, cache = tmp_path / "x.cu", tmp_path / "cache"
-    source.write_text(RETURNS)
-    built = [compile_source(source, "sm_80", cache).path, compile_source(source, "sm_90a", cache).path]
-    source.write_text("// link: cublas, curand\n" + RETURNS)
-    built.append(compile_source(source, "sm_80", cache).path)
-    assert len(set(built)) == 3
-    assert compiled == built
-    assert built[-1].read_text() == "sm_80 ['-lcublas', '-lcurand']"
-
-
-def test_another_compiler_or_other_flags_build_anew(
+def test_a_library_is_built_once_for_all_that_it_depends_on(
     tmp_path: Path, compiled: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "x.cu"
-    source.write_text(RETURNS)
-    built = [compile_source(source, ARCH, tmp_path).path]
+    source = tmp_path / "ch07" / "x.cu"
+    source.parent.mkdir()
+
+    def built(text: str, arch: str = "sm_80") -> Path:
+        source.write_text(text)
+        made = [compile_source(source, arch, tmp_path / "cache").path for _ in range(2)]
+        assert made == [compiled[-1]] * 2
+        return made[0]
+
+    assert built(RETURNS).name.startswith("ch07-x-sm_80-")
+    built(RETURNS, "sm_90a")
+    assert built("// link: cublas, curand\n" + RETURNS).read_text() == "sm_80 ['-lcublas', '-lcurand']"
     monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.1")
-    built.append(compile_source(source, ARCH, tmp_path).path)
+    built(RETURNS)
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
-    built.append(compile_source(source, ARCH, tmp_path).path)
+    built(RETURNS)
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
-    built.append(compile_source(source, ARCH, tmp_path).path)
-    assert len(set(built)) == 4
+    built(RETURNS)
+    assert len(compiled) == len(set(compiled)) == 6
 
 
 def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-from common.python.base.toolkit import ROOT
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 
@@ -236,19 +235,6 @@ def test_there_is_no_commit_outside_a_repository_or_without_git(
     git(tmp_path, "init")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == (None, None)
-
-
-def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
-    names = ("base.hardware", "performance_targets", "base.manifest", "timing.telemetry")
-    modules = ", ".join(f"common.python.{name}" for name in names)
-    code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine().gpus
-    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: False)
-    assert (machine().gpus, machine().driver) == ([], None)
 
 
 def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_library(tmp_path: Path) -> None:

@@ -44,16 +44,6 @@ def test_no_garbage_is_collected_while_a_trace_is_read(tmp_path: Path, monkeypat
         gc.enable()
 
 
-def test_torch_does_not_read_the_events_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(profiler: object) -> None:
-        raise AssertionError("the events were read by torch as well")
-
-    monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", twice)
-    x = torch.ones(3)
-    found = why([prepared("a", lambda: x + 1)], torch.device("cpu"), tmp_path / "t.json", lambda who, what: None)
-    assert "aten::add" in found["a"].top
-
-
 @pytest.mark.parametrize(
     ("isolated", "held", "peak"),
     [(False, 100.0, 150.0), (False, -8.0, None), (True, 100.0, 1600.0), (True, -8.0, 1500.0)],

@@ -41,12 +41,6 @@ def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hun
     assert blocks_in_round(budget_s=4.0, first_s=0.0, later_s=0.0) == 32
 
 
-def test_what_a_rounds_first_block_holds_beside_the_others_is_not_expected_of_them() -> None:
-    assert blocks_in_round(budget_s=4.0, first_s=0.25, later_s=0.1) == 3
-    assert blocks_in_round(budget_s=4.0, first_s=0.45, later_s=0.1) == 1
-    assert blocks_in_round(budget_s=4.0, first_s=0.6, later_s=0.1) == 1
-
-
 @pytest.mark.parametrize(
     ("beside_s", "blocks"),
     [

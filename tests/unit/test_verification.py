@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -307,7 +305,7 @@ REFERENCES = {  # a right answer, that of other inputs, and the dtype of outputs
 
 @pytest.mark.parametrize(("reference", "stale", "dtype"), REFERENCES.values(), ids=REFERENCES.keys())
 def test_a_sound_tolerance_refuses_every_corruption(reference: Tensor, stale: Tensor, dtype: torch.dtype) -> None:
-    assert teeth([reference], [stale], [dtype], 0.02) == []
+    assert teeth([reference], [stale], [dtype], 0.049) == []
 
 
 def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
@@ -359,20 +357,6 @@ def test_a_corruption_that_changes_nothing_is_passed_over(index: int) -> None:
 def test_a_tolerance_too_small_for_the_dtype_is_an_error_of_the_workload(dtype: torch.dtype, tolerance: float) -> None:
     with pytest.raises(Rejected, match=f"the tolerance {tolerance:g} refuses even the rounded reference: "):
         teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], tolerance)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.floats(1e-6, 0.05),
-    st.sampled_from([torch.float32, torch.float64]),
-    st.tuples(st.integers(2, 40), st.integers(2, 40)),
-    st.integers(0, 1000),
-)
-def test_no_tolerance_up_to_five_percent_accepts_a_corruption_of_noise(
-    tolerance: float, dtype: torch.dtype, shape: tuple[int, int], seed: int
-) -> None:
-    accepted = teeth([noise(*shape, seed=seed)], [noise(*shape, seed=seed + 1)], [dtype], min(tolerance, 0.049))
-    assert accepted == []
 
 
 def test_rows_in_any_order_are_equal_as_a_multiset_and_in_no_other_way() -> None:
