@@ -106,14 +106,6 @@ def measured() -> Survey:
     )
 
 
-def test_a_run_on_a_cpu_measures_no_peaks_and_keeps_none(tree: Tree) -> None:
-    tree.pair("ch01:doubles")
-    result = tree.run("ch01:doubles").pairs[0]
-    assert (result.status, result.limit) == ("measured", None)
-    assert not (tree.artifacts / "peaks").exists()
-    assert not (tree.folder / "peaks.json").exists()
-
-
 def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

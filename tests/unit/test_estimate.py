@@ -125,15 +125,6 @@ def test_prefill_needs_the_head_for_the_last_token_alone() -> None:
 # Floors.
 
 
-def test_decode_of_one_sequence_is_bound_by_memory() -> None:
-    found = case("llama-3.1-8b")
-    least = floor(decode_work(found), found, BOARD, gpus=1)
-    assert least.bound == "memory"
-    assert least.ms == least.memory_ms == pytest.approx((15_009_849_344 + 536_870_912) / 2e12 * 1e3)  # 7.77 ms
-    assert least.arithmetic_ms == pytest.approx(17_156_800_512 / 1e15 * 1e3)
-    assert least.tokens_per_s == pytest.approx(128.644, rel=1e-5)
-
-
 def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
     found = case("llama-3.1-8b", "int4")  # weight-only: what multiplies is bf16
     least = floor(prefill_work(found), found, BOARD, gpus=1)

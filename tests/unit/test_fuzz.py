@@ -3,14 +3,11 @@
 What the damage is, fuzz.py says. That the commands end with 2 and one line is tested on their own entry points.
 """
 
-import io
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +30,6 @@ from common.python.regress.expectations import read as read_expectations
 from common.python.regress.runs import made_of
 from common.python.report.artifacts import Run, read_journal, read_run
 from common.python.run.resume import go_on
-from tools.analysis import analyze_expectations
-from tools.cli import benchmark_cli
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,50 +112,6 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name: str, run: Path) -> 
 
     holds()
     assert str in outcomes
-
-
-def ended(main: Callable[[], None], *words: object) -> tuple[object, str, str]:
-    """Exit code, stdout and stderr of an entry point, called with these words."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["command", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code or 0, out.getvalue(), err.getvalue()
-
-
-@pytest.mark.parametrize("file", ["summary.json", RESULTS, "peaks.json", "ch07/expectations_h200.json"])
-def test_a_command_on_a_damaged_file_is_done_or_ends_with_2_and_one_line(file: str, run: Path, tmp_path: Path) -> None:
-    """Whatever the command: what reads the file is the same, what is made of it is not."""
-    other, root = run_folder(tmp_path / "other"), tmp_path / "root"
-    (root / "ch07").mkdir(parents=True)
-    (root / "ch07" / "expectations_h200.json").write_bytes((run / "expectations_h200.json").read_bytes())
-    path = (root if file.startswith("ch07/") else run) / file
-    commands: list[tuple[object, ...]] = [
-        (benchmark_cli.main, "compare", run, other),
-        (benchmark_cli.main, "compare", other, run, "--json"),
-        (analyze_expectations.main, "--artifacts-dir", run, "--root", root),
-        (analyze_expectations.main, "--artifacts-dir", run, "--root", root, "--update", "--provisional"),
-    ]
-    if file.startswith("ch07/"):
-        commands = commands[2:]
-    whole, codes = path.read_bytes(), set()
-
-    @examples(12)
-    @given(damaged(whole))
-    def holds(content: bytes) -> None:
-        for main, *words in commands:
-            path.write_bytes(content)
-            code, out, err = ended(main, *words)
-            codes.add(code)
-            assert code in (0, 2), (code, err)
-            if code == 2:
-                assert err.count("\n") == 1
-                assert_one_line(err.removesuffix("\n"))
-            assert out.replace("\n", "").replace("\t", "").isprintable()
-
-    holds()
-    assert 2 in codes
 
 
 def test_a_damaged_run_is_gone_on_with_or_refused_in_one_line(run: Path) -> None:
