@@ -16,11 +16,7 @@ from ch04 import baseline_pipeline_schedule as pair
 from ch04.optimized_pipeline_schedule__1f1b import one_by_one
 from common.python.workload import Draw
 
-VARIANTS = [
-    "baseline_pipeline_schedule",
-    "optimized_pipeline_schedule",
-    "optimized_pipeline_schedule__1f1b",
-]
+VARIANTS = ["baseline_pipeline_schedule", "optimized_pipeline_schedule", "optimized_pipeline_schedule__1f1b"]
 
 
 class OnGpu(Tensor):

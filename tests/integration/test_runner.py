@@ -85,10 +85,7 @@ def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     top = {path.name for path in done.folder.iterdir()}
     assert {"manifest.json", "journal.jsonl", "summary.json", "summary.md", "summary.csv", "ch01_first"} <= top
     results = done.folder / "ch01_first" / "results"
-    assert {path.name for path in results.iterdir()} == {
-        "benchmark_test_results.json",
-        "benchmark_test_results.md",
-    }
+    assert {path.name for path in results.iterdir()} == {"benchmark_test_results.json", "benchmark_test_results.md"}
     assert (done.folder / "ch01_first" / "logs" / "worker0.log").is_file()
     assert "ch01:first" in (results / "benchmark_test_results.md").read_text()
     assert not list(done.folder.rglob("*.partial"))

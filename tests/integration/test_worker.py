@@ -68,8 +68,7 @@ SECOND_CALL_FAILS = """
 
 
 @pytest.mark.parametrize(
-    ("error", "place"),
-    [("CUDA error: device-side assert triggered", " at optimized_x.cu:10"), ("something else", "")],
+    ("error", "place"), [("CUDA error: device-side assert triggered", " at optimized_x.cu:10"), ("something else", "")]
 )
 def test_an_assertion_of_a_kernel_that_failed_is_told_with_its_line(hire: Hire, error: str, place: str) -> None:
     worker = hire(SECOND_CALL_FAILS.format(error=error))

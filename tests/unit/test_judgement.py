@@ -1,7 +1,7 @@
 """From hand-made samples to a row: verdicts, what makes a pair invalid, and that all of it can be computed again."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,7 @@ from common.python.base.results import (
     Why,
 )
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.stats.verdict import (
-    enough,
-    hint,
-    judge,
-    lacked_memory,
-    times,
-)
+from common.python.stats.verdict import enough, hint, judge, lacked_memory, times
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
@@ -111,18 +105,6 @@ def test_the_interval_of_the_speedup_decides(optimized: Us, verdict: str) -> Non
     judged = judge(pair({BASE: 100.0, OPT: optimized}), PEAKS)
     assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", verdict, verdict)
     assert (row(judged, BASE).verdict, row(judged, BASE).speedup) == (None, None)
-
-
-def test_the_speedup_is_the_mean_over_rounds_with_its_interval() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0}), PEAKS)
-    speedup = row(judged).speedup
-    assert speedup is not None
-    assert speedup.ratio == pytest.approx(2.0, rel=1e-5)
-    assert speedup.rounds == ROUNDS
-    deviation = math.log(1.001 / 0.999) / 2 * math.sqrt(4 / 3)
-    assert math.log(speedup.high / speedup.ratio) == pytest.approx(3.18245 * deviation / 2, rel=1e-4)
-    assert judged.control is not None
-    assert judged.control.ratio == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "faster")])
@@ -325,15 +307,6 @@ def test_without_a_peak_or_a_cost_there_is_no_limit_and_nothing_is_impossible(
     assert (judged.limit, row(judged).percent_of_limit, judged.verdict) == (None, None, "faster")
 
 
-def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
-    judged = judge(pair({BASE: (100.0, 100.0, 100.0, 900.0), OPT: 40.0}), PEAKS)
-    assert judged.limit is not None
-    assert judged.limit.us == pytest.approx(20.0)
-    assert row(judged, BASE).percent_of_limit == pytest.approx(20.0)
-    assert row(judged).percent_of_limit == pytest.approx(50.0, rel=1e-3)
-    assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
-
-
 def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
     peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})  # what was measured makes the limit alone
     cost = Cost(flops=989.4e12 * 20e-6, dtype="bf16", items=100, unit="tokens")  # 20 us by the datasheet of an H200
@@ -475,10 +448,7 @@ def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
         ({"late": 3}, "3 of 48 device samples include CPU launch latency"),
         ({"retaken": 2}, None),
         ({"retaken": 3}, "3 device samples that include CPU launch latency were left out, 48 kept"),
-        (
-            {"telemetry": Telemetry(throttle=["sw_power_cap"])},
-            "the power cap held the clocks down during some blocks",
-        ),
+        ({"telemetry": Telemetry(throttle=["sw_power_cap"])}, "the power cap held the clocks down during some blocks"),
     ],
 )
 def test_what_a_reader_should_know_is_noted(change: dict[str, Any], note: str | None) -> None:
@@ -546,29 +516,21 @@ def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
     assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
 
 
-def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
-    """Rounds of one block, in the order taken, in which each first of its name is on inputs that no call had seen."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks = []
-    for index, taken in enumerate(times):
-        names = [name for name, _ in taken]
-        samples = [
-            sample(name, us).model_copy(update={"fresh": name not in names[:place]})
-            for place, (name, us) in enumerate(taken)
-        ]
-        result.blocks.append(Block(round=index, steps=1, samples=samples))
-    return result
-
-
 def test_the_control_leaves_out_samples_on_new_inputs() -> None:
     """Where sizes follow from the data, whoever that is may take longer: ms of `moe_grouped_gemm`, on an H200."""
-    result = asks_for_memory(
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks = []
+    for index, taken in enumerate(
         [
             [(OPT, 2.7), (CONTROL, 13.6), (BASE, 23.7), (BASE, 16.0), (CONTROL, 16.4), (OPT, 2.7)],
             [(BASE, 28.9), (CONTROL, 12.8), (OPT, 2.7), (OPT, 2.7), (CONTROL, 13.4), (BASE, 13.1)],
             [(BASE, 54.6), (OPT, 2.7), (CONTROL, 18.5), (CONTROL, 18.4), (OPT, 2.7), (BASE, 18.6)],
         ]
-    )
+    ):
+        samples = [sample(name, us) for name, us in taken]
+        for first in samples[:3]:
+            first.fresh = True  # on inputs that no call had seen
+        result.blocks.append(Block(round=index, steps=1, samples=samples))
     result.cost = None
     judged = judge(result, None)
     assert judged.control is not None
@@ -638,22 +600,8 @@ def test_times_come_in_the_order_taken() -> None:
     assert times(made, OPT, "device") == []
 
 
-def everything() -> PairResult:
-    """A pair in which every derived number has something to be derived from."""
-    us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 45.0, "peer_x__quick": 40.0}
-    result = pair(us, floor_us=9.0)
-    result = with_row(result, BASE, why=Why(busy_us=90.0, peak_bytes=3e9))
-    result = with_row(result, OPT, why=Why(busy_us=45.0, peak_bytes=1e9))
-    result.blocks[0].late = 9
-    result.blocks += blocks({BASE: 100.0, OPT: 70.0}, discarded="thermal slowdown")[:1]
-    for block in result.blocks:
-        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=60.0, host_us=5.0)]
-    return result
-
-
-@pytest.mark.parametrize("made", [everything, lambda: contended(3, "end_to_end")], ids=["everything", "contended"])
-def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResult]) -> None:
-    result = made()
+def test_judging_changes_nothing_of_what_it_is_given() -> None:
+    result = contended(3, "end_to_end")
     before = result.model_dump_json()
     judge(result, PEAKS)
     assert result.model_dump_json() == before

@@ -64,11 +64,6 @@ def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
     assert (found.driver, found.cuda_driver) == ("580.95.05", "13.1")
 
 
-def test_the_environment_hides_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
-    assert [gpu.name for gpu in machine().gpus] == ["NVIDIA H200", "NVIDIA H000"]
-
-
 def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
     nvml.nvmlInit = refuse
     found = machine()

@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.python.peaks.store import (
-    Curve,
-    Peak,
-    Point,
-    Survey,
-    difference,
-    load,
-    path_of,
-    peaks_of,
-    save,
-)
+from common.python.peaks.store import Curve, Peak, Point, Survey, difference, load, path_of, peaks_of, save
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 VERSIONS = {"driver": "580.1", "CUDA of the driver": "13.0", "torch": "2.11.0", "triton": "3.6.0", "cuBLAS": None}

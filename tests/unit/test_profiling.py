@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.profile.profiled_why import _peak, _read, why, write_snapshot
+from common.python.profile.profiled_why import _read, why, write_snapshot
 from common.python.proof.preparation import Prepared
 from common.python.workload import Step
 
@@ -42,32 +42,6 @@ def test_no_garbage_is_collected_while_a_trace_is_read(tmp_path: Path, monkeypat
         assert not gc.isenabled(), "the pair's own choice"
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("isolated", "held", "peak"),
-    [(False, 100.0, 150.0), (False, -8.0, None), (True, 100.0, 1600.0), (True, -8.0, 1500.0)],
-)
-def test_a_peak_is_what_stays_between_steps_and_the_most_that_the_profiled_step_adds(
-    isolated: bool, held: float, peak: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of an isolated variant by what the allocator reserves, from an empty cache on."""
-    done = list[str]()
-    figures = {"memory_allocated": 20, "max_memory_allocated": 70, "memory_reserved": 500, "max_memory_reserved": 2000}
-    for name, figure in figures.items():
-        monkeypatch.setattr(torch.cuda, name, lambda name=name, figure=figure: done.append(name) or figure)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("empty"))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: done.append("reset"))
-    variant = prepared("a", lambda: torch.ones(1))
-    variant.held_bytes, variant.output = held, [torch.ones(1)]
-    found: dict[str, float | None] = {}
-    with _peak(variant, torch.device("cuda"), isolated, found):
-        assert variant.output == [], "its last output is not in the way"
-        done.append("step")
-    assert found == {"a": peak}
-    kind = "reserved" if isolated else "allocated"
-    read = [f"max_memory_{kind}"] * (peak is not None)
-    assert done == ["empty"] * isolated + [f"memory_{kind}", "reset", "step", *read]
 
 
 def event(name: str, category: str, ts: float, dur: float, **args: int) -> dict[str, object]:

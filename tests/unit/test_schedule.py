@@ -7,14 +7,7 @@ from common.python.stats.sampling_plan import blocks_in_round, fixed_plan, has_c
 
 @pytest.mark.parametrize(
     ("iterations", "plan"),
-    [
-        (None, None),
-        (1, [1]),
-        (2, [1]),
-        (6, [1, 1, 1]),
-        (20, [2, 2, 1, 1, 1, 1, 1, 1]),
-        (64, [4] * 8),
-    ],
+    [(None, None), (1, [1]), (2, [1]), (6, [1, 1, 1]), (20, [2, 2, 1, 1, 1, 1, 1, 1]), (64, [4] * 8)],
 )
 def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
     iterations: int | None, plan: list[int] | None

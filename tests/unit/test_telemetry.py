@@ -57,12 +57,7 @@ def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str)
     monitor = Monitor.open(uuid)
     assert monitor is not None
     assert monitor.read() == Telemetry(
-        sm_mhz=1980,
-        memory_mhz=3201,
-        power_w=698.25,
-        temperature_c=61,
-        throttle=["sw_power_cap"],
-        other_processes=1,
+        sm_mhz=1980, memory_mhz=3201, power_w=698.25, temperature_c=61, throttle=["sw_power_cap"], other_processes=1
     )
 
 
