@@ -38,7 +38,8 @@ def test_what_cannot_be_read_is_unknown_with_the_reason_and_the_rest_is_asked(er
 
 
 @pytest.mark.parametrize(
-    ("written", "cpus"), [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})]
+    ("written", "cpus"),
+    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
 )
 def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
     assert cpu_list(written) == cpus

@@ -6,42 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_nvml import UUIDS, fake_nvml, refuse
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
 
-UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
-
-
-class Refused(Exception):
-    """Stands for pynvml.NVMLError."""
-
-
-def refuse(*arguments: object) -> None:
-    raise Refused
-
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    fake = SimpleNamespace(
-        NVMLError=Refused,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(UUIDS),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda gpu: UUIDS[gpu],
-        nvmlDeviceGetName=lambda gpu: f"NVIDIA H{gpu}00",
-        nvmlDeviceGetCudaComputeCapability=lambda gpu: (12, 1),
-        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=141 * 2**30),
-        nvmlDeviceGetPowerManagementLimit=lambda gpu: 700_000,
-        nvmlDeviceGetMaxClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
-        nvmlSystemGetCudaDriverVersion=lambda: 13010,
-        nvmlSystemGetDriverVersion=lambda: "580.95.05",
-    )
+    fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
