@@ -44,12 +44,6 @@ def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str
     assert bound.us == pytest.approx(us)
 
 
-def test_no_limit_without_a_peak_for_the_cost() -> None:
-    assert limit([Cost(flops=1e9, dtype="fp4")], PEAKS) is None
-    assert limit([Cost(items=5, unit="tokens")], PEAKS) is None
-    assert limit([Cost(hbm_bytes=1e9)], None) is None
-
-
 @pytest.mark.parametrize("scale", [1, 10, 1000])
 def test_rates_are_in_the_units_of_the_field(scale: int) -> None:
     cost = Cost(

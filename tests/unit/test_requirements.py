@@ -33,11 +33,6 @@ def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) ->
     )
 
 
-def test_a_variant_without_needs_runs_anywhere() -> None:
-    assert unmet(needs(), machine(gpus=0, cores=1)) == []
-    assert Requirements() == needs()
-
-
 @pytest.mark.parametrize(
     ("required", "reason"),
     [
