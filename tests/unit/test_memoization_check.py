@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_workload import preparer, workload
 from torch import Tensor
 
 from common.python.base.results import Block, PairResult, Sample, Trio, VariantResult
@@ -15,10 +16,9 @@ from common.python.proof.ranks import Ranks
 from common.python.stats.memoization_check import accusation, remembers, suspects, undecided
 from common.python.timing import memoization_trials as memoization_check
 from common.python.timing.memoization_trials import run_trios
-from common.python.workload import Cost, Step, Workload
+from common.python.workload import Step
 
 AGAINST, FOR = Trio(untouched_us=1.0, same_us=1.0, new_us=1.2), Trio(untouched_us=1.0, same_us=1.0, new_us=1.19)
-FRESH_SEED = 7
 
 
 def result(*samples: tuple[float, bool], steps: int = 1, trios: list[Trio] | None = None, **block: Any) -> PairResult:
@@ -101,26 +101,16 @@ def test_what_was_left_open_is_a_note() -> None:
 
 def prepared(prepare: Callable[..., Step], folder: Path, **fields: Any) -> Preparation:
     """One variant, on two small inputs."""
-    workload = Workload(
-        inputs=lambda draw, n: {"a": draw.normal(n), "b": draw.normal(n)},
-        reference=lambda a, b: a + b,
-        cost=lambda n: Cost(),
-        sizes={"bench": {"n": 9}, "test": {"n": 9}},
-        tolerance=0.1,
-        **fields,
-    )
-    prep = Preparation(workload, {"n": 9}, "test", torch.device("cpu"), folder, random.Random(FRESH_SEED))
-    assert prep.prepare_all({"x": prepare}) == {}
-    return prep
+    return preparer(folder)(workload(**{"frozen": [], **fields}), x=prepare)
 
 
 def plain(calls: list[tuple[Any, ...]]) -> Callable[..., Step]:
     """A step that notes what it was called on: versions and values."""
 
-    def prepare(a: Tensor, b: Tensor) -> Step:
+    def prepare(x: Tensor, w: Tensor) -> Step:
         def step() -> Tensor:
-            calls.append((a._version, a.tolist(), b._version, b.tolist()))
-            return a + b
+            calls.append((x._version, x.tolist(), w._version, w.tolist()))
+            return x + w
 
         return step
 
@@ -159,14 +149,14 @@ def test_each_arm_calls_the_step_on_what_its_name_says(tmp_path: Path) -> None:
 def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_path: Path) -> None:
     seen: list[tuple[list[float], int]] = []
 
-    def prepare(a: Tensor, b: Tensor) -> Step:
+    def prepare(x: Tensor, w: Tensor) -> Step:
         def step() -> Tensor:
-            seen.append((a.tolist(), b._version))
-            return a.add_(b)
+            seen.append((x.tolist(), w._version))
+            return x.add_(w)
 
         return step
 
-    prep = prepared(prepare, tmp_path, mutates=["a"], frozen=["b"])
+    prep = prepared(prepare, tmp_path, mutates=["x"], frozen=["w"])
     arms = memoization_check.Arms(prep)
     version = seen[0][1]
     for _ in range(4):

@@ -16,7 +16,7 @@ from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
 from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, free
 from common.python.proof.trials import prove
-from common.python.workload import Step, Workload
+from common.python.workload import Step
 
 CPU = torch.device("cpu")
 
@@ -75,40 +75,6 @@ def test_inputs_in_lists_and_dicts_are_refilled_too(prepared: Prepares) -> None:
     assert not torch.equal(prep.inputs["layers"][0], before[0])
     assert not torch.equal(prep.inputs["layers"][1]["bias"], before[1]["bias"])
     assert torch.allclose(output_of(prep, "a").double(), prep.reference(prep.inputs)[0])
-
-
-def cache_workload(**changes: Any) -> Workload:
-    """One token is appended to a cache that the step may write."""
-
-    def reference(token: Tensor, cache: Tensor) -> Tensor:
-        cache[0] = token
-        return cache.cumsum(0)
-
-    stated = {
-        "inputs": lambda draw, n: {"token": draw.normal(n), "cache": draw.normal(n, n)},
-        "reference": reference,
-        "frozen": [],
-        "mutates": ["cache"],
-    }
-    return workload(**{**stated, **changes})
-
-
-def append(token: Tensor, cache: Tensor) -> Step:
-    def step() -> Tensor:
-        cache[0] = token
-        return cache.cumsum(0)
-
-    return step
-
-
-def test_each_variant_has_a_copy_of_its_own_of_what_it_may_write(prepared: Prepares) -> None:
-    prep = prepared(cache_workload(), a=append, b=append)
-    caches = [prep.inputs["cache"], *(prep.variants[name].inputs["cache"] for name in "ab")]
-    assert len({cache.data_ptr() for cache in caches}) == 3
-    assert prep.variants["a"].inputs["token"] is prep.variants["b"].inputs["token"]
-    prep.refill()
-    assert all(torch.equal(cache, caches[0]) for cache in caches)
-    assert [cache.data_ptr() for cache in caches[1:]] == [prep.variants[n].inputs["cache"].data_ptr() for n in "ab"]
 
 
 @pytest.mark.parametrize(
@@ -188,27 +154,14 @@ def test_an_error_deep_in_a_library_names_the_line_of_the_user_who_called_it() -
     assert str(VariantError("a", error.value)).startswith(f"RuntimeError at test_preparation.py:{line}: ")
 
 
-def file_workload() -> Workload:
-    return workload(
-        inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))},
-        reference=lambda path: torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32).double(),
-        tolerance=0.0,
-        frozen=[],
-    )
-
-
-def read(path: Path) -> Step:
-    return lambda: torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32)
-
-
 def test_a_refill_overwrites_files_under_the_same_path(prepared: Prepares, tmp_path: Path) -> None:
-    prep = prepared(file_workload(), a=read)
-    before = prep.inputs["path"].read_bytes()
+    problem = workload(inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))}, frozen=[])
+    prep = prepared(problem, a=lambda path: lambda: torch.zeros(1))
+    path, before = tmp_path / "data" / "x.bin", prep.inputs["path"].read_bytes()
     prep.refill()
-    assert prep.inputs["path"] == tmp_path / "data" / "x.bin"
-    assert prep.inputs["path"].read_bytes() != before
-    assert prep.files == [prep.inputs["path"]]
-    assert torch.equal(output_of(prep, "a").double(), prep.reference(prep.inputs)[0])
+    assert prep.inputs["path"] == path
+    assert path.read_bytes() != before
+    assert prep.files == [path]
 
 
 def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:

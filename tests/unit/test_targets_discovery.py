@@ -1,13 +1,11 @@
 """What a user may name, and what reading the files of a tree tells about its pairs without importing any of them."""
 
-import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select, workload_literals
+from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select
 from common.python.corpus.targets import CHAPTERS, Folder, Target, TargetError, homes, parse, spelled
 from common.python.requirements import Requirements, needs
 
@@ -188,23 +186,6 @@ def test_a_file_that_is_no_text_is_a_problem_with_its_line(content: bytes, probl
     path.write_bytes(content)
     (pair,) = find_pairs(tmp_path)
     assert (pair.variants[0].problem or "").startswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("text", "literals"),
-    [
-        (
-            "workload = Workload(isolated=True, gpus=2, goal='memory', sizes={}, inputs=lambda draw: {}, cost=cost)",
-            {"isolated": True, "gpus": 2, "goal": "memory"},
-        ),
-        ("workload: Workload = Workload(isolated=True)", {"isolated": True}),
-        ("workload = Workload(tolerance=TIGHT)", {}),
-        ("other = Workload(gpus=2)\nworkload = Workload(gpus=4)", {"gpus": 4}),
-        ("from ch07.baseline_y import workload", {}),
-    ],
-)
-def test_literal_arguments_of_the_workload_are_read(text: str, literals: dict[str, Any]) -> None:
-    assert workload_literals(ast.parse(text)) == literals
 
 
 BOTH = ["baseline_transpose", "optimized_transpose"]
