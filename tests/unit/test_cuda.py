@@ -10,34 +10,11 @@ import torch
 
 from common.python import cuda
 from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
-from common.python.build.kernel_use import kernels_of
 from common.python.cuda import CudaError, Parameter, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ARCH = "sm_80"
 RETURNS = 'extern "C" int f(int64_t a, float b, cudaStream_t stream) { return a + b == 5 ? 0 : 700; }\n'
-
-KERNELS = """
-template <int N> __global__ void local(const float* a, float* out) {
-  float v[N];
-  for (int i = 0; i < N; ++i) v[i] = a[i * threadIdx.x];
-  for (int i = 0; i < N; ++i) out[int(v[i])] = v[int(v[N - 1 - i])];
-}
-template __global__ void local<64>(const float* a, float* out);
-namespace {
-__global__ void product(float* out) {
-  __shared__ float kept[32];
-  float d[4] = {};
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-               "{%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(threadIdx.x));
-  kept[threadIdx.x] = d[0];
-  __syncthreads();
-  out[threadIdx.x] = d[1] + kept[31 - threadIdx.x];
-}
-}
-extern "C" int f(float* out, cudaStream_t stream) { product<<<1, 32, 0, stream>>>(out); return cudaGetLastError(); }
-"""
 
 
 def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
@@ -205,18 +182,6 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another
     assert nvcc_version() is None
     with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
         compile_source(tmp_path / "x.cu", ARCH, tmp_path)
-
-
-@needs_nvcc
-def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "x.cu").write_text(KERNELS)
-    kernels = kernels_of(compile_source(tmp_path / "x.cu", ARCH, tmp_path))
-    product, local = sorted(kernels, key=lambda use: use.name)
-    assert (product.name, product.matrix, product.shared_bytes) == ("(anonymous namespace)::product", "mma", 128)
-    assert (local.name, local.matrix, local.shared_bytes) == ("local<64>", None, 0)
-    assert (product.stack_bytes, local.stack_bytes) == (0, 256)
-    assert (product.spill_bytes, local.spill_bytes) == (0, 0)
-    assert min(product.registers or 0, local.registers or 0) >= 8
 
 
 @needs_nvcc

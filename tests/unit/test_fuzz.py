@@ -194,15 +194,9 @@ def test_what_is_no_file_or_too_large_is_refused_at_once(
     assert isinstance(found, str) or (kind, name) == ("nothing", "peaks with a run")
 
 
-def result_elsewhere(place: Path) -> None:
-    (place / "results").mkdir(parents=True)
-    text = pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2}).model_dump_json()
-    (place / "results" / "benchmark_test_results.json").write_text(text)
-
-
 @pytest.mark.parametrize("name", ["../ch07_copy", "{there}/ch07_copy", "a/../../ch07_copy", "..", ".", "", "x\0y"])
 def test_a_journal_that_names_a_folder_outside_its_run_is_refused(name: str, run: Path) -> None:
-    result_elsewhere(run.parent / "ch07_copy")
+    write_run(run.parent, [pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2})])
     named = name.format(there=run.parent)
     (run / "journal.jsonl").write_text(json.dumps({"pair": "ch07:copy", "folder": named}) + "\n")
     with pytest.raises(ValueError, match="names a folder outside it"):
@@ -213,7 +207,7 @@ def test_a_journal_that_names_a_folder_outside_its_run_is_refused(name: str, run
     ("chapter", "name"), [("../ch07", "copy"), ("/etc/ch07", "copy"), ("ch07", "/../../ch07_copy")]
 )
 def test_a_summary_that_names_a_folder_outside_its_run_is_refused(chapter: str, name: str, run: Path) -> None:
-    result_elsewhere(run.parent / "ch07_copy")
+    write_run(run.parent, [pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2})])
     about = json.loads((run / "summary.json").read_bytes())
     about["pairs"][0] |= {"chapter": chapter, "name": name}
     (run / "summary.json").write_bytes(dumped(about))
