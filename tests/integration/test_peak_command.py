@@ -18,7 +18,6 @@ from common.python.peaks.survey import _Surveyor
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = ["--iterations", "2", "--warmup", "0"]
 
 
 @pytest.fixture

@@ -67,7 +67,9 @@ def test_what_is_only_proven_and_not_timed_is_proven_each_time(tree: Tree) -> No
         result = run(tree, quick=True)
         assert {proof.size for proof in row(result, "optimized_x__fused").proofs} == {"test"}
         assert row(result, "optimized_x").verdict is not None
-        assert sizes(tree.result("ch01:y")) == {"test"}
+        other = tree.result("ch01:y")
+        assert (other.status, sizes(other), other.blocks) == ("proven", {"test"}, [])
+        assert other.notes == ["no 'cpu' size: proven at test size only"]
 
 
 def test_under_another_setting_it_is_proven(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

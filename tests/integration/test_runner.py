@@ -167,17 +167,6 @@ def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_be
     assert "during prepare at optimized_a.py:" in (finished.pairs[0].reason or "")
 
 
-def test_a_pair_without_a_cpu_size_is_proven_on_a_cpu_and_no_worker_starts_to_time_it(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session.Session, "measure", lambda *_, **__: pytest.fail("it was to be timed"))
-    tree.pair("ch01:a", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
-    tree.run("ch1")
-    result = tree.result("ch01:a")
-    assert (result.status, result.blocks) == ("proven", [])
-    assert result.notes == ["no 'cpu' size: proven at test size only"]
-
-
 @pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not_is_told_by_its_own_pair(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
