@@ -456,14 +456,6 @@ def test_without_nvcc_or_with_no_build_compilation_is_counted_as_not_done(
     assert done.not_done[-2:] == ["2 compilation: its source has a problem", "2 compilation: needs nvcc"]
 
 
-def test_what_a_cuda_pair_lacks_is_counted_with_its_reason(cuda: Tree) -> None:
-    if machine().gpus:
-        pytest.skip("there is a GPU here")
-    done = verify(cuda, "--no-build")
-    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (2, 0, 0, 0), (0, 0, 0, 2))
-    assert done.not_done == ["2 proofs: needs 1 GPU, found 0", "4 compilation: --no-build"]
-
-
 def test_a_terminal_sees_what_is_done_and_ctrl_c_ends_it_at_once(tree: Tree) -> None:
     hangs = "\n    import time\n    time.sleep(60)" + HONEST
     tree.pair("ch01:doubles", optimized=hangs)

@@ -151,9 +151,13 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
     for folder in ("named", "bin", "home/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "nvcc").touch(mode=0o755)
-    monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
+    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert (find_nvcc(), nvcc_version()) == (None, None), "one that was named is not replaced by another"
+    with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
+        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
+    monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
     order = [find_nvcc()]
     monkeypatch.delenv("NVCC")
     order.append(find_nvcc())
@@ -170,18 +174,6 @@ def test_the_headers_of_the_cutlass_wheel_are_found(tmp_path: Path, monkeypatch:
     assert find_header("cutlass/for_a_test.h") is None
     monkeypatch.syspath_prepend(tmp_path)
     assert find_header("cutlass/for_a_test.h") == header
-
-
-def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nvcc").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
-    assert find_nvcc() is None
-    assert nvcc_version() is None
-    with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
-        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
 
 
 @needs_nvcc

@@ -306,13 +306,6 @@ def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
     assert "MFU" not in row(unknown).rates
 
 
-def peaks_of(**peak_bytes: float) -> PairResult:
-    result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
-    for role, size in peak_bytes.items():
-        result = with_row(result, f"{role}_x", why=Why(peak_bytes=size))
-    return result
-
-
 @pytest.mark.parametrize(
     ("peak_bytes", "verdict", "ratio"),
     [
@@ -328,7 +321,10 @@ def peaks_of(**peak_bytes: float) -> PairResult:
 def test_a_memory_pair_is_judged_by_its_peaks_and_not_by_its_times(
     peak_bytes: dict[str, float], verdict: str, ratio: float | None
 ) -> None:
-    judged = judge(peaks_of(**peak_bytes), PEAKS)
+    result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
+    for role, size in peak_bytes.items():
+        result = with_row(result, f"{role}_x", why=Why(peak_bytes=size))
+    judged = judge(result, PEAKS)
     assert (judged.verdict, row(judged).memory_ratio) == (verdict, ratio)
 
 

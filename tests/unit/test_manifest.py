@@ -12,6 +12,7 @@ from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
+from common.python.base.topology import topology, topology_of
 
 
 @pytest.fixture
@@ -215,3 +216,18 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
     assert found[:3] == [*files, kernel]
     assert {"suite.py", "results.py"} < {path.name for path in found[3:]}
     assert {path.suffix for path in found[3:]} == {".py", ".cuh"}
+
+
+def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path: Path) -> None:
+    node = tmp_path / "sys/bus/pci/devices/0000:0a:00.0/numa_node"
+    node.parent.mkdir(parents=True)
+    node.write_text("1\n")
+    found = topology(UUIDS, fake_nvml(), tmp_path)
+    assert found.links == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
+    first, second, _ = found.gpus
+    assert (first.pci, first.numa_node, first.pcie_generation, first.pcie_width) == ("0000:0a:00.0", 1, 5, 16)
+    assert (first.nvlinks, second.numa_node) == (17, None)
+
+
+def test_one_gpu_has_no_topology() -> None:
+    assert topology_of(["GPU-a"]) is None

@@ -51,22 +51,17 @@ def test_blocks_of_a_round_share_the_budget(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "late"),
+    ("seconds", "opened_s", "late"),
     [
-        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.4, "samples": 2.9}, False),
-        ({"samples": 3.0}, True),
-        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.5, "samples": 1.0}, True),
-        ({"start": 9.0, "why": 9.0, "writing": 9.0, "samples": 1.0}, False),
+        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.4, "samples": 2.9}, 0.0, False),
+        ({"samples": 3.0}, 0.0, True),
+        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.5, "samples": 1.0}, 0.0, True),
+        ({"start": 9.0, "why": 9.0, "writing": 9.0, "samples": 1.0}, 0.0, False),
+        # What was spent until the first round had ended takes no time from sampling.
+        *(({"prepare": 40.0, "warm-up": 3.0, "proof": 2.0, "samples": 1.0}, s, s < 44.0) for s in (0.0, 43.5, 44.0)),
     ],
 )
 def test_time_is_up_after_a_budget_of_samples_or_half_as_much_beside_them(
-    seconds: dict[str, float], late: bool
+    seconds: dict[str, float], opened_s: float, late: bool
 ) -> None:
-    assert out_of_time(seconds, 3.0) is late
-
-
-def test_what_was_spent_until_the_first_round_had_ended_takes_no_time_from_sampling() -> None:
-    seconds = {"prepare": 40.0, "warm-up": 3.0, "proof": 2.0, "samples": 1.0}
-    assert out_of_time(seconds, 3.0)
-    assert not out_of_time(seconds, 3.0, opened_s=44.0)
-    assert out_of_time(seconds, 3.0, opened_s=43.5)
+    assert out_of_time(seconds, 3.0, opened_s=opened_s) is late
