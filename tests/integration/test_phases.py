@@ -60,9 +60,6 @@ class Heard:
     def __call__(self, phase: str, result: PairResult) -> None:
         self.phases.append((result.key, phase))
 
-    def of(self, phase: str) -> list[str]:
-        return [key for key, heard in self.phases if heard == phase]
-
     def place(self, key: str, phase: str) -> int:
         return self.phases.index((key, phase))
 

@@ -332,12 +332,6 @@ class Gauge:
         self.own, self.looks = own, self.looks + 1
         return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
 
-    def shared(self) -> bool:
-        return True
-
-    def free_bytes(self) -> int:
-        return 0
-
 
 def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_each_variant(tmp_path: Path) -> None:
     first, second = Gauge(1980.0), Gauge(600.0)

@@ -12,7 +12,7 @@ from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-from common.python.base.topology import topology, topology_of
+from common.python.base.topology import topology
 
 
 @pytest.fixture
@@ -227,7 +227,3 @@ def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path:
     first, second, _ = found.gpus
     assert (first.pci, first.numa_node, first.pcie_generation, first.pcie_width) == ("0000:0a:00.0", 1, 5, 16)
     assert (first.nvlinks, second.numa_node) == (17, None)
-
-
-def test_one_gpu_has_no_topology() -> None:
-    assert topology_of(["GPU-a"]) is None

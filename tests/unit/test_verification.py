@@ -160,12 +160,6 @@ def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
     assert teeth([right], [right + 1], [torch.complex64], 1e-5) == []
 
 
-@pytest.mark.parametrize("tolerance", [0.0, TOLERANCE])
-def test_a_reference_with_nan_is_an_error_of_the_workload(tolerance: float) -> None:
-    with pytest.raises(Rejected, match="the reference itself holds NaN"):
-        reason(doubles(1, NAN), doubles(1, NAN), tolerance)
-
-
 @pytest.mark.parametrize(
     ("output", "reference", "tolerance", "wrong"),
     [
@@ -299,11 +293,6 @@ REFERENCES = {  # a right answer, that of other inputs, and the dtype of outputs
 @pytest.mark.parametrize(("reference", "stale", "dtype"), REFERENCES.values(), ids=REFERENCES.keys())
 def test_a_sound_tolerance_refuses_every_corruption(reference: Tensor, stale: Tensor, dtype: torch.dtype) -> None:
     assert teeth([reference], [stale], [dtype], 0.049) == []
-
-
-def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
-    accepted = teeth([noise(65, 33)], [noise(65, 33, seed=1)], [torch.float32], 0.5)
-    assert accepted == ["one wrong element", "last tile dropped", "5% scale"]
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
