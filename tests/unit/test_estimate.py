@@ -90,9 +90,6 @@ def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
     assert (parameters(found), found.shape) == (round(count), None)
 
 
-# Bytes.
-
-
 @pytest.mark.parametrize(
     ("name", "weights", "read", "held"),
     [
@@ -109,9 +106,6 @@ def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
 def test_bytes_of_weights(name: str, weights: str, read: float, held: float) -> None:
     assert read_bytes(case(name, weights)) == read
     assert weight_bytes(case(name, weights)) == held
-
-
-# Floors.
 
 
 def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
@@ -144,9 +138,6 @@ def test_at_the_ridge_memory_and_arithmetic_take_as_long(name: str, weights: str
     assert floor(decode_work(above), above, BOARD, gpus).bound == "arithmetic"
 
 
-# Memory.
-
-
 def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory() -> None:
     # 72 GB of 80 may be used. 70B in bf16 takes 141.107 GB, 2 x 70.55, and its cache 1.342 GB for 4096 tokens.
     seventy = case("llama-3.1-70b")
@@ -156,9 +147,6 @@ def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory()
     assert gpus_needed(replace(seventy, batch=3), BOARD) == 4  # 72.57 GB would be too much
     assert gpus_needed(case("llama-3.1-70b", "int4"), BOARD) == 1  # 39.4 GB
     assert gpus_needed(case("llama-3.1-8b"), BOARD) == 1
-
-
-# Measured.
 
 
 def test_model_flops_utilisation_of_training() -> None:

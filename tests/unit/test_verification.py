@@ -160,6 +160,12 @@ def test_both_parts_of_a_complex_output_count(tolerance: float) -> None:
     assert teeth([right], [right + 1], [torch.complex64], 1e-5) == []
 
 
+@pytest.mark.parametrize("tolerance", [0.0, TOLERANCE])
+def test_a_reference_with_nan_is_an_error_of_the_workload(tolerance: float) -> None:
+    with pytest.raises(Rejected, match="the reference itself holds NaN"):
+        reason(doubles(1, NAN), doubles(1, NAN), tolerance)
+
+
 @pytest.mark.parametrize(
     ("output", "reference", "tolerance", "wrong"),
     [
