@@ -6,17 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import clean
+from common.python.base.text import clean, text_table
 from common.python.report.live_view import LiveView
-from common.python.report.rows import (
-    footers,
-    interval_text,
-    pair_line,
-    short_line,
-    suite_table,
-    suite_title,
-    variant_table,
-)
+from common.python.report.markdown import times
+from common.python.report.rows import footers, interval_text, pair_line, suite_table, suite_title
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
 
@@ -36,7 +29,7 @@ class Display(LiveView):
             self.restart(f"{self.proven} proven,")
             return
         if phase == "done":
-            self.tell(short_line(result) if self.live else pair_line(result))
+            self.tell(pair_line(result))
             self.end(result.key)
             return
         own = result.headline
@@ -46,8 +39,8 @@ class Display(LiveView):
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
         for result in summary.pairs:
-            if len(result.variants) == 1 and result.variants[0].wall:
-                self.console.print(variant_table(result))
+            if len(result.variants) == 1 and (shown := times(result)).lines:
+                self.console.print(text_table(shown.columns, shown.lines, f"{result.key}, {result.clock} clock"))
         if self.live is not None and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:

@@ -14,9 +14,8 @@ from common.python.peaks import store
 from common.python.peaks.store import Curve
 from common.python.peaks.text import MESSAGE_NAMES, curve_text, size_text
 from common.python.report.artifacts import Run
-from common.python.report.html import page
-from common.python.report.junit import junit_xml
 from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.templates import junit_xml, page
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
 RESULTS, KEPT, PICTURE = Path("docs") / "results", "links.json", "all_reduce.svg"

@@ -27,15 +27,16 @@ class Panel:
     lines: Lines = ()
     withheld: str = ""
 
-    def parts(self) -> Iterator[tuple[bool, Lines]]:
-        """Lines that belong together, and whether they are folded."""
+    cut: bool = False  # without what is folded
+
+    def parts(self) -> Iterator[tuple[bool, int, list[tuple[bool, str]]]]:
+        """Lines that are folded or shown together: whether folded, how many, and their text in runs, marked or not."""
         hidden = _folded("\n".join(line for line, _ in self.lines)) if self.file.endswith(".py") else set()
         for fold, numbers in groupby(range(len(self.lines)), key=hidden.__contains__):
-            yield fold, [self.lines[at] for at in numbers]
-
-    def cut(self) -> "Panel":
-        """The same without what is folded."""
-        return replace(self, lines=[line for fold, lines in self.parts() if not fold for line in lines])
+            own = [self.lines[at] for at in numbers]
+            runs = groupby(own, key=lambda line: line[1])
+            if not (fold and self.cut):
+                yield fold, len(own), [(marked, "\n".join(text for text, _ in run)) for marked, run in runs]
 
 
 def solution(source: str) -> str:
@@ -82,7 +83,7 @@ def sources(
     for number, side in enumerate(sides):
         kinds, labels = _panels(side, digests, folder), [clean(row.label) for row in side]
         if number:  # the baseline stands in the first already
-            kinds, labels = [[panels[-1].cut()] for panels in kinds], labels[-1:]
+            kinds, labels = [[replace(panels[-1], cut=True)] for panels in kinds], labels[-1:]
         found.append((" | ".join(labels), kinds))
     return found
 
