@@ -7,7 +7,7 @@ https://docs.nvidia.com/nsight-systems/UserGuide.
 """
 
 import contextlib
-import csv
+import io
 import json
 import math
 import os
@@ -38,7 +38,6 @@ UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANC
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
-TOP_LETTERS = 120  # of a name in Why.top
 COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
@@ -61,14 +60,6 @@ class StepSettings:
 
 class Uncaptured(Exception):
     """Why there is no report of a step, or why it is not of that step."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel's launch as ncu saw it: its values in ns, bytes and percent, by metric."""
-
-    kernel: str
-    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -99,15 +90,16 @@ class Capture:
             marked=True,
         )
 
-    def _run(self, words: list[str], log: Path) -> str:
-        """Run a command line to its end; what it printed, which `log` keeps. Raises Uncaptured when it failed."""
+    def run(self, words: Sequence[object], log: str) -> str:
+        """Run a command line to its end; what it printed, which the log keeps. Raises Uncaptured when it failed."""
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise Uncaptured(NO_TIME)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        logs = self.settings.folder.resolve() / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
         environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
         try:
-            code, printed = run_to_end(words, log, left_s, environment)
+            code, printed = run_to_end([*map(str, words)], logs / log, left_s, environment)
         except subprocess.TimeoutExpired:
             raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
         if failure := complaint(printed, code):
@@ -118,16 +110,9 @@ class Capture:
         """Run a tool that writes `report`. Raises Uncaptured when there is none or it is empty."""
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)  # a resumed run may have left one
-        self._run(words, self._log(report))
+        self.run(words, f"{report.name}.log")
         if not report.exists() or not report.stat().st_size:
             raise Uncaptured(f"it wrote no {report.name}")
-
-    def read(self, words: list[str], report: Path) -> str:
-        """What the tool prints of a report."""
-        return self._run(words, self._log(report).with_suffix(".read.log"))
-
-    def _log(self, report: Path) -> Path:
-        return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
 
 
 def step_command(limit_s: float, **asked: Any) -> list[str]:
@@ -165,11 +150,9 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
     rows = [row for row in result.variants if row.status == "measured" and row.why is not None]
     if not settings.profile or not rows:
         return result
-    if settings.device == "cpu":
-        result.notes.append("no ncu report and no nsys timeline: they are of GPUs, and this is a CPU")
-        return result
-    if pair.gpus > 1:
-        result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
+    if settings.device == "cpu" or pair.gpus > 1:
+        why = "each rank left its trace" if pair.gpus > 1 else "they are of GPUs, and this is a CPU"
+        result.notes.append(f"no ncu report and no nsys timeline: {why}")
         return result
     started = time.monotonic()
     deadline = min(started + settings.time_limit_s - sum(result.seconds.values()), settings.suite_deadline)
@@ -192,7 +175,7 @@ def _uncaptured(tool: str, capture: Callable[[Capture], str | None], steps: list
     for index, step in enumerate(steps):
         try:
             told = capture(step)
-        except (Uncaptured, OSError) as error:
+        except (Uncaptured, OSError, ValueError) as error:
             told = str(error)
         if told is not None and FORBIDDEN in told:  # for all of them
             reasons[told] = [other.row.label for other in steps[index:]]
@@ -212,13 +195,13 @@ def by_ncu(step: Capture) -> str | None:
     report = step.report(".ncu-rep")
     step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
     table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
-    seen = launches(step.read([str(step.program), "--import", str(report), *table], report))
-    if lacks := _lacks(step, [launch.kernel for launch in seen]):
+    printed = step.run([step.program, "--import", report, *table], f"{report.name}.read.log")
+    kernels, figures = speed_of_light(printed)
+    if lacks := lacking(step.row.why.top, kernels):
         return f"{lacks}; it gives no figures"
-    step.row.speed_of_light = speed_of_light(seen)
-    if len(seen) < step.row.why.kernels:
-        how = "the first " if len(seen) == LAUNCHES else ""
-        return f"its figures are of {how}{len(seen)} of the step's {step.row.why.kernels} kernels"
+    step.row.speed_of_light = figures
+    if len(kernels) < step.row.why.kernels:
+        return f"its figures are of {len(kernels)} of the step's {step.row.why.kernels} kernels"
     return None
 
 
@@ -226,14 +209,9 @@ def by_nsys(step: Capture) -> str | None:
     """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
     report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
     step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
-    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report))
-    step.read([str(step.program), *words], report)
-    return _lacks(step, timeline_kernels(table))
-
-
-def _lacks(step: Capture, seen: list[str]) -> str | None:
-    missing = lacking(step.row.why.top if step.row.why else [], seen)
-    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
+    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
+    step.run([step.program, *words], f"{report.name}.read.log")
+    return lacking(step.row.why.top if step.row.why else [], timeline_kernels(table))
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
@@ -297,43 +275,34 @@ def complaint(printed: str, code: int) -> str | None:
     return clean(": ".join(filter(None, parts)))
 
 
-def launches(table: str) -> list[Launch]:
-    """The launches in ncu's raw page as CSV. Raises Uncaptured where a metric is missing or in another unit."""
-    start = table.find('"ID",')  # below what ncu says of itself
-    units, *lines = [*csv.DictReader(table[start:].splitlines()), {}] if start >= 0 else [{}]
-    lines = [line for line in lines if line]
-    if not lines:
+def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
+    """The kernels in ncu's raw page as CSV, a name for each launch, and the figures of the step that they make.
+
+    Bytes and times are added up, percentages weighted by the kernels' times. Raises Uncaptured where a metric is
+    missing, in another unit or no number.
+    """
+    import pandas  # type: ignore[import-untyped]  # slow to load
+
+    _, head, rest = page.partition('"ID",')  # below what ncu says of itself
+    if rest.count("\n") < 3:  # names and units of the columns
         raise Uncaptured("the report holds no kernel")
-    for metric, known in UNITS.items():
-        if units.get(metric) != known:
-            found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
-            raise Uncaptured(f"{metric} is {found}, and should be in {known}")
-    return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
-
-
-def _number(line: dict[str, str], metric: str) -> float:
-    try:
-        return float((line[metric] or "").replace(",", ""))
-    except ValueError:
-        raise Uncaptured(f"{metric} of {base_name(line['Kernel Name'])} is {line[metric]!r}, no number") from None
-
-
-def speed_of_light(seen: Sequence[Launch]) -> SpeedOfLight:
-    """The figures of a step: bytes and times are added up, percentages weighted by the kernels' times."""
-    total = sum(launch.values[TIME] for launch in seen)
-    if total <= 0:
+    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",")
+    if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
+        raise Uncaptured(f"the report lacks {', '.join(lacks)}")
+    seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")
+    if lacks := [metric for metric in seen if seen[metric].isna().any()]:
+        raise Uncaptured(f"no number for each kernel: {', '.join(lacks)}")
+    total = seen.sum()
+    if total[TIME] <= 0:
         raise Uncaptured("its kernels took no time")
-
-    def weighted(metric: str) -> float:
-        return sum(launch.values[metric] * launch.values[TIME] for launch in seen) / total
-
-    return SpeedOfLight(
-        dram_percent=weighted(DRAM),
-        sm_percent=weighted(SM),
-        occupancy_percent=weighted(OCCUPANCY),
-        kernel_us=total / 1e3,
-        read_bytes=sum(launch.values[READ] for launch in seen),
-        written_bytes=sum(launch.values[WRITTEN] for launch in seen),
+    mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
+    return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
+        dram_percent=mean[DRAM],
+        sm_percent=mean[SM],
+        occupancy_percent=mean[OCCUPANCY],
+        kernel_us=total[TIME] / 1e3,
+        read_bytes=total[READ],
+        written_bytes=total[WRITTEN],
         kernels=len(seen),
     )
 
@@ -358,13 +327,9 @@ def base_name(kernel: str) -> str:
     return words[-1].rpartition("::")[2] if words else kernel
 
 
-def lacking(top: Sequence[str], seen: Sequence[str]) -> list[str]:
-    """Those of a step's longest kernels (`Why.top`, cut at 120 letters) that are not among the seen."""
-    names = tuple(base_name(kernel) for kernel in seen)
+def lacking(top: Sequence[str], seen: Sequence[str]) -> str | None:
+    """What a report that saw these kernels lacks of a step's longest ones (`Why.top`, cut at 120 letters), if any."""
+    names = [base_name(kernel) for kernel in seen]
     wanted = dict.fromkeys(base_name(kernel) for kernel in top if not kernel.startswith(COPIES))
-    cut = {base_name(kernel) for kernel in top if len(kernel) == TOP_LETTERS}
-    return [
-        kernel
-        for kernel in wanted
-        if kernel not in names and not (kernel in cut and any(name.startswith(kernel) for name in names))
-    ]
+    missing = [kernel for kernel in wanted if not any(name.startswith(kernel) for name in names)]
+    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
