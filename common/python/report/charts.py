@@ -39,7 +39,6 @@ LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a lett
 LINE = 13  # pixels between two lines of text
 BINS = 24
 LEAST_REACH = 1e-3  # of the median, for samples that are all alike
-Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12)
     return _element("text", words, x=f"{x:.4g}", y=f"{y + size / 3:.6g}", **more)
 
 
-def _line(points: Points, colour: str, width: float = 1) -> Markup:
+def _line(points: Iterable[tuple[float, float]], colour: str, width: float = 1) -> Markup:
     joined = " ".join(f"{x},{y}" for x, y in points)
     return _element("polyline", points=joined, style=f"fill: none; stroke: {colour}; stroke-width: {width}")
 
@@ -198,14 +197,10 @@ def headline_chart(results: Sequence[PairResult]) -> Markup:
 
 def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
-    known = []
-    for result in results:
-        own = result.headline
-        if own and (gain := _gain(result, own)):
-            known.append((gain.ratio, result, own))
+    heads = [(result, own) for result in results if (own := result.headline)]
+    known = sorted(((gain.ratio, *head) for head in heads if (gain := _gain(*head))), key=lambda one: one[0])
     if not known:
         return None
-    known.sort(key=lambda one: one[0])
     top, bottom = 10, 230
     scale = Scale(min(0.8, known[0][0]) / 1.1, max(1.25, known[-1][0]) * 1.1, bottom, top)
     parts = [_height_axis(scale, lambda tick: f"{tick:g}x", 45, WIDTH), _line([(45, scale(1)), (WIDTH, scale(1))], INK)]
@@ -302,7 +297,8 @@ def ladder_chart(result: PairResult) -> Markup | None:
     """
     memory, own = result.goal == "memory", result.headline
     place = {"baseline": 0, "optimized": 1, "ref": 3, "peer": 4}
-    known = [(row, value) for row in result.variants if result.trusted(row) and (value := _height(result, row))]
+    amounts = [(row, (row.why and row.why.peak_bytes) if memory else result.us(row)) for row in result.variants]
+    known = [(row, amount) for row, amount in amounts if amount and result.trusted(row)]
     known.sort(key=lambda one: 2 if one[0] is own else place[one[0].role])
     if len(known) < 2:
         return None
@@ -325,13 +321,6 @@ def ladder_chart(result: PairResult) -> Markup | None:
         parts.append(_line([(scale(limit), 0), (scale(limit), bottom + 4)], BAD, 1.5))
         parts.append(_text(scale(limit), bottom + LINE, f"limit {time_text(limit)}" + ", log scale" * log))
     return _svg(f"The variants of {clean(result.key)} and their limit", bottom + 2 * LINE, parts)
-
-
-def _height(result: PairResult, variant: VariantResult) -> float | None:
-    """Microseconds of a step, or bytes at the peak where memory is the goal."""
-    if result.goal == "memory":
-        return variant.why.peak_bytes if variant.why else None
-    return result.us(variant)
 
 
 # Samples.
