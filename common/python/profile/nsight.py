@@ -35,6 +35,8 @@ DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SM = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANCY: "%"}  # with --print-units base
+# nsys looks at registered strings alone unless told otherwise, and those of torch.cuda.nvtx are not registered.
+NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
@@ -106,7 +108,7 @@ class Capture:
             raise Uncaptured(failure)
         return printed
 
-    def write(self, words: list[str], report: Path) -> None:
+    def write(self, words: Sequence[object], report: Path) -> None:
         """Run a tool that writes `report`. Raises Uncaptured when there is none or it is empty."""
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)  # a resumed run may have left one
@@ -193,7 +195,16 @@ def by_ncu(step: Capture) -> str | None:
     if not step.row.why or not step.row.why.kernels:
         return "the Chrome trace holds no kernel of its step"
     report = step.report(".ncu-rep")
-    step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
+    words = [
+        *(step.program, "--export", report.with_suffix(""), "--force-overwrite"),
+        # A kernel launched by another thread (autograd's) is the step's too. The / is for push and pop.
+        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(step.row.name)}/"),
+        *("--target-processes", "application-only", "--graph-profiling", "node", "--launch-count", LAUNCHES),
+        # Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left.
+        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(UNITS)),
+        *(word for section in SECTIONS for word in ("--section", section)),
+    ]
+    step.write([*words, *step.command()], report)
     table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
     printed = step.run([step.program, "--import", report, *table], f"{report.name}.read.log")
     kernels, figures = speed_of_light(printed)
@@ -208,56 +219,25 @@ def by_ncu(step: Capture) -> str | None:
 def by_nsys(step: Capture) -> str | None:
     """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
     report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
-    step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
-    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
-    step.run([step.program, *words], f"{report.name}.read.log")
+    words = [
+        *(step.program, "profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
+        *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
+        *("--capture-range=nvtx", f"--nvtx-capture={mark(step.row.name)}"),
+        # By default nsys would end the process with the range, and wait for every process that this one started.
+        *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
+    ]
+    step.write([*words, *step.command()], report)
+    exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
+    step.run([step.program, *exported], f"{report.name}.read.log")
     return lacking(step.row.why.top if step.row.why else [], timeline_kernels(table))
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
 
 
-# Command lines.
-
-
 def mark(name: str) -> str:
     """The name of the NVTX range around a variant's step."""
     return f"step of {name}"
-
-
-def ncu_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
-    """The command line that profiles the kernels of the marked step into `report`, which ends in .ncu-rep.
-
-    Clocks are left alone. Each pass over a kernel starts with flushed caches, as a timed sample does: as found, they
-    would hold what the pass before it left. A kernel launched by another thread (autograd's) is the step's too.
-    """
-    return [
-        *(str(program), "--export", str(report.with_suffix("")), "--force-overwrite"),
-        *("--target-processes", "application-only", "--graph-profiling", "node"),
-        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(name)}/"),  # the / is for push/pop
-        *("--clock-control", "none", "--cache-control", "all", "--launch-count", str(LAUNCHES)),
-        *(word for section in SECTIONS for word in ("--section", section)),
-        *("--metrics", ",".join(UNITS)),
-        *step,
-    ]
-
-
-def nsys_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
-    """The command line that records the marked step's timeline into `report`, which ends in .nsys-rep.
-
-    By default nsys would end the process with the range, and would wait for every process that this one started.
-    """
-    return [
-        *(str(program), "profile", "--output", str(report.with_suffix("")), "--force-overwrite=true"),
-        *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
-        *("--capture-range=nvtx", f"--nvtx-capture={mark(name)}", "--capture-range-end=stop"),
-        *("--kill=none", "--wait=primary"),
-        *step,
-    ]
-
-
-# nsys looks at registered strings alone unless told otherwise, and those of torch.cuda.nvtx are not registered.
-NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
 
 # What the tools print and write.
@@ -284,9 +264,9 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     import pandas  # type: ignore[import-untyped]  # slow to load
 
     _, head, rest = page.partition('"ID",')  # below what ncu says of itself
-    if rest.count("\n") < 3:  # names and units of the columns
+    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",") if head else None
+    if found is None or found.empty:
         raise Uncaptured("the report holds no kernel")
-    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",")
     if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
         raise Uncaptured(f"the report lacks {', '.join(lacks)}")
     seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")

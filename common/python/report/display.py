@@ -41,7 +41,7 @@ class Display(LiveView):
         for result in summary.pairs:
             if len(result.variants) == 1 and (shown := times(result)).lines:
                 self.console.print(text_table(shown.columns, shown.lines, f"{result.key}, {result.clock} clock"))
-        if self.live is not None and self.console.width >= TABLE_WIDTH:
+        if self.console.is_terminal and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:
             for line in (suite_title(summary.pairs), *footers(summary.pairs)):
@@ -59,15 +59,12 @@ def next_command(summary: Summary, folder: Path) -> str:
         return "`benchmark_cli merge` again, once the pairs that are lacking have been run"
     if not summary.complete:
         return f"`benchmark_cli run --resume {folder}` continues this run"
-    doubtful, gains = list[str](), list[tuple[float, str]]()
-    for result in summary.pairs:
-        own, key = result.headline, clean(result.key)
-        if result.failed:
-            return f"`benchmark_cli verify {key}` says what is wrong, by file and line"
-        doubtful += [key] * (result.verdict in ("too noisy", "inconclusive"))
-        gains += [(own.speedup.ratio, key)] if own and own.speedup else []
-    if doubtful:
+    pairs = {clean(result.key): result for result in summary.pairs}
+    if failed := [key for key, result in pairs.items() if result.failed]:
+        return f"`benchmark_cli verify {failed[0]}` says what is wrong, by file and line"
+    if doubtful := [key for key, result in pairs.items() if result.verdict in ("too noisy", "inconclusive")]:
         return f"`benchmark_cli run {doubtful[0]} --budget 10` measures it for longer"
-    if gains:
+    heads = {key: own.speedup for key, result in pairs.items() if (own := result.headline)}
+    if gains := [(gain.ratio, key) for key, gain in heads.items() if gain]:
         return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
     return "`benchmark_cli list --runnable` names the pairs that can run here"

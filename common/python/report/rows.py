@@ -165,19 +165,15 @@ def memory_text(ratio: float) -> str:
 
 
 def _places(value: float) -> int:
-    """Three significant digits; near 1 a fourth, since the margin of the verdict is 1%."""
-    return 3 if 0.1 <= value < 1.1 else _three_digits(value)
-
-
-def _three_digits(value: float) -> int:
-    """Decimal places that leave three digits, counted after rounding: 9.996 is 10.0, not 10.00."""
-    return max(0, 2 - math.floor(math.log10(float(f"{value:.3g}")))) if value > 0 else 0
+    """Decimal places that leave a ratio three digits, once rounded; near 1 four, for the verdict's margin is 1%."""
+    digits = 3 if 0.1 <= value < 1.1 else 2 - math.floor(math.log10(float(f"{value:.3g}"))) if value > 0 else 0
+    return max(0, digits)
 
 
 def time_text(us: float) -> str:
     """Three digits in the unit that suits: 12.3 us, 1.23 ms, 2.50 s."""
     unit, scale = ("us", 1.0) if us < 999.5 else ("ms", 1e3) if us < 999.5e3 else ("s", 1e6)
-    return f"{us / scale:.{_three_digits(us / scale)}f} {unit}"
+    return f"{us / scale:#.3g}".rstrip(".") + f" {unit}"
 
 
 def bytes_text(count: float) -> str:
@@ -195,14 +191,10 @@ def why_text(before: Why | None, after: Why | None) -> str:
     on_gpu = before.kernels is not None and after.kernels is not None
     counts = [("kernel", before.kernels, after.kernels) if on_gpu else ("operator", before.operators, after.operators)]
     counts.append(("sync", before.syncs, after.syncs))
-    parts = [f"{a} {noun}{'s' * (a != 1)} -> {b}" for noun, a, b in counts if a != b]
-    copied, left = bytes_text(before.copied_bytes), bytes_text(after.copied_bytes)
-    if copied != left:
-        parts.append(f"{copied} copied -> {left}")
-    if before.peak_bytes is not None and after.peak_bytes is not None:
-        held, holds = bytes_text(before.peak_bytes), bytes_text(after.peak_bytes)
-        parts += [f"{held} -> {holds}"] * (held != holds)
-    return ", ".join(parts)
+    parts = [f"{counted(a or 0, noun)} -> {b}" for noun, a, b in counts if a != b]
+    sizes = [(before.copied_bytes, " copied", after.copied_bytes), (before.peak_bytes, "", after.peak_bytes)]
+    told = [(bytes_text(a), word, bytes_text(b)) for a, word, b in sizes if a is not None and b is not None]
+    return ", ".join(parts + [f"{a}{word} -> {b}" for a, word, b in told if a != b])
 
 
 def pair_line(result: PairResult) -> Text:
