@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.python.base.results import PairResult, SpeedOfLight, VariantResult
+from common.python.base.results import PairResult, SpeedOfLight, VariantResult, Why
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, Variant
@@ -61,7 +61,7 @@ class StepSettings:
 
 
 class Uncaptured(Exception):
-    """Why there is no report of a step, or why it is not of that step."""
+    """Why there is no report of a step, or what it lacks of that step."""
 
 
 @dataclass(frozen=True)
@@ -171,29 +171,24 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
     return result
 
 
-def _uncaptured(tool: str, capture: Callable[[Capture], str | None], steps: list[Capture]) -> list[str]:
+def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
     """Capture one step after the other; a note for each reason why something is not captured."""
     reasons: dict[str, list[str]] = {}
     for index, step in enumerate(steps):
         try:
-            told = capture(step)
+            capture(step)
         except (Uncaptured, OSError, ValueError) as error:
-            told = str(error)
-        if told is not None and FORBIDDEN in told:  # for all of them
-            reasons[told] = [other.row.label for other in steps[index:]]
-            break
-        if told is not None:
-            reasons.setdefault(told, []).append(step.row.label)
+            if FORBIDDEN in str(error):  # for all of them
+                reasons[str(error)] = [other.row.label for other in steps[index:]]
+                break
+            reasons.setdefault(str(error), []).append(step.row.label)
     return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
-def by_ncu(step: Capture) -> str | None:
-    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter.
-
-    Gives what the report lacks, if anything. Raises Uncaptured when there is no report.
-    """
+def by_ncu(step: Capture) -> None:
+    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter."""
     if not step.row.why or not step.row.why.kernels:
-        return "the Chrome trace holds no kernel of its step"
+        raise Uncaptured("the Chrome trace holds no kernel of its step")
     report = step.report(".ncu-rep")
     words = [
         *(step.program, "--export", report.with_suffix(""), "--force-overwrite"),
@@ -208,16 +203,14 @@ def by_ncu(step: Capture) -> str | None:
     table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
     printed = step.run([step.program, "--import", report, *table], f"{report.name}.read.log")
     kernels, figures = speed_of_light(printed)
-    if lacks := lacking(step.row.why.top, kernels):
-        return f"{lacks}; it gives no figures"
+    check_kernels(step.row.why, kernels)
     step.row.speed_of_light = figures
     if len(kernels) < step.row.why.kernels:
-        return f"its figures are of {len(kernels)} of the step's {step.row.why.kernels} kernels"
-    return None
+        raise Uncaptured(f"its figures are of {len(kernels)} of the step's {step.row.why.kernels} kernels")
 
 
-def by_nsys(step: Capture) -> str | None:
-    """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
+def by_nsys(step: Capture) -> None:
+    """Record the step's timeline."""
     report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
     words = [
         *(step.program, "profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
@@ -229,7 +222,7 @@ def by_nsys(step: Capture) -> str | None:
     step.write([*words, *step.command()], report)
     exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
     step.run([step.program, *exported], f"{report.name}.read.log")
-    return lacking(step.row.why.top if step.row.why else [], timeline_kernels(table))
+    check_kernels(step.row.why, timeline_kernels(table))
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
@@ -307,9 +300,9 @@ def base_name(kernel: str) -> str:
     return words[-1].rpartition("::")[2] if words else kernel
 
 
-def lacking(top: Sequence[str], seen: Sequence[str]) -> str | None:
-    """What a report that saw these kernels lacks of a step's longest ones (`Why.top`, cut at 120 letters), if any."""
+def check_kernels(why: Why | None, seen: Sequence[str]) -> None:
+    """Raise Uncaptured if a report that saw these kernels lacks one of the step's longest, cut at 120 letters."""
     names = [base_name(kernel) for kernel in seen]
-    wanted = dict.fromkeys(base_name(kernel) for kernel in top if not kernel.startswith(COPIES))
-    missing = [kernel for kernel in wanted if not any(name.startswith(kernel) for name in names)]
-    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
+    wanted = [base_name(kernel) for kernel in (why.top if why else []) if not kernel.startswith(COPIES)]
+    if missing := [kernel for kernel in dict.fromkeys(wanted) if not any(name.startswith(kernel) for name in names)]:
+        raise Uncaptured(f"its report lacks {', '.join(missing)}, among the step's longest kernels")

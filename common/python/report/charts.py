@@ -195,16 +195,13 @@ def headline_chart(results: Sequence[PairResult]) -> Markup:
     return _svg("Headlines: share of the limit, and the ratio to the best peer", bottom + 2 * LINE, parts)
 
 
-def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
+def ranked_chart(results: Sequence[PairResult]) -> Markup:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
     heads = [(result, own) for result in results if (own := result.headline)]
     known = sorted(((gain.ratio, *head) for head in heads if (gain := _gain(*head))), key=lambda one: one[0])
-    if not known:
-        return None
-    top, bottom = 10, 230
-    scale = Scale(min(0.8, known[0][0]) / 1.1, max(1.25, known[-1][0]) * 1.1, bottom, top)
+    ratios, top, bottom, step = [ratio for ratio, _, _ in known], 10, 230, (WIDTH - 55) / max(1, len(known))
+    scale = Scale(min([0.8, *ratios]) / 1.1, max([1.25, *ratios]) * 1.1, bottom, top)
     parts = [_height_axis(scale, lambda tick: f"{tick:g}x", 45, WIDTH), _line([(45, scale(1)), (WIDTH, scale(1))], INK)]
-    step = (WIDTH - 55) / len(known)
     for rank, (ratio, result, own) in enumerate(known):
         title = _element("title", f"{clean(result.key)}: {verdict_text(result, own)} {gain_text(result, own)}")
         style = f"fill: {_colour(own)}" + "; fill-opacity: 0.4" * weak_baseline(result)
