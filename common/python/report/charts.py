@@ -224,7 +224,7 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
 
     None if no pair has both FLOPs and bytes with known peaks.
     """
-    shown = [(result, own) for result in results if (own := achieved(result, peaks))]
+    shown = [(result, own) for result in results if (own := _achieved(result, peaks))]
     if not shown or peaks is None:
         return None
     hbm, height = peaks.values["hbm"], 520
@@ -252,7 +252,7 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
     return _svg("Roofline: each variant under the peaks of this machine", height, [*parts, *_names(places)])
 
 
-def achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult, float, float]]:
+def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult, float, float]]:
     """FLOPs per byte of the problem and FLOP/s of each variant whose time may be shown; empty without peaks."""
     cost = result.cost
     if peaks is None or cost is None or not {"hbm", cost.dtype} <= peaks.values.keys() or not cost.flops * cost.hbm:

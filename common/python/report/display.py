@@ -9,7 +9,7 @@ from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, text_table
 from common.python.report.live_view import LiveView
 from common.python.report.markdown import times
-from common.python.report.rows import footers, interval_text, pair_line, suite_table, suite_title
+from common.python.report.rows import footers, interval_text, pair_line, suite_table, suite_title, verdict_text
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
 
@@ -39,8 +39,10 @@ class Display(LiveView):
     def finish(self, summary: Summary, folder: Path) -> None:
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
         for result in summary.pairs:
-            if len(result.variants) == 1 and (shown := times(result)).lines:
-                self.console.print(text_table(shown.columns, shown.lines, f"{result.key}, {result.clock} clock"))
+            if len(result.variants) == 1 and result.variants[0].wall:
+                shown = times(result)
+                lines = shown.lines or [(result.variants[0].label, verdict_text(result, result))]
+                self.console.print(text_table(shown.columns, lines, f"{result.key}, {result.clock} clock"))
         if self.console.is_terminal and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:

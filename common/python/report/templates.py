@@ -43,7 +43,6 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         regressed=[key for key, status in (held or {}).items() if status == "regressed"],
         named_gains=NAMED_GAINS,
         peak_text=peak_text,
-        off_roofline=[result.key for result in pairs if not charts.achieved(result, run.peaks)],
         environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
         charts=charts,
         markdown=markdown,
