@@ -15,6 +15,7 @@ from common.python.base.results import CONTROL, Interval, PairResult, VariantRes
 from common.python.base.text import clean
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report.rows import (
+    TONES,
     bytes_text,
     gain_text,
     interval_text,
@@ -33,7 +34,6 @@ PALETTE = """
   --good: #3fb950; --fair: #d29922; --bad: #f85149; --peer: #58a6ff; --mark: #3b3212; } }
 """
 INK, FAINT, GOOD, FAIR, BAD, PEER = (f"var(--{name})" for name in ("ink", "faint", "good", "fair", "bad", "peer"))
-COLOURS = {"faster": GOOD, "smaller": GOOD, "slower": BAD, "larger": BAD, "invalid": BAD, "failed": BAD}
 WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right of its axes, the labels under them
 LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
 LINE = 13  # pixels between two lines of text
@@ -97,7 +97,7 @@ def _mark(x: float, y: float, variant: VariantResult, leads: bool, told: str) ->
 
 def _colour(variant: VariantResult) -> str:
     by_role = {"baseline": INK, "peer": PEER}
-    return by_role.get(variant.role) or COLOURS.get(variant.verdict or "", FAIR)
+    return by_role.get(variant.role) or f"var(--{TONES.get(variant.verdict or '', 'fair')})"
 
 
 def _axis(scale: Scale, ticks: Iterable[float], label: Callable[[float], str], top: float, bottom: float) -> Markup:

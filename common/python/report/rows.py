@@ -30,14 +30,12 @@ WEAK_MEANS = (
     f"{WEAK} the baseline is under {LEAST_PERCENT:g}% of its limit or a peer is over {MOST_BEHIND:g} times faster than "
     "it, so the peer's ratio leads"
 )
-STYLES = {
-    **dict.fromkeys(("faster", "smaller"), "green"),
-    **dict.fromkeys(("same", "inconclusive", "too noisy"), "yellow"),
-    **dict.fromkeys(("slower", "larger"), "red"),
-    **dict.fromkeys(("invalid", "failed"), "bold red"),
-    **dict.fromkeys(("proven", "built"), "cyan"),
-    "unsupported": "dim",
+TONES = {  # by verdict; charts and pages have a colour of each name
+    **dict.fromkeys(("faster", "smaller"), "good"),
+    **dict.fromkeys(("same", "inconclusive", "too noisy"), "fair"),
+    **dict.fromkeys(("slower", "larger", "invalid", "failed"), "bad"),
 }
+STYLES = {"good": "green", "fair": "yellow", "bad": "bold red"}  # of the terminal, by tone
 LOUD = "bold white on red"  # the title of a table of a CPU's times
 
 
@@ -202,7 +200,7 @@ def pair_line(result: PairResult) -> Text:
     row = rows(result)[0]
     parts = (
         Text(row.pair),
-        Text(row.verdict, style=STYLES.get(row.verdict, "")),
+        Text(row.verdict, style=STYLES.get(TONES.get(row.verdict, ""), "")),
         _gain_cell(row),
         Text(row.time),
         Text(f"{row.limit} of limit" if row.limit else ""),
@@ -264,7 +262,7 @@ def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
     lines = list[list[str | Text]]()
     for row in (row for result in results for row in rows(result)):
         name, verdict, _, *others = row.cells()
-        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, "")))
+        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(TONES.get(verdict, ""), "")))
         cells: list[str | Text] = [*head, _gain_cell(row), *others]
         lines.append(cells[: len(shown)])
     style, caption = LOUD if any(result.on_cpu for result in results) else "bold", "\n".join(footers(results))
