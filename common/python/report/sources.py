@@ -52,17 +52,13 @@ def _folded(source: str) -> set[int]:
         return set()
     lines, hidden = source.split("\n"), set[int]()
     for at, statement in enumerate(tree.body):
-        match statement:
-            case ast.Import() | ast.ImportFrom() | ast.Assign(targets=[ast.Name("workload" | "requires")]):
-                pass
-            case ast.Expr(value=ast.Constant()) if at == 0:
-                pass
-            case _:
-                continue
-        end = statement.end_lineno or statement.lineno
-        while end < len(lines) and not lines[end].strip():
-            end += 1
-        hidden.update(range(statement.lineno - 1, end))
+        assigned = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+        docstring = at == 0 and isinstance(statement, ast.Expr)
+        if docstring or assigned in ("workload", "requires") or isinstance(statement, ast.Import | ast.ImportFrom):
+            end = statement.end_lineno or statement.lineno
+            while end < len(lines) and not lines[end].strip():
+                end += 1
+            hidden.update(range(statement.lineno - 1, end))
     return hidden
 
 
