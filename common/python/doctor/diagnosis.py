@@ -25,16 +25,6 @@ from common.python.doctor.host import examine_host
 
 TOOL_S = 1.0  # a program that takes longer to say its version is reported as unknown
 COLOURS: dict[State, str] = {"good": "green", "note": "yellow", "poor": "red", "unknown": "dim"}
-PROGRAMS = (  # name, why, and what installs it on Debian and Ubuntu
-    ("ncu", "says why a kernel takes its time: stalls, occupancy, bytes moved", "./setup.sh --system"),
-    ("nsys", "says what runs when: launches, copies, gaps", "./setup.sh --system"),
-    (
-        "compute-sanitizer",
-        "finds out-of-bounds accesses, races and uninitialised reads (scripts/sanitize.sh)",
-        "sudo apt-get install cuda-sanitizer-13-0",
-    ),
-    ("cuobjdump", "shows the machine code that nvcc made", "sudo apt-get install cuda-cuobjdump-13-0"),
-)
 
 
 def diagnose() -> list[Finding]:
@@ -135,11 +125,16 @@ def _said(path: Path, option: str) -> str:
         raise ValueError(str(error)) from error
 
 
+# What installs the programs, on Debian and Ubuntu.
+NSIGHT, SANITIZER = "./setup.sh --system", "sudo apt-get install cuda-sanitizer-13-0"
+SANITIZES = "finds out-of-bounds accesses, races and uninitialised reads (scripts/sanitize.sh)"
 TOOLS = (
     Check("nvcc", "builds the .cu files; what it builds must run under the driver", compiler),
     Check("torch", "runs every pair; its CUDA libraries are the peers", torch_build),
     Check("triton", "compiles the Triton pairs, and proves them on a CPU", partial(package, "triton")),
-    *(Check(name, matters, partial(program, name, install)) for name, matters, install in PROGRAMS),
+    Check("ncu", "says why a kernel takes its time: stalls, occupancy, bytes moved", partial(program, "ncu", NSIGHT)),
+    Check("nsys", "says what runs when: launches, copies, gaps", partial(program, "nsys", NSIGHT)),
+    Check("compute-sanitizer", SANITIZES, partial(program, "compute-sanitizer", SANITIZER)),
 )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pynvml
 
-from common.python.base.machine import GIB, ask, cpu_list, visible
+from common.python.base.machine import GIB, ask, cpu_list
 from common.python.base.text import counted
 from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
 
+# A small program that shows that tcgen05 works.
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
 
 # What each compute capability has of the units that this corpus' techniques need. Source of every cell: the target
@@ -40,13 +41,20 @@ class Board:
     """One GPU: how NVML names it, and where /proc and /sys are."""
 
     nvml: Any
-    handle: Any
     index: int
     root: Path
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """What NVML answers about this GPU. Raises NVMLError, which `examine` makes a reason."""
-        return getattr(self.nvml, f"nvmlDeviceGet{function}")(self.handle, *arguments)
+        handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+        return getattr(self.nvml, f"nvmlDeviceGet{function}")(handle, *arguments)
+
+    def if_told(self, function: str, *arguments: Any) -> Any:
+        """The same; None where NVML refuses."""
+        try:
+            return self.ask(function, *arguments)
+        except pynvml.NVMLError:
+            return None
 
     @property
     def pci(self) -> Path:
@@ -67,26 +75,15 @@ def examine_gpus(nvml: Any = pynvml, root: Path = Path("/")) -> list[Finding]:
     count = ask(nvml, "nvmlDeviceGetCount")
     if not count:
         return [Finding("GPU", "GPU", "poor", "the driver shows none", "times of a CPU say nothing about a GPU")]
-    found = []
-    for index in range(count):
-        area, handle = f"GPU {index}", ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-        if handle is None:
-            found.append(Finding(area, "device", "poor", "NVML has no access to it", "nothing can run on it"))
-        else:
-            found += examine(area, CHECKS, Board(nvml, handle, index, root))
-    return found
+    boards = [Board(nvml, index, root) for index in range(count)]
+    return [finding for board in boards for finding in examine(f"GPU {board.index}", CHECKS, board)]
 
 
 def device(board: Board) -> Answer:
-    memory = ask(board.nvml, "nvmlDeviceGetMemoryInfo", board.handle)
-    size = f", {memory.total / GIB:.0f} GiB" if memory else ", the host's memory"
-    found = f"{board.ask('Name')}, sm_{board.sm}{size}"
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    nvml, count = board.nvml, range(board.nvml.nvmlDeviceGetCount())
-    handles = [handle for index in count if (handle := ask(nvml, "nvmlDeviceGetHandleByIndex", index)) is not None]
-    if board.ask("UUID") not in visible([nvml.nvmlDeviceGetUUID(handle) for handle in handles], setting):
-        return Answer("note", f"{found}; hidden by CUDA_VISIBLE_DEVICES={setting}", "unset CUDA_VISIBLE_DEVICES")
-    return Answer("good", found)
+    memory, setting = board.if_told("MemoryInfo"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    size = f"{memory.total / GIB:.0f} GiB" if memory else "the host's memory"
+    found = f"{board.ask('Name')}, sm_{board.sm}, {size}" + f"; CUDA_VISIBLE_DEVICES={setting}" * (setting is not None)
+    return wanted(setting is None, found, "unset CUDA_VISIBLE_DEVICES")
 
 
 def units(board: Board) -> Answer:
@@ -95,9 +92,7 @@ def units(board: Board) -> Answer:
         raise ValueError(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
     absent = [name for name in FEATURES if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    if "tcgen05" in has:
-        return Answer("good", f"{found}; a small program shows that tcgen05 works", PROBE.format(sm=board.sm))
-    return Answer("good", found)
+    return Answer("good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None)
 
 
 def clocks(board: Board) -> Answer:
@@ -152,7 +147,7 @@ def pcie(board: Board) -> Answer:
 def nvlink(board: Board) -> Answer:
     """How many links are up, of those that the GPU has; NVML refuses to speak of others."""
     first, links = board.ask("NvLinkState", 0), range(1, board.nvml.NVML_NVLINK_MAX_LINKS)
-    others = [ask(board.nvml, "nvmlDeviceGetNvLinkState", board.handle, link) for link in links]
+    others = [board.if_told("NvLinkState", link) for link in links]
     states = [state for state in (first, *others) if state is not None]
     up = sum(states)
     otherwise: State = "poor" if up else "note"
@@ -171,7 +166,7 @@ def numa(board: Board) -> Answer:
 
 def processes(board: Board) -> Answer:
     compute = {process.pid for process in board.ask("ComputeRunningProcesses")} - {os.getpid()}
-    drawing = ask(board.nvml, "nvmlDeviceGetGraphicsRunningProcesses", board.handle) or []
+    drawing = board.if_told("GraphicsRunningProcesses") or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
     named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]

@@ -6,18 +6,16 @@ Each check reads text under `root`, where /proc and /sys are, or a number that t
 import os
 import re
 import resource
-import tempfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from common.python.base.machine import GIB, filesystem, host_memory, usable_cores
-from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
+from common.python.base.machine import GIB, host_memory, usable_cores
+from common.python.doctor.check_result import Answer, Check, Finding, examine, text, wanted
 
 UNLIMITED = resource.RLIM_INFINITY
 MANY = 4096  # files or processes: a session has some tens, of which each opens some tens of libraries and pipes
 SHARED_BYTES = 1 << 30
-FREE_BYTES = 10 << 30
 SYS_ADMIN = 1 << 21  # in CapEff, from linux/capability.h
 
 
@@ -67,17 +65,6 @@ def huge_pages(root: Path) -> Answer:
     return wanted("[never]" not in setting, setting, change)
 
 
-def scratch(root: Path) -> Answer:
-    """What files of the pairs are written to."""
-    folder = Path(tempfile.gettempdir()).resolve()
-    kind, space = filesystem(folder, text(root / "proc/mounts")), os.statvfs(folder)
-    free = space.f_bavail * space.f_frsize
-    right = free >= FREE_BYTES and kind not in ("tmpfs", "overlay", "nfs", "nfs4")
-    otherwise: State = "note" if free >= FREE_BYTES else "poor"
-    found = f"{folder} on {kind or 'an unknown file system'}, {free / GIB:.0f} GiB free"
-    return wanted(right, found, "TMPDIR=/a/folder/on/a/local/disk benchmark_cli run ...", otherwise)
-
-
 # The limits.
 
 
@@ -117,16 +104,14 @@ HOST = (
     Check("memory", "pairs about host memory and files need room; past the limit a worker is killed", memory),
     Check("CPU governor", "slow or wandering cores add to each launch, so short steps time the host", governor),
     Check("transparent huge pages", "4 KiB pages make large host buffers slow to fill and to pin", huge_pages),
-    Check("scratch folder", "pairs about files measure what holds this folder: a disk, or memory", scratch),
 )
 LOCKED = "RDMA registers memory under this limit, so NCCL between hosts fails"
-OF_PROCESS = (  # name, why, which, the least, what changes it
-    ("locked memory (bytes)", LOCKED, resource.RLIMIT_MEMLOCK, UNLIMITED, "ulimit -l unlimited"),
-    ("open files", "every worker and rank holds files and pipes", resource.RLIMIT_NOFILE, MANY, f"ulimit -n {MANY}"),
-    ("processes", "compilers and ranks start hundreds of threads", resource.RLIMIT_NPROC, MANY, f"ulimit -u {MANY}"),
-)
+FILES = "every worker and rank holds files and pipes"
+PROCESSES = "compilers and ranks start hundreds of threads"
 LIMITS = (
-    *(Check(name, why, partial(limit, which, least, change)) for name, why, which, least, change in OF_PROCESS),
+    Check("locked memory (bytes)", LOCKED, partial(limit, resource.RLIMIT_MEMLOCK, UNLIMITED, "ulimit -l unlimited")),
+    Check("open files", FILES, partial(limit, resource.RLIMIT_NOFILE, MANY, f"ulimit -n {MANY}")),
+    Check("processes", PROCESSES, partial(limit, resource.RLIMIT_NPROC, MANY, f"ulimit -u {MANY}")),
     Check("/dev/shm", "NCCL and data loaders pass tensors through it; a container has 64 MiB", shared_memory),
 )
 COUNTERS = Check("GPU counters", "Nsight Compute reads none without permission (ERR_NVGPUCTRPERM)", gpu_counters)
