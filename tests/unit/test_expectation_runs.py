@@ -39,10 +39,10 @@ def test_the_newest_run_is_the_last_by_name_and_an_unfinished_one_is_not_passed_
 
 
 def test_a_copy_of_an_older_run_under_another_name_is_not_the_newest(tmp_path: Path) -> None:
-    for name, started in (("before-update", "2026-01-01T00:00:00+00:00"), ("2026", "2026-01-02T00:00:00+00:00")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").write_text(manifest(started=started).model_dump_json())
-    assert [folder.name for folder in run_folders(tmp_path)] == ["before-update", "2026"]
+    folders = runs_of(tmp_path, sound())
+    write_run(tmp_path / "before-update", [sound()])
+    assert run_folders(tmp_path) == folders
+    assert run_folders(tmp_path / "before-update") == [tmp_path / "before-update"]
 
 
 @pytest.mark.parametrize("name", ["", "nowhere"])

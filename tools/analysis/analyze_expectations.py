@@ -21,11 +21,11 @@ from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
-from common.python.regress.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.regress.expectations import FEWEST_RUNS, expected, over_runs, record
 from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
-from common.python.report.rows import gain_text, interval_text
+from common.python.report.rows import gain_text
 from tools.cli.benchmark_cli import UsageError
 from tools.cli.exits import exits, usage
 from tools.documentation.front_page import renew
@@ -113,17 +113,12 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
     for path in written:
         typer.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     for one in chosen:
-        typer.echo(f"{clean(one.result.key)}: expected from now on {_gain(one)}, the median of {one.runs}")
+        shown = over_runs(one)
+        gain = gain_text(shown, shown.headline) if shown.headline else "nothing"
+        typer.echo(f"{clean(shown.key)}: expected from now on {gain}, the median of {one.runs}")
     if not chosen:
         enough = "a run" if provisional else f"{FEWEST_RUNS} runs"
         raise ValueError(f"--update recorded nothing: no pair is proven, faster and alone on its GPU in {enough}")
-
-
-def _gain(one: Expectation) -> str:
-    own = one.result.headline
-    if one.result.goal == "memory" and own:
-        return gain_text(one.result, own)
-    return interval_text(one.gain) if one.gain else "nothing"
 
 
 def main() -> None:

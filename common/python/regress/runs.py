@@ -20,27 +20,15 @@ Outcome = tuple[PairResult, Manifest]
 
 
 def run_folders(place: Path) -> list[Path]:
-    """The run that this folder is, or the runs in it, the newest last, by when they started.
+    """The run that this folder is, or the runs in it that are called by their start, the newest last.
 
     A run that is unfinished counts, so that an older one is never taken for it. Raises ValueError if there is none.
     """
-    if _is_run(place):
-        return [place]
-    inside = [path for path in place.iterdir() if not path.is_symlink()] if place.is_dir() else []  # `latest` is one
-    found = sorted(filter(_is_run, inside), key=_started)
+    found = [place] if _is_run(place) else sorted(filter(_is_run, place.glob("[0-9]*Z")))
     if not found:
         right = "name a folder of runs, such as artifacts, or that of a run in it"
         raise ValueError(f"{place} holds no run: {right}")
     return found
-
-
-def _started(folder: Path) -> tuple[str, str]:
-    """A run's start (UTC) in the form of a run's name, then its name; the name twice where the manifest is broken."""
-    try:
-        started = read_model(folder / "manifest.json", Manifest).started
-        return started.replace("-", "").replace(":", ""), folder.name
-    except ValueError:
-        return folder.name, folder.name
 
 
 def _is_run(folder: Path) -> bool:
