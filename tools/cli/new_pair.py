@@ -47,7 +47,7 @@ def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption =
     except TargetError as error:
         raise usage(str(error)) from error
     except OSError as error:
-        raise usage(f"cannot write {error.filename}: {error.strerror}; nothing was written") from error
+        raise usage(f"cannot write {error.filename}: {error.strerror}") from error
     typer.echo("\n".join(told(planned)))
 
 
@@ -117,18 +117,11 @@ def _address(root: Path, text: str) -> tuple[Folder, str, str]:
 
 
 def write(root: Path, pair: NewPair) -> None:
-    """Write all of the pair's files or none. Raises OSError, and FileExistsError rather than overwrite one."""
-    made: list[Path] = []
-    try:
-        for path, text in pair.files.items():
-            (root / path).parent.mkdir(exist_ok=True)
-            with (root / path).open("x", encoding="utf-8") as file:
-                made.append(root / path)
-                file.write(text)
-    except BaseException:  # Ctrl-C too leaves nothing half
-        for path in made:
-            path.unlink(missing_ok=True)
-        raise
+    """Write the pair's files. Raises OSError, and FileExistsError rather than overwrite one."""
+    for path, text in pair.files.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        with (root / path).open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 def told(pair: NewPair) -> Iterator[str]:
