@@ -61,7 +61,7 @@ def analyze(
         raise usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}", PROGRAM)
     if provisional and not update:
         raise usage("--provisional goes with --update", PROGRAM)
-    with exits(artifacts_dir, (ValueError, ArithmeticError), PROGRAM):  # the latter from figures that no run measures
+    with exits(artifacts_dir, PROGRAM):
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])
         words = newest.summary.manifest.targets

@@ -174,7 +174,7 @@ def compare(
     """
     from common.python.regress.run_comparison import print_comparison
 
-    with exits(wrong=(ValueError, ArithmeticError)):  # the latter from figures that no run measures
+    with exits():
         print_comparison(run_a, run_b, as_json)
 
 

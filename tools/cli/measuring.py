@@ -168,7 +168,7 @@ def merge_runs(
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:
     """The report of a run, and its JUnit file if asked for."""
     make_room(junit)
-    with exits(folder, (ValueError, ArithmeticError)):
+    with exits(folder):
         return _publish(folder, root, junit, job_page=False)
 
 
