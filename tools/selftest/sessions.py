@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -178,9 +178,7 @@ def outcomes(result: PairResult, lanes: list[Lane], lever: Lane | None = None) -
         said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
         found.append(
             Outcome(
-                above=lane.above,
-                below=lane.below,
-                planted=lane.planted,
+                **asdict(lane),
                 truth=1 / (1 + lane.planted * growth),
                 interval=interval,
                 verdict="invalid" if result.verdict == "invalid" else said,
