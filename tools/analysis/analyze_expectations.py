@@ -21,6 +21,7 @@ from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
+from common.python.regress.environment import device_of
 from common.python.regress.expectations import FEWEST_RUNS, expected, over_runs, record
 from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
@@ -67,8 +68,9 @@ def analyze(
         words = newest.summary.manifest.targets
         if update and installed(root) and any(pair.chapter in CHAPTERS for pair in newest.summary.pairs):
             raise ValueError(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
-        rows = hold_run(newest, expected(root, _device(newest), words))
-        _show(rows, newest)
+        device = device_of(newest.summary) or "cpu"
+        rows = hold_run(newest, expected(root, device, words))
+        _show(rows, f"{newest.folder} on {clean(device)}")
         if output_csv is not None:
             write(output_csv, proof_csv(rows, newest.summary.manifest))
         if any(row.status in failing for row in rows):
@@ -77,13 +79,7 @@ def analyze(
             _update(folders, newest, root, provisional)
 
 
-def _device(run: Run) -> str:
-    devices = [pair.device for pair in run.summary.pairs] + [gpu.name for gpu in run.summary.manifest.machine.gpus]
-    return next(filter(None, devices), "cpu")
-
-
-def _show(rows: Sequence[Held], run: Run) -> None:
-    title = f"{run.folder} on {clean(_device(run))}"
+def _show(rows: Sequence[Held], title: str) -> None:
     for row in rows:
         beside = f"({'; '.join(more)})" if (more := row.beside()) else ""
         typer.echo("  ".join(filter(None, [clean(row.key), row.status, row.reason, beside])))

@@ -13,7 +13,7 @@ from common.python.workers.process import WorkerError, one_worker
 from tools.selftest.aa import subjects
 from tools.selftest.binomial import clopper_pearson
 from tools.selftest.models import Others, Promise, Timing
-from tools.selftest.sessions import Bench, lay_runnable, record
+from tools.selftest.sessions import Bench, in_turn, lay_runnable, record
 from tools.selftest.tree import Laid
 
 OURS = "this harness"
@@ -32,13 +32,9 @@ def experiment(bench: Bench, scratch: Path) -> Others:
     found = Others(timings=[], skipped=skipped)
     if not bench.gpu:
         found.skipped["triton do_bench"] = "it times GPUs only"
-    for repeat in range(bench.form.repeats):
-        for laid in ready:
-            if found.timings and bench.out_of_time():
-                return found
-            if laid.pair.key not in found.skipped:
-                bench.say(f"others: {laid.pair.key}, repeat {repeat + 1} of {bench.form.repeats}")
-                _compare(bench, laid, repeat, found)
+    for repeat, laid in in_turn(bench, "others", ready, bench.form.repeats):
+        if laid.pair.key not in found.skipped:
+            _compare(bench, laid, repeat, found)
     return found
 
 

@@ -66,7 +66,7 @@ def statuses(run: Run, root: Path) -> dict[str, str] | None:
 
     Raises ValueError naming a file of expectations that cannot be read.
     """
-    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
+    device = environment.device_of(run.summary)
     known = read_expected(root, device) if device else {}
     rows = hold_run(run, known) if known else []
     return {row.key: row.status for row in rows if row.status in HELD_AGAINST} or None

@@ -65,14 +65,9 @@ def unlike(other: Summary, newest: Summary) -> str | None:
     differing += sorted(name for name in harness if name.startswith("common/"))
     if differing:
         return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
-    different = environment.differences(
-        environment.facts_of_run(then, _gpu(other)), environment.facts_of_run(now, _gpu(newest))
-    )
+    facts = [environment.facts_of_run(one.manifest, environment.device_of(one)) for one in (other, newest)]
+    different = environment.differences(*facts)
     return f"of another environment: {', '.join(different)}" if different else None
-
-
-def _gpu(summary: Summary) -> str | None:
-    return next((pair.device for pair in summary.pairs if pair.device), None)
 
 
 def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
