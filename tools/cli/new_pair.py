@@ -18,9 +18,7 @@ from tools.cli.options import RootOption
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 HARNESS = re.compile(r"from common\.python\.\w+ import (.+)\n")
-TEMPLATES = Path(__file__).with_name(
-    "pair_templates"
-)  # what is written; each TODO says what to change, in the next line if not above
+TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is written
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
 
 

@@ -9,6 +9,7 @@ from common.python.base.text import clean
 Facts = Mapping[str, str | None]
 
 LIBRARIES = ("torch", "triton", "nvcc", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
+HARNESS = "common/"
 MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
 
 
@@ -31,6 +32,12 @@ def device_of(summary: Summary) -> str | None:
     """What a run measured on, as the first of its pairs says it, else the first GPU that the machine has."""
     devices = [pair.device for pair in summary.pairs] + [gpu.name for gpu in summary.manifest.machine.gpus]
     return next(filter(None, devices), None)
+
+
+def harness_changes(before: Manifest, now: Manifest) -> list[str]:
+    """The files of the harness that are not the same."""
+    names = sorted(name for name in {*before.sources, *now.sources} if name.startswith(HARNESS))
+    return [name for name in names if before.sources.get(name) != now.sources.get(name)]
 
 
 def mode(about: Manifest) -> str:

@@ -11,7 +11,7 @@ from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.report.artifacts import Run, changed, files_of, read_run
+from common.python.report.artifacts import Run, changed, read_run
 from common.python.report.rows import blame
 from common.python.stats.intervals import control_ok, interval, round_log_times
 
@@ -53,17 +53,11 @@ def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
 
 
 def unlike(other: Summary, newest: Summary) -> str | None:
-    """Why two runs may not be taken together: other sources, or another environment.
+    """Why two runs may not be taken together: another harness, or another environment.
 
-    A run names the harness whole, but of the pairs' files only those of its own targets. A pair whose own files have
-    changed is another matter: `choose` leaves this run out for it, and no other pair is the worse for it.
+    For a pair whose own files have changed, or others of its folder, `choose` leaves this run out.
     """
-    then, now = other.manifest, newest.manifest
-    both, harness = then.sources.keys() & now.sources, then.sources.keys() ^ now.sources
-    own = files_of([*other.pairs, *newest.pairs], now)
-    differing = sorted(name for name in both - own if then.sources[name] != now.sources[name])
-    differing += sorted(name for name in harness if name.startswith("common/"))
-    if differing:
+    if differing := environment.harness_changes(other.manifest, newest.manifest):
         return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
     facts = [environment.facts_of_run(one.manifest, environment.device_of(one)) for one in (other, newest)]
     different = environment.differences(*facts)

@@ -11,6 +11,7 @@ from typing import Any
 from common.python.base import journal, safe_read
 from common.python.base.results import Manifest, PairResult
 from common.python.base.safe_read import read_model
+from common.python.regress.environment import harness_changes
 from common.python.report.artifacts import changed, read_journal
 
 # These say how long, where to and what for, not how a pair is measured; seed has a field of its own.
@@ -25,7 +26,6 @@ FREE = {
     "jobs",
     "shard",
 }
-HARNESS = "common/"
 
 
 def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list[PairResult], Manifest]:
@@ -68,8 +68,7 @@ def differences(before: Manifest, now: Manifest) -> list[str]:
 def of_code(before: Manifest, now: Manifest) -> list[str]:
     """How the code that measured differs, and the way in which it was asked to, a phrase each."""
     found = []
-    harness = {path for path in {*before.sources, *now.sources} if path.startswith(HARNESS)}
-    if files := sorted(path for path in harness if before.sources.get(path) != now.sources.get(path)):
+    if files := harness_changes(before, now):
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         found.append(f"the harness has changed ({', '.join(files[:3])}{more})")
     found += _apart("--", before.options, now.options, FREE)
