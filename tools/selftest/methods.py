@@ -36,7 +36,7 @@ def autorange(step: Step, seconds: float) -> float:
     return 1e6 * float(Timer("step()", globals={"step": step}).blocked_autorange(min_run_time=seconds).median)
 
 
-def event_loop(step: Step, seconds: float) -> float:
+def event_loop(step: Callable[[], object], seconds: float) -> float:
     """A pair of CUDA events and a synchronisation each iteration."""
 
     def once() -> float:
