@@ -9,7 +9,6 @@ and left out, so the median of the others is too high: each run that was left ou
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +26,7 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
 from common.python.report.rows import gain_text
-from tools.cli.benchmark_cli import UsageError
+from tools.cli.benchmark_cli import ended
 from tools.cli.exits import exits, usage
 from tools.documentation.front_page import renew
 
@@ -95,12 +94,8 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         typer.echo(f"left out {clean(line)}", err=True)
     if len(told) > SHOWN:
         typer.echo(f"left out {len(told) - SHOWN} older runs too", err=True)
-    needed = FEWEST_RUNS - len(runs)
-    if needed > 0 and not provisional:
-        raise ValueError(
-            f"--update takes {FEWEST_RUNS} runs of the same sources, and here {'is' if len(runs) == 1 else 'are'} "
-            f"{len(runs)}: {needed} more {'is' if needed == 1 else 'are'} needed, or --provisional"
-        )
+    if len(runs) < FEWEST_RUNS and not provisional:
+        raise ValueError(f"--update takes {FEWEST_RUNS} runs of the same sources, or --provisional: found {len(runs)}")
     chosen, refused = choose(runs, root, provisional)
     for line in refused:
         typer.echo(clean(line), err=True)
@@ -113,16 +108,11 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         gain = gain_text(shown, shown.headline) if shown.headline else "nothing"
         typer.echo(f"{clean(shown.key)}: expected from now on {gain}, the median of {one.runs}")
     if not chosen:
-        enough = "a run" if provisional else f"{FEWEST_RUNS} runs"
-        raise ValueError(f"--update recorded nothing: no pair is proven, faster and alone on its GPU in {enough}")
+        raise ValueError("--update recorded nothing: no pair is proven, faster and alone on its GPU often enough")
 
 
 def main() -> None:
-    """Entry point. What typer finds wrong is said in one line, like everything else."""
-    try:
-        sys.exit(app(standalone_mode=False))
-    except UsageError as error:
-        sys.exit(usage(error.format_message().rstrip("."), PROGRAM).exit_code)
+    ended(app, PROGRAM)
 
 
 if __name__ == "__main__":

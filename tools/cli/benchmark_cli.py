@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -315,16 +315,21 @@ def selftest(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
+    """Entry point of the console script."""
     if words is None and locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):
         os.environ["PYTHONUTF8"] = "1"  # all files are UTF-8, whatever the locale, for the worker processes too
         os.execv(sys.executable, sys.orig_argv)
     step_over_colon()
+    ended(app, "benchmark_cli", words)
+
+
+def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
+    """End this process as a command line does. What typer finds wrong is said in one line, like everything else."""
     try:
-        code = written(lambda: app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli"))
+        code = written(lambda: commands(words, standalone_mode=False, prog_name=None if words is None else program))
     except UsageError as error:
-        command = error.ctx.command_path if error.ctx else "benchmark_cli"
-        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code
+        command = error.ctx.command_path if error.ctx else program
+        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     sys.exit(code)
