@@ -7,7 +7,7 @@ need to exclude every share that breaks it. It is refuted if the whole interval 
 import math
 from collections.abc import Callable
 
-from tools.selftest.models import Name, Promise
+from tools.selftest.models import Name, Promise, standing
 
 CONFIDENCE = 0.95
 
@@ -46,5 +46,6 @@ def promised_share(experiment: Name, promise: str, hits: int, n: int, bound: flo
     kept = n >= count and (hits <= bound * n if at_most else hits >= bound * n)
     refuted = low > bound if at_most else high < bound
     measured = f"{hits / max(1, n):.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]"
-    found = Promise.of(experiment, promise, words, measured, tried=n > 0, kept=kept, refuted=refuted)
+    stands = standing(tried=n > 0, kept=kept, refuted=refuted)
+    found = Promise(experiment=experiment, promise=promise, bound=words, measured=measured, standing=stands)
     return found.model_copy(update={"hits": hits, "n": n, "low": low, "high": high}) if n else found

@@ -6,7 +6,7 @@ from statistics import median
 from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError, one_worker
 from tools.selftest.binomial import promised_share
-from tools.selftest.models import Promise, Reading, Truth
+from tools.selftest.models import Promise, Reading, Truth, standing
 from tools.selftest.sessions import Bench, coverage, in_turn, not_runnable, note_on, record
 from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_delays, lay_lanes
 
@@ -65,28 +65,28 @@ def promises(found: Truth) -> list[Promise]:
 def _spin(readings: list[Reading]) -> Promise:
     """The worst of the readings decides: none may be off by over 1%."""
     errors = {reading.label: median(reading.read_us) / reading.known_us - 1 for reading in readings}
-    return Promise.of(
-        "truth",
-        f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
-        f"within {READS_RIGHT:.0%}",
-        ", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()),
-        tried=bool(errors),
-        kept=len(errors) == len(DELAYS_US),
-        refuted=any(abs(error) > READS_RIGHT for error in errors.values()),
+    return Promise(
+        experiment="truth",
+        promise=f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
+        bound=f"within {READS_RIGHT:.0%}",
+        measured=", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()),
+        standing=standing(
+            tried=bool(errors),
+            kept=len(errors) == len(DELAYS_US),
+            refuted=any(abs(error) > READS_RIGHT for error in errors.values()),
+        ),
     )
 
 
 def _empty(found: Truth) -> Promise:
     read, floor = median(found.empty_us or [0.0]), found.floor_us or 0.0
     right = abs(read - floor) <= EVENT_US
-    return Promise.of(
-        "truth",
-        "an empty step reads the floor that is printed",
-        f"within {EVENT_US} us",
-        f"{read:.2f} us, floor {floor:.2f} us",
-        tried=bool(found.empty_us),
-        kept=right,
-        refuted=not right,
+    return Promise(
+        experiment="truth",
+        promise="an empty step reads the floor that is printed",
+        bound=f"within {EVENT_US} us",
+        measured=f"{read:.2f} us, floor {floor:.2f} us",
+        standing=standing(tried=bool(found.empty_us), kept=right, refuted=not right),
     )
 
 
