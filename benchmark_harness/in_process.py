@@ -71,7 +71,7 @@ class Compared:
 
         `fresh` samples were proven on inputs that no call had seen; `discarded` says why a block does not count.
         """
-        import pandas  # type: ignore[import-untyped]
+        import pandas
 
         rows = [
             {

@@ -106,8 +106,7 @@ def _log_gains(result: PairResult, variant: str) -> list[float]:
 
 def _facts(run: Run) -> dict[str, str | None]:
     about = run.summary.manifest
-    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
-    known = environment.facts_of_run(about, device)
+    known = environment.facts_of_run(about, environment.device_of(run.summary))
     known |= {name: version for name, version in about.versions.items() if name not in known}
     uuid = about.machine.gpus[0].uuid if about.machine.gpus else None
     known |= {"GPU's UUID": uuid, "host": about.machine.hostname, "system": about.machine.system}
