@@ -32,7 +32,7 @@ print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}
 def started(*words: str | Path) -> Done:
     """The command as a process of its own."""
     command = [*CLI, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_a_wrong_pair_ends_with_1_and_nothing_that_can_run_with_4(small: Tree) -
 def test_the_parent_imports_neither_torch_nor_a_pair_and_stays_under_120_mb(small: Tree) -> None:
     words = ["run", "ch1", "--root", small.root, "--artifacts-dir", small.artifacts, *QUICK]
     command = [sys.executable, "-c", PARENT, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["code"], found["foreign"]) == (1, [])
     assert found["peak_mib"] < 120

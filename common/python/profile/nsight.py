@@ -254,7 +254,7 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     Bytes and times are added up, percentages weighted by the kernels' times. Raises Uncaptured where a metric is
     missing, in another unit or no number.
     """
-    import pandas  # type: ignore[import-untyped]  # slow to load
+    import pandas  # slow to load
 
     _, head, rest = page.partition('"ID",')  # below what ncu says of itself
     found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",") if head else None
