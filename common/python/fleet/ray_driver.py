@@ -224,8 +224,8 @@ def _measure(words: Sequence[str], driver: str) -> bytes:
         folder = Path(json.loads(done.stdout)["folder"])
     except ValueError:
         told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        told = f"{os.uname().nodename} left no results: {told[-1]}"
-        raise OSError(errno.EIO, told, get_runtime_context().get_node_id()) from None
+        reason = f"{os.uname().nodename} left no results: {told[-1]}"
+        raise OSError(errno.EIO, reason, get_runtime_context().get_node_id()) from None
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         archive.add(folder, arcname=".")
