@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["benchmark_harness", "common", "tools", *(f"ch{number:02}" for number in range(1, 21))]
-KINDS = {".py", ".cu", ".cuh", ".html", ".json", ".md", ".template"}
+KINDS = {".py", ".cu", ".cuh", ".html", ".json", ".md", ".template", ".xml"}
 
 
 @pytest.fixture(scope="module")
