@@ -71,7 +71,7 @@ class Compared:
 
         `fresh` samples were proven on inputs that no call had seen; `discarded` says why a block does not count.
         """
-        import pandas  # type: ignore[import-untyped]
+        import pandas
 
         rows = [
             {
@@ -92,7 +92,7 @@ class Compared:
         yield suite_table([self.result], options.max_width)
 
     def __repr__(self) -> str:
-        return "\n".join([pair_line(self.result), *self.result.notes])
+        return "\n".join([str(pair_line(self.result)), *self.result.notes])
 
     def _repr_html_(self) -> str:
         console = Console(record=True, file=io.StringIO(), width=160)

@@ -63,7 +63,7 @@ def run(root: Path, name: str, *words: str) -> Done:
     command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", *words, "--root", str(root), "--seed", "0"]
     command += ["--artifacts-dir", str(artifacts), "--junit", str(root.parent / f"{name}.xml")]
     env = os.environ | {"TMPDIR": str(temporary), "FAULT_MATRIX": marker.partition("=")[2]}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=1800)
     seconds = time.monotonic() - started
     [folder] = artifacts.glob("*Z")
     summary = Summary.model_validate_json((folder / "summary.json").read_text())

@@ -54,10 +54,10 @@ def run(tree: Tree, *words: str) -> Done:
 
 
 def ending_with(code: int, tree: Tree, ref: str, word: str = "slower") -> str:
-    """What a run says that ends with this code; a host that is too noisy for a ratio of three gets four more tries."""
-    for _ in range(5):
+    """What a run says that ends with this code; a host that is too noisy for a ratio of three gets eight more tries."""
+    for _ in range(9):
         done = run(tree, "--against", ref)
-        if done.returncode == code and word in done.stdout:
+        if done.returncode == code and word in done.stdout and "not compared" not in done.stdout:
             break
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout

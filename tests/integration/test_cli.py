@@ -32,7 +32,7 @@ print(json.dumps({"code": code, "foreign": foreign, "peak_mib": peak_kib / 1024}
 def started(*words: str | Path) -> Done:
     """The command as a process of its own."""
     command = [*CLI, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +178,11 @@ def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -
     assert_usage(run(small, "ch01:doubles", *words), words[0], right)
 
 
+def test_a_measured_time_that_is_no_number() -> None:
+    assert_usage(cli("estimate", "8B", "--gpu", "H200", "--measured-ms", "nan"), "nan is no number")
+    assert_usage(cli("estimate", "8B", "--gpu", "H200", "--weights-bytes", "0"), "1e-09<=x<=1e+30")
+
+
 def test_a_command_that_does_not_exist_and_none_at_all() -> None:
     assert_usage(cli("rum"), "Did you mean 'run'?")
     assert_usage(started(), "Missing command", "--help")
@@ -290,7 +295,7 @@ def test_a_wrong_pair_ends_with_1_and_nothing_that_can_run_with_4(small: Tree) -
 def test_the_parent_imports_neither_torch_nor_a_pair_and_stays_under_120_mb(small: Tree) -> None:
     words = ["run", "ch1", "--root", small.root, "--artifacts-dir", small.artifacts, *QUICK]
     command = [sys.executable, "-c", PARENT, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["code"], found["foreign"]) == (1, [])
     assert found["peak_mib"] < 120

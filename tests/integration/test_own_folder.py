@@ -58,5 +58,5 @@ def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monk
     optimized = tmp_path / "kernels" / "optimized_sum.py"
     optimized.write_text(optimized.read_text().replace("alpha=2", "alpha=3").replace("from baseline_sum", "from .b"))
     said = invoke("verify", "./kernels", code=1).output
-    assert "kernels/optimized_sum.py:6: must share its baseline's workload" in said
+    assert "kernels/optimized_sum.py:7: must share its baseline's workload" in said
     assert "`from baseline_sum import workload as workload`" in said

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import Tree
 from typer.testing import CliRunner
 
 from common.python.base.machine import Machine
@@ -19,7 +18,6 @@ from common.python.peaks.survey import _Surveyor
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = ["--iterations", "2", "--warmup", "0"]
 
 
 @pytest.fixture
@@ -104,27 +102,3 @@ def measured() -> Survey:
         versions=peak_store.versions("580.1", "13.0"),
         peaks=[copy, gap],
     )
-
-
-def test_a_run_on_a_cpu_measures_no_peaks_and_keeps_none(tree: Tree) -> None:
-    tree.pair("ch01:doubles")
-    result = tree.run("ch01:doubles").pairs[0]
-    assert (result.status, result.limit) == ("measured", None)
-    assert not (tree.artifacts / "peaks").exists()
-    assert not (tree.folder / "peaks.json").exists()
-
-
-def test_stored_peaks_that_are_cut_off_are_one_line_and_exit_code_2(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree.pair("ch01:doubles")
-    monkeypatch.setattr("common.python.run.suite.open_machine", lambda *_: (machine(), GPU))
-    path = tree.artifacts / "peaks" / "ab-12.json"
-    peak_store.save(path, measured())
-    path.write_text(path.read_text()[:200])
-    words = ["run", "ch01:doubles", "--root", str(tree.root), "--artifacts-dir", str(tree.artifacts), *QUICK]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"benchmark_cli: {path} is damaged or foreign: ")
-    assert done.stderr.endswith("; `benchmark_cli peak` measures them again and replaces the file\n")
-    assert len(done.stderr.splitlines()) == 1

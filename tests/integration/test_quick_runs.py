@@ -22,14 +22,6 @@ FLAWED = """
 """
 
 
-@pytest.fixture
-def proven(tree: Tree) -> Tree:
-    """A tree whose one pair a default run has proven."""
-    tree.pair("ch01:x")
-    run(tree)
-    return tree
-
-
 def run(tree: Tree, quick: bool = False, **options: object) -> PairResult:
     tree.run("ch1", quick=quick, **options)
     return tree.result("ch01:x")
@@ -39,82 +31,45 @@ def sizes(result: PairResult) -> set[str]:
     return {proof.size for variant in result.variants for proof in variant.proofs}
 
 
-def test_a_quick_run_proves_at_the_timed_size_alone_and_says_so(proven: Tree) -> None:
-    result = run(proven, quick=True)
+def test_a_quick_run_proves_at_the_timed_size_alone_where_that_at_test_size_is_noted_and_says_so(tree: Tree) -> None:
+    tree.pair("ch01:x")
+    assert sizes(run(tree, quick=True)) == {"test", "cpu"}, "the first one proves"
+    result = run(tree, quick=True)
     assert (result.status, sizes(result)) == ("measured", {"cpu"})
     assert len([note for note in result.notes if note.startswith(NOTED)]) == 1
     assert {proof.when for proof in row(result, "optimized_x").proofs} >= {"before timing", "after timing"}
-
-
-def test_a_default_run_proves_at_both_sizes_whatever_is_noted(proven: Tree) -> None:
-    result = run(proven)
-    assert sizes(result) == {"test", "cpu"}
+    source = tree.root / "ch01" / "baseline_x.py"
+    source.write_text(source.read_text() + "\nFURTHER = 1\n")
+    result = run(tree)
+    assert sizes(result) == sizes(run(tree)) == {"test", "cpu"}, "a default run proves, whatever is noted"
     assert not any(note.startswith(NOTED) for note in result.notes)
-
-
-def test_the_first_quick_run_proves_and_notes_it(tree: Tree) -> None:
-    tree.pair("ch01:x")
-    assert [sizes(run(tree, quick=True)) for _ in range(2)] == [{"test", "cpu"}, {"cpu"}]
-
-
-@pytest.mark.parametrize("file", ["baseline_x.py", "optimized_x.py"])
-def test_what_has_changed_is_proven_again(file: str, proven: Tree) -> None:
-    path = proven.root / "ch01" / file
-    path.write_text(path.read_text() + "\nFURTHER = 1\n")
-    assert sizes(run(proven, quick=True)) == {"test", "cpu"}
-    assert sizes(run(proven, quick=True)) == {"cpu"}
-
-
-def test_a_file_that_joined_the_pair_is_proven(proven: Tree) -> None:
-    proven.pair("ch01:x", optimized=HONEST, padded=HONEST)
-    assert sizes(run(proven, quick=True)) == {"test", "cpu"}
-
-
-def test_a_fault_takes_the_note_away(tree: Tree) -> None:
-    flag = tree.root / "flag"
-    tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
-    assert run(tree).status == "measured"
-    flag.touch()
-    assert run(tree, quick=True).verdict == "invalid", "it is proven at the size that is timed"
-    flag.unlink()
-    assert sizes(run(tree, quick=True)) == {"test", "cpu"}
-
-
-def test_what_failed_is_not_noted(tree: Tree) -> None:
-    flag = tree.root / "flag"
-    tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
-    flag.touch()
-    run(tree)
-    flag.unlink()
-    assert sizes(run(tree, quick=True)) == {"test", "cpu"}
-
-
-def test_where_no_note_can_be_written_each_run_proves(tree: Tree) -> None:
-    tree.pair("ch01:x")
-    tree.artifacts.mkdir()
-    (tree.artifacts / "proven").touch()
-    assert [sizes(run(tree, quick=True)) for _ in range(2)] == [{"test", "cpu"}] * 2
-
-
-def test_a_note_that_holds_no_time_is_none(proven: Tree) -> None:
-    [note] = (proven.artifacts / "proven").iterdir()
+    assert sizes(run(tree, quick=True)) == {"cpu"}, "and notes it"
+    [note] = (note for note in (tree.artifacts / "proven").iterdir() if note.stat().st_mtime > source.stat().st_mtime)
     note.write_text("yesterday")
-    assert sizes(run(proven, quick=True)) == {"test", "cpu"}
+    assert sizes(run(tree, quick=True)) == {"test", "cpu"}
 
 
-def test_what_is_only_proven_at_test_size_is_proven_each_time(tree: Tree) -> None:
-    tree.pair("ch01:x", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
+def test_a_fault_is_not_noted_and_takes_an_earlier_note_away(tree: Tree) -> None:
+    flag = tree.root / "flag"
+    tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
     for _ in range(2):
-        assert sizes(run(tree, quick=True)) == {"test"}
+        flag.touch()
+        assert run(tree, quick=True).verdict == "invalid", "it is proven at the size that is timed"
+        flag.unlink()
+        assert sizes(run(tree, quick=True)) == {"test", "cpu"}
 
 
-def test_what_of_a_timed_pair_is_only_proven_is_proven_each_time(tree: Tree) -> None:
-    """A rung in Triton, where there is no GPU: timed it is not, so it has no other proof."""
+def test_what_is_only_proven_and_not_timed_is_proven_each_time(tree: Tree) -> None:
+    """A pair without a size for a CPU, and a rung in Triton, where there is no GPU: they have no other proof."""
     tree.pair("ch01:x", optimized=HONEST, fused="    import triton\n" + HONEST)
+    tree.pair("ch01:y", sizes='{"bench": {"n": 8192}, "test": {"n": 67}}')
     for _ in range(2):
         result = run(tree, quick=True)
         assert {proof.size for proof in row(result, "optimized_x__fused").proofs} == {"test"}
         assert row(result, "optimized_x").verdict is not None
+        other = tree.result("ch01:y")
+        assert (other.status, sizes(other), other.blocks) == ("proven", {"test"}, [])
+        assert other.notes == ["no 'cpu' size: proven at test size only"]
 
 
 def test_under_another_setting_it_is_proven(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +83,11 @@ def test_under_another_setting_it_is_proven(tree: Tree, monkeypatch: pytest.Monk
     assert sizes(run(tree, quick=True)) == {"test", "cpu"}
 
 
-def test_more_ranks_are_another_proof(proven: Tree) -> None:
+def test_more_ranks_are_another_proof(tree: Tree) -> None:
+    tree.pair("ch01:x")
     places = []
     for ranks in (2, 3, 3):
-        suite = proven.open("ch1", quick=True, launch=Launch(nproc_per_node=ranks))
+        suite = tree.open("ch1", quick=True, launch=Launch(nproc_per_node=ranks))
         note = suite._note_name(replace(suite.pairs[0], literals={"gpus": 2}), suite.pairs[0].variants)
         assert note is not None
         places.append(note)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from small_tree import HONEST, WRONG, Tree
+from test_session import TRITON
 from typer.testing import CliRunner
 
 from common.python.base.machine import Gpu, Machine, machine
@@ -33,7 +34,6 @@ from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE, OPTIMIZED = "ch01/baseline_doubles.py", "ch01/optimized_doubles.py"
-SHARED = "from ch01.baseline_doubles import workload as workload"
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 
 
@@ -107,81 +107,101 @@ def test_an_empty_tree_is_nothing_to_check_and_no_success(tree: Tree) -> None:
     assert verify(tree) == Done(4, [], {}, [], f"benchmark_cli: nothing to check: {tree.root} has no pairs\n")
 
 
-SOURCES = [  # file, what stands there, what is planted, the line of the problem and what it says
-    (OPTIMIZED, "import torch\n", "import torch\nx = = 2\n", 3, "invalid syntax"),
-    (OPTIMIZED, "import torch\n", "import torch\nreturn\n", 3, "'return' outside function"),
-    (
-        OPTIMIZED,
-        '"""Doubles every element, optimized."""',
-        "x = 1",
-        1,
-        "the first line must be a docstring that says the mechanism",
+BASE, OPT = "baseline_NAME.py", "optimized_NAME.py"
+SHARED = "from ch01.baseline_NAME import workload as workload"
+SHARES = f"must share its baseline's workload, and nothing else of that name: `{SHARED}`"
+OTHERS = SHARED.replace("import workload", "import prepare")
+STATES = "must state the problem as `workload = Workload(...)`, once"
+COPIED = "from dataclasses import replace\nfrom ch01 import baseline_NAME\n" + (
+    "workload = replace(baseline_NAME.workload, tolerance=0.9)"
+)
+EXCESS = "its cost has read=17,956, above the 268 bytes of its inputs, at test size"
+RUNG, TORCH, STATED, LAST = '"""Doubles every element, optimized."""', "import torch\n", "workload = Workload(", "1e-6,"
+PREPARE, ANSWER, UNPROVEN = "def prepare", "return a * 2", "wrong at test size, before timing: "
+# Of a pair called NAME: the file, line and message of its fault. Then an argument of `Tree.pair` and its value, or what
+# stands in that file and what is planted in its place.
+FAULTS = {
+    "syntax": (OPT, 3, "invalid syntax", TORCH, TORCH + "x = = 2\n"),
+    "outside": (OPT, 3, "'return' outside function", TORCH, TORCH + "return\n"),
+    "unsaid": (OPT, 1, "the first line must be a docstring that says the mechanism", RUNG, "x = 1"),
+    "unprepared": (OPT, 1, "has no `prepare`: a function of the inputs that returns a step", PREPARE, "def prepared"),
+    "copied": (OPT, 5, SHARES, SHARED, COPIED),
+    "neighbours": (OPT, 3, SHARES, SHARED, SHARED.replace("NAME", "other")),
+    "prepares": (OPT, 3, SHARES, SHARED, OTHERS),
+    "two_names": (OPT, 3, SHARES, SHARED, OTHERS + ", workload as problem"),
+    "twice": (OPT, 3, SHARES, SHARED, "from ch01.baseline_NAME import workload; workload = workload"),
+    "module": (OPT, 1, SHARES, SHARED, "import ch01.baseline_NAME"),
+    "dictionary": (BASE, 5, STATES, STATED, "workload = dict("),
+    "two_targets": (BASE, 5, STATES, STATED, "made = workload = Workload("),
+    "gpus": (BASE, 11, "gpus= must be a literal int", LAST, f"{LAST}\n    gpus=int(1),"),
+    "isolated": (BASE, 11, "isolated= must be a literal bool", LAST, f"{LAST}\n    isolated=0,"),
+    "rungs": (BASE, 5, "rungs= must name each rung once: there is none", LAST, f'{LAST}\n    rungs="wide",'),
+    "wrong": (OPT, 5, f"{UNPROVEN}relative error 5.00e-03, the tolerance is 1.0e-06", ANSWER, "return a * 2.01"),
+    "imports": (OPT, 5, "ModuleNotFoundError: No module named 'no_such'", PREPARE, "import no_such\n" + PREPARE),
+    "exits": (OPT, 5, "the worker exited with code 3 during import", PREPARE, "raise SystemExit(3)\n" + PREPARE),
+    "raises": (OPT, 7, "ValueError: [31mred and", ANSWER, r"raise ValueError('\x1b[31mred\tand\nmore')"),
+    "no_step": (OPT, 5, "prepare returned NoneType, not a step: end it with `return step`", "return step", "pass"),
+    "killed": (
+        *(OPT, 7, "the worker was killed by SIGSEGV during prepare"),
+        *(ANSWER, "__import__('os').kill(__import__('os').getpid(), 11)"),
     ),
-    (
-        OPTIMIZED,
-        SHARED,
-        "from dataclasses import replace\nfrom ch01 import baseline_doubles\n"
-        "workload = replace(baseline_doubles.workload, tolerance=0.9)",
-        5,
-        f"must share its baseline's workload, and nothing else of that name: `{SHARED}`",
+    "loose": (
+        *(BASE, 10, "the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
+        *("tolerance", "0.8"),
     ),
-    (
-        OPTIMIZED,
-        "def prepare",
-        "def prepared",
-        1,
-        "has no `prepare`: a function of the inputs that returns a step",
+    "reference": (
+        *(BASE, 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
+        *("reference", "lambda a: a[9999]"),
     ),
-]
-OTHERS = [
-    "from ch01.baseline_other import workload as workload",
-    "from ch01.baseline_doubles import prepare as workload",
-    "from ch01.baseline_doubles import prepare as workload, workload as problem",
-    "from ch01.baseline_doubles import workload; workload = workload",
-    "import ch01.baseline_doubles",
-]
-
-
-@pytest.mark.parametrize(("file", "old", "new", "line", "message"), SOURCES, ids=[case[4] for case in SOURCES])
-def test_a_fault_in_a_source_is_one_line_and_its_file_is_not_run(
-    honest: Tree, file: str, old: str, new: str, line: int, message: str
-) -> None:
-    change(honest, file, old, new)
-    skipped = {"sources": (1, 0, 1, 0), "imports": (1, 0, 0, 1), "proofs": (1, 0, 0, 1)}
-    not_done = ["1 imports: its source has a problem", "1 proofs: its source has a problem"]
-    assert verify(honest) == Done(1, [f"{file}:{line}: {message}"], PASSES | skipped, not_done, "")
-
-
-@pytest.mark.parametrize("line", OTHERS)
-def test_another_workload_than_the_baselines_is_a_fault(honest: Tree, line: str) -> None:
-    change(honest, OPTIMIZED, SHARED, line)
-    [problem] = verify(honest, "--no-execute").problems
-    assert problem.endswith(f": must share its baseline's workload, and nothing else of that name: `{SHARED}`")
-
-
-STATED = [
-    ("workload = Workload(", "workload = dict(", 5, "must state the problem as `workload = Workload(...)`, once"),
-    (
-        "workload = Workload(",
-        "made = workload = Workload(",
-        5,
-        "must state the problem as `workload = Workload(...)`, once",
+    "mutates": (
+        *(BASE, 5, "frozen, mutates or as_drawn names ['c'], the inputs are ['a']"),
+        *("fields", "mutates=['c'],"),
     ),
-    ("tolerance=1e-6,", "tolerance=1e-6,\n    gpus=int(1),", 11, "gpus= must be a literal int"),
-    ("tolerance=1e-6,", "tolerance=1e-6,\n    isolated=0,", 11, "isolated= must be a literal bool"),
-    ("tolerance=1e-6,", 'tolerance=1e-6,\n    rungs="wide",', 5, "rungs= must name each rung once: there is none"),
-]
+    "inputs": (
+        *(BASE, 14, "TypeError: prepare() got an unexpected keyword argument 'b'"),
+        *("inputs", '{"b": draw.normal(n)}'),
+    ),
+    "nan": (BASE, 14, f"{UNPROVEN}the reference itself holds NaN", "reference", "lambda a: a * float('nan')"),
+    "cost": (
+        *(BASE, 8, "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"),
+        *("sizes", '{"bench": {"m": 8}, "test": {"m": 7}}'),
+    ),
+    "too_much": (
+        *(BASE, 8, f"{EXCESS}: state passes= where steps in turn need them again"),
+        *("host_bytes=8 * n", "read=4 * n * n, write=4 * n"),
+    ),
+}
 
 
-@pytest.mark.parametrize(("old", "new", "line", "message"), STATED, ids=[case[3] for case in STATED])
-def test_a_fault_in_a_baseline_keeps_its_whole_pair_from_running(
-    honest: Tree, old: str, new: str, line: int, message: str
-) -> None:
-    change(honest, BASELINE, old, new)
-    done = verify(honest)
-    assert done.problems == [f"{BASELINE}:{line}: {message}"]
-    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (1, (0, 0, 0, 2), (0, 0, 0, 2))
-    assert "1 proofs: its baseline's source has a problem" in done.not_done
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """What is said of a tree in which each pair has a fault of its own."""
+    tree = Tree(tmp_path_factory.mktemp("planted"))
+    for name, (file, _, _, what, text) in FAULTS.items():
+        argument = what in ("tolerance", "reference", "fields", "inputs", "sizes")
+        tree.pair(f"ch01:{name}", **{"optimized": HONEST, **({what: text} if argument else {})})
+        if not argument:
+            change(tree, f"ch01/{file}".replace("NAME", name), what.replace("NAME", name), text.replace("NAME", name))
+    return verify(tree, "--no-build")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_one_line_where_it_is_to_be_looked_for(name: str, planted: Done) -> None:
+    told = [problem for problem in planted.problems if re.match(rf"ch01/\w+_{name}\.py:", problem)]
+    file, line, message, *_ = FAULTS[name]
+    assert told == [f"ch01/{file}:{line}: {message}".replace("NAME", name)]
+
+
+def test_what_a_fault_kept_from_running_is_counted_as_not_done(planted: Done) -> None:
+    counts = {"sources": (41, 0, 15, 0), "imports": (31, 0, 3, 22), "proofs": (17, 0, 9, 33), "costs": (16, 0, 1, 6)}
+    first = "another problem of its pair came first"
+    assert (planted.code, planted.counts) == (1, counts)
+    assert planted.not_done == [
+        *("15 imports: its source has a problem", "5 imports: its baseline's source has a problem"),
+        *(f"2 imports: {first}", "15 proofs: its source has a problem", f"13 proofs: {first}"),
+        *("5 proofs: its baseline's source has a problem", f"5 costs: {first}"),
+        "1 costs: TypeError: <lambda>() got an unexpected keyword argument 'b'",
+    ]
 
 
 def test_a_variant_without_a_baseline_and_a_baseline_alone(tree: Tree) -> None:
@@ -203,102 +223,6 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_no_traceback(honest: Tree) 
     done = verify(honest)
     assert (done.code, len(done.problems)) == (1, 1)
     assert re.match(rf"{OPTIMIZED}:1: .*No such file or directory", done.problems[0])
-
-
-RUNNING = [  # the body of the optimized file, the line, what is said; imports and proofs: passed, problems, not done
-    (
-        WRONG,
-        5,
-        r"wrong at test size, before timing: relative error 5.00e-03, the tolerance is 1.0e-06",
-        (2, 0, 0),
-        (1, 1, 0),
-    ),
-    (
-        "\n    import no_such_module" + HONEST,
-        5,
-        "ModuleNotFoundError: No module named 'no_such_module'",
-        (1, 1, 0),
-        (1, 0, 1),
-    ),
-    ("\n    raise SystemExit(3)" + HONEST, 5, "the worker exited with code 3 during import", (0, 1, 1), (0, 0, 2)),
-    (
-        HONEST.replace("return a * 2", r"raise ValueError('\x1b[31mred\tand\nmore')"),
-        7,
-        "ValueError: [31mred and",
-        (2, 0, 0),
-        (1, 1, 0),
-    ),
-    (
-        HONEST.replace("return step", "pass"),
-        5,
-        "prepare returned NoneType, not a step: end it with `return step`",
-        (2, 0, 0),
-        (1, 1, 0),
-    ),
-    (
-        HONEST.replace("return a * 2", "__import__('os').kill(__import__('os').getpid(), 11)"),
-        7,
-        "the worker was killed by SIGSEGV during prepare",
-        (2, 0, 0),
-        (1, 1, 0),
-    ),
-]
-
-
-@pytest.mark.parametrize(("body", "line", "message", "imports", "proofs"), RUNNING, ids=[case[2] for case in RUNNING])
-def test_a_fault_while_running_is_one_line_where_it_is_to_be_looked_for(
-    honest: Tree, body: str, line: int, message: str, imports: tuple[int, int, int], proofs: tuple[int, int, int]
-) -> None:
-    honest.pair("ch01:doubles", optimized=body)
-    done = verify(honest, "--no-build")
-    assert done.problems == [f"{OPTIMIZED}:{line}: {message}"]
-    found = [(done.counts[name][0], *done.counts[name][2:]) for name in ("imports", "proofs")]
-    assert (done.code, found) == (1, [imports, proofs])
-    ended = "exited" in message or "killed" in message  # before its cost was audited
-    assert done.not_done == [
-        f"{count} {name}: another problem of its pair came first"
-        for name, count in (("imports", imports[2]), ("proofs", proofs[2]), ("costs", int(ended)))
-        if count
-    ]
-
-
-WORKLOADS = [
-    ("tolerance", "0.8", 10, r"the tolerance would accept: one wrong element, last tile dropped, 5% scale"),
-    ("reference", "lambda a: a[9999]", 7, "IndexError: index 9999 is out of bounds for dimension 0 with size 67"),
-    ("fields", "mutates=['c'],", 5, "frozen, mutates or as_drawn names ['c'], the inputs are ['a']"),
-    ("inputs", '{"b": draw.normal(n)}', 14, "TypeError: prepare() got an unexpected keyword argument 'b'"),
-    (
-        "reference",
-        "lambda a: a * float('nan')",
-        14,
-        "wrong at test size, before timing: the reference itself holds NaN",
-    ),
-]
-
-
-@pytest.mark.parametrize(("field", "text", "line", "message"), WORKLOADS, ids=[case[3] for case in WORKLOADS])
-def test_a_fault_of_the_workload_is_one_line_in_the_baseline(
-    honest: Tree, field: str, text: str, line: int, message: str
-) -> None:
-    honest.pair("ch01:doubles", optimized=HONEST, **{field: text})
-    done = verify(honest)
-    assert done.problems == [f"{BASELINE}:{line}: {message}"]
-    assert done.counts["proofs"][2] == 1
-
-
-def test_a_cost_that_fails_is_one_line_where_it_is_stated(honest: Tree) -> None:
-    honest.pair("ch01:doubles", optimized=HONEST, sizes='{"bench": {"m": 8}, "test": {"m": 7}}')
-    done = verify(honest, "--no-build")
-    said = "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"
-    assert done.problems == [f"{BASELINE}:8: {said}"]
-
-
-def test_a_cost_above_what_the_tensors_hold_is_one_line_where_it_is_stated(honest: Tree) -> None:
-    change(honest, BASELINE, "host_bytes=8 * n", "read=4 * n * n, write=4 * n")
-    done = verify(honest, "--no-build")
-    said = "its cost has read=17,956, above the 268 bytes of its inputs, at test size"
-    assert done.problems == [f"{BASELINE}:8: {said}: state passes= where steps in turn need them again"]
-    assert (done.code, done.counts["proofs"], done.counts["costs"]) == (1, (2, 0, 0, 0), (0, 0, 1, 0))
 
 
 def test_on_a_gpu_variants_are_proven_at_bench_size_too(tree: Tree) -> None:
@@ -399,32 +323,12 @@ def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, mon
 def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(
     honest: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest.pair("ch01:doubles", optimized=TRITON)
+    honest.file("ch01", "optimized_doubles", TRITON.replace("baseline_triton", "baseline_doubles"))
     assert verify(honest, "--no-build").counts["proofs"] == (2, 0, 0, 0)
     monkeypatch.setitem(sys.modules, "triton", None)  # as the import system marks what cannot be imported
     done = verify(honest, "--no-build")
     assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (1, 0, 0, 1), (1, 0, 0, 1))
     assert "1 proofs: needs the module triton" in done.not_done
-
-
-TRITON = """
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def double(a, out, n, BLOCK: tl.constexpr):
-        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(out + at, tl.load(a + at, mask=at < n) * 2, mask=at < n)
-
-    def prepare(a):
-        out = torch.empty_like(a)
-
-        def step():
-            double[(triton.cdiv(a.numel(), 64),)](a, out, a.numel(), BLOCK=64)
-            return out
-
-        return step
-"""
 
 
 def test_a_pair_that_cannot_run_here_is_imported_and_the_rest_is_not_done(honest: Tree) -> None:
@@ -453,45 +357,37 @@ def test_one_file_alone_is_checked_against_its_baseline_and_only_it_is_told_of(h
     assert done.not_done == [f"1 {name}: its baseline's source has a problem" for name in ("imports", "proofs")]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
-    [
-        ("| ch01:doubles |", "| ch01:triples |", 6, "the table is not what expectations_h200.json says; "),
-        ("<!-- results:end -->", "", 1, "the text must hold <!-- results:begin --> and, after it, "),
-    ],
-)
-def test_a_stale_readme_is_one_line(honest: Tree, old: str, new: str, line: int, message: str) -> None:
-    change(honest, "ch01/README.md", old, new)
-    done = verify(honest, "--no-execute", "--no-build")
-    assert (done.code, len(done.problems), done.counts["README tables"]) == (1, 1, (0, 0, 1, 0))
-    assert done.problems[0].startswith(f"ch01/README.md:{line}: {message}")
-
-
-def test_a_readme_that_is_missing_is_one_line(honest: Tree) -> None:
-    (honest.root / "ch01" / "README.md").unlink()
-    assert verify(honest, "--no-execute").problems == ["ch01/README.md:1: No such file or directory"]
+README, EXPECTED = "ch01/README.md", "ch01/expectations_h200.json"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "line", "message"),
+    ("file", "spoil", "line", "message"),
     [
-        (lambda text: text[:150], 0, "Invalid JSON: EOF while parsing"),
-        (lambda text: text.replace(b'"gpu"', b'"card"'), 1, "gpu: Field required"),
-        (lambda text: b"[]", 1, "Input should be an object"),
-        (lambda text: b"\xff", 1, "Invalid JSON: expected value"),
+        (README, lambda text: text.replace(b"ch01:d", b"ch01:t"), 6, "the table is not what expectations_h200.json"),
+        (README, lambda text: text.replace(b"<!-- results:end -->", b""), 1, "the text must hold <!-- results:begin"),
+        (README, None, 1, "No such file or directory"),
+        (EXPECTED, lambda text: b'{\n"gpu":', 2, "is damaged or foreign: Invalid JSON: EOF while parsing"),
+        (EXPECTED, lambda text: text.replace(b'"gpu"', b'"card"'), 1, "is damaged or foreign: gpu: Field required"),
+        (EXPECTED, lambda text: b"[]", 1, "is damaged or foreign: Input should be an object"),
+        (EXPECTED, lambda text: b"\xff", 1, "is damaged or foreign: Invalid JSON: expected value"),
     ],
 )
-def test_an_expectations_file_that_is_truncated_or_foreign_is_one_line(
-    honest: Tree, spoil: Callable[[bytes], bytes], line: int, message: str
+def test_a_stale_readme_and_damaged_expectations_are_one_line(
+    honest: Tree, file: str, spoil: Callable[[bytes], bytes] | None, line: int, message: str
 ) -> None:
-    path = honest.root / "ch01" / "expectations_h200.json"
-    path.write_bytes(spoil(path.read_bytes()))
-    done = verify(honest, "--no-execute")
-    line = line or len(path.read_bytes().splitlines())
+    path = honest.root / file
+    if spoil:
+        path.write_bytes(spoil(path.read_bytes()))
+    else:
+        path.unlink()
+    done = verify(honest, "--no-execute", "--no-build")
     assert (done.code, len(done.problems)) == (1, 1)
-    assert done.problems[0].startswith(f"ch01/expectations_h200.json:{line}: is damaged or foreign: {message}")
-    assert (done.counts["expectations"], done.counts["README tables"]) == ((0, 0, 1, 0), (0, 0, 0, 1))
-    assert "1 README tables: no readable expectations" in done.not_done
+    assert done.problems[0].startswith(f"{file}:{line}: {message}")
+    if file == EXPECTED:
+        assert (done.counts["expectations"], done.counts["README tables"]) == ((0, 0, 1, 0), (0, 0, 0, 1))
+        assert "1 README tables: no readable expectations" in done.not_done
+    else:
+        assert done.counts["README tables"] == (0, 0, 1, 0)
 
 
 CUDA = """
@@ -558,14 +454,6 @@ def test_without_nvcc_or_with_no_build_compilation_is_counted_as_not_done(
     change(cuda, OPTIMIZED, "def prepare", "def prepared")
     done = verify(cuda, "--no-execute")
     assert done.not_done[-2:] == ["2 compilation: its source has a problem", "2 compilation: needs nvcc"]
-
-
-def test_what_a_cuda_pair_lacks_is_counted_with_its_reason(cuda: Tree) -> None:
-    if machine().gpus:
-        pytest.skip("there is a GPU here")
-    done = verify(cuda, "--no-build")
-    assert (done.code, done.counts["imports"], done.counts["proofs"]) == (0, (2, 0, 0, 0), (0, 0, 0, 2))
-    assert done.not_done == ["2 proofs: needs 1 GPU, found 0", "4 compilation: --no-build"]
 
 
 def test_a_terminal_sees_what_is_done_and_ctrl_c_ends_it_at_once(tree: Tree) -> None:

@@ -10,34 +10,11 @@ import torch
 
 from common.python import cuda
 from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
-from common.python.build.kernel_use import kernels_of
 from common.python.cuda import CudaError, Parameter, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ARCH = "sm_80"
 RETURNS = 'extern "C" int f(int64_t a, float b, cudaStream_t stream) { return a + b == 5 ? 0 : 700; }\n'
-
-KERNELS = """
-template <int N> __global__ void local(const float* a, float* out) {
-  float v[N];
-  for (int i = 0; i < N; ++i) v[i] = a[i * threadIdx.x];
-  for (int i = 0; i < N; ++i) out[int(v[i])] = v[int(v[N - 1 - i])];
-}
-template __global__ void local<64>(const float* a, float* out);
-namespace {
-__global__ void product(float* out) {
-  __shared__ float kept[32];
-  float d[4] = {};
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-               "{%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(threadIdx.x));
-  kept[threadIdx.x] = d[0];
-  __syncthreads();
-  out[threadIdx.x] = d[1] + kept[31 - threadIdx.x];
-}
-}
-extern "C" int f(float* out, cudaStream_t stream) { product<<<1, 32, 0, stream>>>(out); return cudaGetLastError(); }
-"""
 
 
 def parameters(folder: Path, declaration: str, function: str = "f") -> list[Parameter]:
@@ -96,17 +73,6 @@ def test_a_declaration_that_cannot_be_called_is_refused(declaration: str, messag
         parameters(tmp_path, declaration)
 
 
-def test_a_library_is_built_once_for_what_it_depends_on(tmp_path: Path, compiled: list[Path]) -> None:
-    source, cache = tmp_path / "ch07" / "x.cu", tmp_path / "cache"
-    source.parent.mkdir()
-    source.write_text(RETURNS)
-    first = compile_source(source, "sm_80", cache).path
-    assert first.is_file()
-    assert compile_source(source, "sm_80", cache).path == first
-    assert len(compiled) == 1
-    assert first.name.startswith("ch07-x-sm_80-")
-
-
 def test_a_library_that_is_not_whole_is_built_anew(tmp_path: Path, compiled: list[Path]) -> None:
     (tmp_path / "x.cu").write_text(RETURNS)
     library = compile_source(tmp_path / "x.cu", "sm_80", tmp_path).path
@@ -148,30 +114,28 @@ def test_the_first_error_is_told_among_what_compilers_say(said: str, first: str)
     assert first_error(said) == first
 
 
-def test_a_change_of_source_link_or_architecture_builds_anew(tmp_path: Path, compiled: list[Path]) -> None:
-    source, cache = tmp_path / "x.cu", tmp_path / "cache"
-    source.write_text(RETURNS)
-    built = [compile_source(source, "sm_80", cache).path, compile_source(source, "sm_90a", cache).path]
-    source.write_text("// link: cublas, curand\n" + RETURNS)
-    built.append(compile_source(source, "sm_80", cache).path)
-    assert len(set(built)) == 3
-    assert compiled == built
-    assert built[-1].read_text() == "sm_80 ['-lcublas', '-lcurand']"
-
-
-def test_another_compiler_or_other_flags_build_anew(
+def test_a_library_is_built_once_for_all_that_it_depends_on(
     tmp_path: Path, compiled: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "x.cu"
-    source.write_text(RETURNS)
-    built = [compile_source(source, ARCH, tmp_path).path]
+    source = tmp_path / "ch07" / "x.cu"
+    source.parent.mkdir()
+
+    def built(text: str, arch: str = "sm_80") -> Path:
+        source.write_text(text)
+        made = [compile_source(source, arch, tmp_path / "cache").path for _ in range(2)]
+        assert made == [compiled[-1]] * 2
+        return made[0]
+
+    assert built(RETURNS).name.startswith("ch07-x-sm_80-")
+    built(RETURNS, "sm_90a")
+    assert built("// link: cublas, curand\n" + RETURNS).read_text() == "sm_80 ['-lcublas', '-lcurand']"
     monkeypatch.setattr(cuda, "version_text", lambda nvcc: "release 13.1")
-    built.append(compile_source(source, ARCH, tmp_path).path)
+    built(RETURNS)
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "-G"))
-    built.append(compile_source(source, ARCH, tmp_path).path)
+    built(RETURNS)
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
-    built.append(compile_source(source, ARCH, tmp_path).path)
-    assert len(set(built)) == 4
+    built(RETURNS)
+    assert len(compiled) == len(set(compiled)) == 6
 
 
 def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +151,13 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
     for folder in ("named", "bin", "home/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "nvcc").touch(mode=0o755)
-    monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
+    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert (find_nvcc(), nvcc_version()) == (None, None), "one that was named is not replaced by another"
+    with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
+        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
+    monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
     order = [find_nvcc()]
     monkeypatch.delenv("NVCC")
     order.append(find_nvcc())
@@ -206,30 +174,6 @@ def test_the_headers_of_the_cutlass_wheel_are_found(tmp_path: Path, monkeypatch:
     assert find_header("cutlass/for_a_test.h") is None
     monkeypatch.syspath_prepend(tmp_path)
     assert find_header("cutlass/for_a_test.h") == header
-
-
-def test_a_compiler_that_was_named_and_does_not_exist_is_not_replaced_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nvcc").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
-    assert find_nvcc() is None
-    assert nvcc_version() is None
-    with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
-        compile_source(tmp_path / "x.cu", ARCH, tmp_path)
-
-
-@needs_nvcc
-def test_registers_spills_and_the_matrix_instruction_of_each_kernel_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "x.cu").write_text(KERNELS)
-    kernels = kernels_of(compile_source(tmp_path / "x.cu", ARCH, tmp_path))
-    product, local = sorted(kernels, key=lambda use: use.name)
-    assert (product.name, product.matrix, product.shared_bytes) == ("(anonymous namespace)::product", "mma", 128)
-    assert (local.name, local.matrix, local.shared_bytes) == ("local<64>", None, 0)
-    assert (product.stack_bytes, local.stack_bytes) == (0, 256)
-    assert (product.spill_bytes, local.spill_bytes) == (0, 0)
-    assert min(product.registers or 0, local.registers or 0) >= 8
 
 
 @needs_nvcc

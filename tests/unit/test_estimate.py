@@ -90,9 +90,6 @@ def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
     assert (parameters(found), found.shape) == (round(count), None)
 
 
-# Bytes.
-
-
 @pytest.mark.parametrize(
     ("name", "weights", "read", "held"),
     [
@@ -111,34 +108,11 @@ def test_bytes_of_weights(name: str, weights: str, read: float, held: float) -> 
     assert weight_bytes(case(name, weights)) == held
 
 
-# FLOPs.
-
-
-def test_prefill_needs_the_head_for_the_last_token_alone() -> None:
-    work = prefill_work(case("llama-2-7b", batch=2, context=1000))
-    pairs = 1000 * 1001 // 2
-    attention = 4 * 32 * 32 * 128 * pairs
-    assert work.flops == 2 * (2 * LLAMA2_LINEAR * 1000 + 2 * LLAMA2_HEAD + attention)
-    assert (work.cache_bytes, work.tokens) == (2000 * 524_288, 2000)
-
-
-# Floors.
-
-
-def test_decode_of_one_sequence_is_bound_by_memory() -> None:
-    found = case("llama-3.1-8b")
-    least = floor(decode_work(found), found, BOARD, gpus=1)
-    assert least.bound == "memory"
-    assert least.ms == least.memory_ms == pytest.approx((15_009_849_344 + 536_870_912) / 2e12 * 1e3)  # 7.77 ms
-    assert least.arithmetic_ms == pytest.approx(17_156_800_512 / 1e15 * 1e3)
-    assert least.tokens_per_s == pytest.approx(128.644, rel=1e-5)
-
-
 def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
     found = case("llama-3.1-8b", "int4")  # weight-only: what multiplies is bf16
     least = floor(prefill_work(found), found, BOARD, gpus=1)
     flops = 2 * LLAMA3_LINEAR * 4096 + 2 * LLAMA3_HEAD + 4 * 32 * 32 * 128 * 4096 * 4097 // 2
-    assert least.bound == "arithmetic"
+    assert least.bound == "arithmetic"  # of which the head has only the last token
     assert least.ms == least.arithmetic_ms == pytest.approx(flops / 1e12)
     assert least.memory_ms == pytest.approx((3_598_712_832 + 1_051_205_632 + 536_870_912) / 2e9)
 
@@ -164,9 +138,6 @@ def test_at_the_ridge_memory_and_arithmetic_take_as_long(name: str, weights: str
     assert floor(decode_work(above), above, BOARD, gpus).bound == "arithmetic"
 
 
-# Memory.
-
-
 def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory() -> None:
     # 72 GB of 80 may be used. 70B in bf16 takes 141.107 GB, 2 x 70.55, and its cache 1.342 GB for 4096 tokens.
     seventy = case("llama-3.1-70b")
@@ -176,9 +147,6 @@ def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory()
     assert gpus_needed(replace(seventy, batch=3), BOARD) == 4  # 72.57 GB would be too much
     assert gpus_needed(case("llama-3.1-70b", "int4"), BOARD) == 1  # 39.4 GB
     assert gpus_needed(case("llama-3.1-8b"), BOARD) == 1
-
-
-# Measured.
 
 
 def test_model_flops_utilisation_of_training() -> None:

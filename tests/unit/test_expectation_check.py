@@ -384,8 +384,6 @@ def held(tmp_path: Path, pairs: list[PairResult], *targets: str) -> dict[str, He
         (["ch7"], ["ch07:gone"]),
         (["ch07:copy", "ch07/optimized_gone.py"], ["ch07:gone"]),
         (["ch07:copy", "ch9"], []),
-        (["copy", "gone"], ["ch07:gone"]),
-        (["copy", "8"], ["ch08:other"]),
     ],
 )
 def test_what_was_asked_for_and_expected_and_is_not_there_is_missing(

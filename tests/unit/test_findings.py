@@ -1,13 +1,10 @@
 from pathlib import Path
 
 import pytest
+from pynvml import NVML_ERROR_NO_PERMISSION, NVMLError
 
 from common.python.base.machine import cpu_list
 from common.python.doctor.check_result import Answer, Check, Finding, examine, text
-
-
-class Refused(Exception):
-    """Stands for what a library raises."""
 
 
 def raising(error: Exception) -> Check:
@@ -27,12 +24,12 @@ def test_an_answer_becomes_a_finding_with_its_place_and_its_reason() -> None:
     [
         (PermissionError(13, "Permission denied", "/sys/fan"), "/sys/fan: Permission denied"),
         (ValueError("not a number"), "not a number"),
-        (Refused(), "Refused"),
+        (NVMLError(NVML_ERROR_NO_PERMISSION), "Insufficient Permissions"),
     ],
 )
 def test_what_cannot_be_read_is_unknown_with_the_reason_and_the_rest_is_asked(error: Exception, why: str) -> None:
     after = Check("after", "", lambda subject: Answer("good", "asked"))
-    first, second = examine("host", [raising(error), after], "it", refusals=(Refused,))
+    first, second = examine("host", [raising(error), after], "it")
     assert (first.state, first.found, first.matters, first.change) == ("unknown", why, "heat slows", None)
     assert second.found == "asked"
 

@@ -3,14 +3,11 @@
 What the damage is, fuzz.py says. That the commands end with 2 and one line is tested on their own entry points.
 """
 
-import io
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +30,6 @@ from common.python.regress.expectations import read as read_expectations
 from common.python.regress.runs import made_of
 from common.python.report.artifacts import Run, read_journal, read_run
 from common.python.run.resume import go_on
-from tools.analysis import analyze_expectations
-from tools.cli import benchmark_cli
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,50 +114,6 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name: str, run: Path) -> 
     assert str in outcomes
 
 
-def ended(main: Callable[[], None], *words: object) -> tuple[object, str, str]:
-    """Exit code, stdout and stderr of an entry point, called with these words."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["command", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code or 0, out.getvalue(), err.getvalue()
-
-
-@pytest.mark.parametrize("file", ["summary.json", RESULTS, "peaks.json", "ch07/expectations_h200.json"])
-def test_a_command_on_a_damaged_file_is_done_or_ends_with_2_and_one_line(file: str, run: Path, tmp_path: Path) -> None:
-    """Whatever the command: what reads the file is the same, what is made of it is not."""
-    other, root = run_folder(tmp_path / "other"), tmp_path / "root"
-    (root / "ch07").mkdir(parents=True)
-    (root / "ch07" / "expectations_h200.json").write_bytes((run / "expectations_h200.json").read_bytes())
-    path = (root if file.startswith("ch07/") else run) / file
-    commands: list[tuple[object, ...]] = [
-        (benchmark_cli.main, "compare", run, other),
-        (benchmark_cli.main, "compare", other, run, "--json"),
-        (analyze_expectations.main, "--artifacts-dir", run, "--root", root),
-        (analyze_expectations.main, "--artifacts-dir", run, "--root", root, "--update", "--provisional"),
-    ]
-    if file.startswith("ch07/"):
-        commands = commands[2:]
-    whole, codes = path.read_bytes(), set()
-
-    @examples(12)
-    @given(damaged(whole))
-    def holds(content: bytes) -> None:
-        for main, *words in commands:
-            path.write_bytes(content)
-            code, out, err = ended(main, *words)
-            codes.add(code)
-            assert code in (0, 2), (code, err)
-            if code == 2:
-                assert err.count("\n") == 1
-                assert_one_line(err.removesuffix("\n"))
-            assert out.replace("\n", "").replace("\t", "").isprintable()
-
-    holds()
-    assert 2 in codes
-
-
 def test_a_damaged_run_is_gone_on_with_or_refused_in_one_line(run: Path) -> None:
     about = read_model(run / "manifest.json", Manifest)
     whole = {name: (run / name).read_bytes() for name in ("journal.jsonl", "manifest.json", RESULTS)}
@@ -243,15 +194,9 @@ def test_what_is_no_file_or_too_large_is_refused_at_once(
     assert isinstance(found, str) or (kind, name) == ("nothing", "peaks with a run")
 
 
-def result_elsewhere(place: Path) -> None:
-    (place / "results").mkdir(parents=True)
-    text = pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2}).model_dump_json()
-    (place / "results" / "benchmark_test_results.json").write_text(text)
-
-
 @pytest.mark.parametrize("name", ["../ch07_copy", "{there}/ch07_copy", "a/../../ch07_copy", "..", ".", "", "x\0y"])
 def test_a_journal_that_names_a_folder_outside_its_run_is_refused(name: str, run: Path) -> None:
-    result_elsewhere(run.parent / "ch07_copy")
+    write_run(run.parent, [pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2})])
     named = name.format(there=run.parent)
     (run / "journal.jsonl").write_text(json.dumps({"pair": "ch07:copy", "folder": named}) + "\n")
     with pytest.raises(ValueError, match="names a folder outside it"):
@@ -262,7 +207,7 @@ def test_a_journal_that_names_a_folder_outside_its_run_is_refused(name: str, run
     ("chapter", "name"), [("../ch07", "copy"), ("/etc/ch07", "copy"), ("ch07", "/../../ch07_copy")]
 )
 def test_a_summary_that_names_a_folder_outside_its_run_is_refused(chapter: str, name: str, run: Path) -> None:
-    result_elsewhere(run.parent / "ch07_copy")
+    write_run(run.parent, [pair({"baseline": 4.0, "optimized": 2.0}, plan={"rounds": 2})])
     about = json.loads((run / "summary.json").read_bytes())
     about["pairs"][0] |= {"chapter": chapter, "name": name}
     (run / "summary.json").write_bytes(dumped(about))

@@ -1,9 +1,8 @@
 """From hand-made samples to a row: verdicts, what makes a pair invalid, and that all of it can be computed again."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import pytest
@@ -21,15 +20,7 @@ from common.python.base.results import (
     Why,
 )
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.stats.intervals import HOST_ROUNDS, OWN, t_quantile
-from common.python.stats.verdict import (
-    PACE_PART,
-    enough,
-    hint,
-    judge,
-    lacked_memory,
-    times,
-)
+from common.python.stats.verdict import enough, hint, judge, lacked_memory, times
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
@@ -116,18 +107,6 @@ def test_the_interval_of_the_speedup_decides(optimized: Us, verdict: str) -> Non
     assert (row(judged, BASE).verdict, row(judged, BASE).speedup) == (None, None)
 
 
-def test_the_speedup_is_the_mean_over_rounds_with_its_interval() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0}), PEAKS)
-    speedup = row(judged).speedup
-    assert speedup is not None
-    assert speedup.ratio == pytest.approx(2.0, rel=1e-5)
-    assert speedup.rounds == ROUNDS
-    deviation = math.log(1.001 / 0.999) / 2 * math.sqrt(4 / 3)
-    assert math.log(speedup.high / speedup.ratio) == pytest.approx(3.18245 * deviation / 2, rel=1e-4)
-    assert judged.control is not None
-    assert judged.control.ratio == pytest.approx(1.0, abs=1e-5)
-
-
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "faster")])
 def test_fewer_than_three_rounds_conclude_nothing(rounds: int, verdict: str) -> None:
     assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=rounds), PEAKS).verdict == verdict
@@ -142,15 +121,6 @@ def test_a_stored_session_is_judged_as_it_was(line: str) -> None:
     stored = PairResult.model_validate_json(line)
     judged = judge(stored, datasheet_peaks(stored.device or ""))
     assert judged.model_copy(update={"notes": [], "hint": None}) == stored
-
-
-def test_the_headline_clock_decides() -> None:
-    on_wall = judge(pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end"), PEAKS)
-    assert on_wall.verdict == "faster"
-    main = row(on_wall).wall
-    assert main is not None
-    assert main.median == pytest.approx(50.0)
-    assert row(on_wall).device is None
 
 
 def disturbed() -> tuple[PairResult, Peaks | None]:
@@ -168,30 +138,33 @@ def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
     return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
 
 
-@pytest.mark.parametrize(
-    ("slowest", "wall_us", "invalid"),
-    [(60.0, 100.0, False), (60.0, 120.0, True), (500.0, 102.0, False), (500.0, 115.0, True), (50.0, 95.0, True)],
-)
-def test_clock_drop_allowance_is_capped_at_25_percent(slowest: float, wall_us: float, invalid: bool) -> None:
-    """As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time."""
-    judged = judge(walled(pair({BASE: 100.0, OPT: 50.0}), slowest, [(45.0, wall_us, 5.0)]), PEAKS)
-    assert ("escaped" in (row(judged).reason or "")) is invalid
+ESCAPES = [  # the slowest sample on the device's clock; by block, the span of the own stream, wall and host; escaped
+    # As long as it took once on the device's clock, up to a quarter longer than usual, a step may take at any time.
+    *((60.0, [[(45.0, 100.0, 5.0)]] * 8, False), (60.0, [[(45.0, 120.0, 5.0)]] * 8, True)),
+    *((500.0, [[(45.0, 102.0, 5.0)]] * 8, False), (500.0, [[(45.0, 115.0, 5.0)]] * 8, True)),
+    *((50.0, [[(45.0, 95.0, 5.0)]] * 8, True), (50.0, [[(60.0, 95.0, 5.0)]] * 8, False)),
+    # 30 us and a tenth of the device's time more than that and than the host's part are allowed.
+    *((50.0, [[(50.0, 84.0, 0.0)]] * 8, False), (50.0, [[(50.0, 86.0, 0.0)]] * 8, True)),
+    *((50.0, [[(50.0, 184.0, 100.0)]] * 8, False), (50.0, [[(50.0, 186.0, 100.0)]] * 8, True)),
+    # The host may come back late from a wait because it had other work, but not in every one of three samples.
+    (50.0, [[(50.0, 999.0, 5.0)]] * 3 + [[(50.0, 60.0, 5.0)]] * 5, False),
+    *(
+        (50.0, [[(50.0, wall, 5.0) for wall in walls]], invalid)
+        for walls, invalid in (([200.0] * 3, True), ([200.0, 60.0, 200.0], False), ([200.0], False))
+    ),
+]
 
 
-def walled(result: PairResult, slowest: float, walls: list[tuple[float, float, float]]) -> PairResult:
-    """With one such sample more, and such walls: the span of the step's own stream, the wall and the host's part."""
-    samples = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in walls]
-    result.blocks[1].samples.append(Sample(variant=OPT, device_us=slowest, wall_us=None, host_us=5.0))
-    blocks = [block.model_copy(update={"walls": samples}) for block in result.blocks]
-    return result.model_copy(update={"blocks": blocks})
-
-
-@pytest.mark.parametrize("span", [0.99, 0.9], ids=["all of it", "most of it"])
-def test_work_on_the_own_stream_does_not_escape(span: float) -> None:
-    """As ch10:gemm_wgmma's baseline on an H200 at fbc47af, where no device sample was as slow."""
-    walls = [(span * wall, wall, host) for wall, host in ((4721.0, 29.0), (4545.0, 25.0), (5054.0, 39.0))]
-    judged = judge(walled(pair({BASE: 8000.0, OPT: 4180.0}), 4184.0, walls), None)
-    assert "escaped" not in (row(judged).reason or "")
+@pytest.mark.parametrize(("slowest", "walls", "escaped"), ESCAPES)
+def test_work_beyond_the_clock_escapes_it_where_no_sample_was_without(
+    slowest: float, walls: list[list[tuple[float, float, float]]], escaped: bool
+) -> None:
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks[1].samples.append(sample(OPT, slowest))
+    for block, taken in zip(result.blocks, walls):
+        block.walls = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in taken]
+    judged = judge(result, PEAKS)
+    assert ("escaped the clock" in (row(judged).reason or "")) == (judged.verdict == "invalid") == escaped
 
 
 def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
@@ -219,50 +192,30 @@ def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
 
 
 @pytest.mark.parametrize(
-    ("made", "reason"),
+    ("made", "reason", "beside"),
     [
-        (invalid_by_rate, "hbm: 10 us would be 2.00 times the peak of 1 TB/s"),
-        (invalid_by_escape, "145 us of work went on after the step's own stream was done: it escaped the clock"),
-        (invalid_by_busy_time, "the device worked 110 us for a step that reads 50 us: work escaped the clock"),
-        (invalid_by_memory, "2.0 times as long on inputs that it has not seen, in 16 of 16 trials"),
-        (invalid_by_proof, "wrong at bench size"),
+        (invalid_by_rate, "hbm: 10 us would be 2.00 times the peak of 1 TB/s", "invalid"),
+        (invalid_by_escape, "145 us of work went on after the step's own stream was done: it escaped the clock", None),
+        (invalid_by_busy_time, "the device worked 110 us for a step that reads 50 us: work escaped the clock", None),
+        (invalid_by_memory, "2.0 times as long on inputs that it has not seen, in 16 of 16 trials", "invalid"),
+        (invalid_by_proof, "wrong at bench size", "invalid"),
     ],
 )
-def test_impossible_times_are_invalid_and_show_no_ratio(made: Any, reason: str) -> None:
-    judged = judge(*made())
-    assert judged.verdict == row(judged).verdict == "invalid"
-    assert reason in (judged.reason or "")
-    assert (row(judged).speedup, row(judged).memory_ratio) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("made", "verdict"),
-    [
-        (invalid_by_escape, "too noisy"),
-        (invalid_by_busy_time, "too noisy"),
-        (invalid_by_memory, "invalid"),
-        (invalid_by_rate, "invalid"),
-        (invalid_by_proof, "invalid"),
-    ],
-)
-def test_work_beside_the_clock_that_another_process_may_have_done_accuses_nobody(made: Any, verdict: str) -> None:
+def test_impossible_times_are_invalid_and_show_no_ratio_unless_another_process_may_have_done_that_work(
+    made: Any, reason: str, beside: str | None
+) -> None:
     """Processes take turns on a GPU: times are longer then, and never shorter."""
     result, peaks = made()
     blamed = judge(result, peaks)
+    assert blamed.verdict == row(blamed).verdict == "invalid"
+    assert reason in (blamed.reason or "")
+    assert (row(blamed).speedup, row(blamed).memory_ratio) == (None, None)
     for block in result.blocks:
         block.telemetry = Telemetry(other_processes=1)
     judged = judge(result, peaks)
-    assert (judged.verdict, blamed.verdict, row(judged).speedup) == (verdict, "invalid", None)
+    assert (judged.verdict, row(judged).speedup) == (beside or "too noisy", None)
     doubt = ", unless it was that of another process: something disturbs this session, 1 others on the GPU"
-    assert judged.reason == f"{blamed.reason}{doubt if verdict == 'too noisy' else ''}"
-
-
-@pytest.mark.parametrize(("walls_us", "invalid"), [([200, 200, 200], True), ([200, 60, 200], False), ([200], False)])
-def test_work_that_escapes_the_clock_does_so_in_every_one_of_three_samples(walls_us: list[int], invalid: bool) -> None:
-    """The host may come back late from a wait because it had other work."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks[0].walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall, host_us=5.0) for wall in walls_us]
-    assert (judge(result, PEAKS).verdict == "invalid") is invalid
+    assert judged.reason == f"{blamed.reason}{'' if beside else doubt}"
 
 
 def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
@@ -298,44 +251,6 @@ def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) 
     told = "in 5 of 8 blocks the worker waited for a core over half of the time: something disturbs this session"
     assert (judged.verdict, judged.discarded_blocks) == ("too noisy", 0) if crowded else ("faster", 3)
     assert judged.reason == (told if crowded else None)
-
-
-def test_an_invalid_rung_leaves_the_others_as_they_are() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0, f"{OPT}__wild": 5.0}), PEAKS)
-    assert row(judged, f"{OPT}__wild").verdict == "invalid"
-    assert (judged.verdict, judged.reason) == ("faster", None)
-
-
-def test_a_failed_baseline_speaks_for_the_pair() -> None:
-    failed = with_row(pair({BASE: 100.0, OPT: 50.0}), BASE, status="failed", verdict="invalid", reason="it is wrong")
-    judged = judge(failed, PEAKS)
-    assert (judged.status, judged.verdict, judged.reason) == ("failed", "invalid", "it is wrong")
-
-
-def test_the_reason_that_ended_a_session_stays() -> None:
-    ended = pair({BASE: 100.0, OPT: 50.0}, status="failed", reason="optimized_x: the worker was killed")
-    judged = judge(ended, PEAKS)
-    assert (judged.status, judged.reason) == ("failed", "optimized_x: the worker was killed")
-
-
-@pytest.mark.parametrize(
-    ("wall_us", "host_us", "verdict"),
-    [(84.0, 0.0, "faster"), (86.0, 0.0, "invalid"), (184.0, 100.0, "faster"), (186.0, 100.0, "invalid")],
-)
-def test_wall_time_escapes_beyond_30_us_and_a_tenth_of_the_device_time(
-    wall_us: float, host_us: float, verdict: str
-) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})  # 50 + 30 + 5 us
-    walls = [Sample(variant=OPT, device_us=50.0, wall_us=wall_us, host_us=host_us)]
-    result.blocks = [block.model_copy(update={"walls": walls}) for block in result.blocks]
-    assert judge(result, PEAKS).verdict == verdict
-
-
-def test_one_slow_companion_is_no_escape() -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
-    for index, block in enumerate(result.blocks):
-        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=999.0 if index < 3 else 60.0, host_us=5.0)]
-    assert judge(result, PEAKS).verdict == "faster"
 
 
 @pytest.mark.parametrize(
@@ -380,15 +295,6 @@ def test_without_a_peak_or_a_cost_there_is_no_limit_and_nothing_is_impossible(
     assert (judged.limit, row(judged).percent_of_limit, judged.verdict) == (None, None, "faster")
 
 
-def test_the_share_of_the_limit_and_the_rates_come_from_the_median() -> None:
-    judged = judge(pair({BASE: (100.0, 100.0, 100.0, 900.0), OPT: 40.0}), PEAKS)
-    assert judged.limit is not None
-    assert judged.limit.us == pytest.approx(20.0)
-    assert row(judged, BASE).percent_of_limit == pytest.approx(20.0)
-    assert row(judged).percent_of_limit == pytest.approx(50.0, rel=1e-3)
-    assert row(judged, BASE).rates == {"GB/s": pytest.approx(200.0)}
-
-
 def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
     peaks = PEAKS.model_copy(update={"values": {"bf16": 800e12}})  # what was measured makes the limit alone
     cost = Cost(flops=989.4e12 * 20e-6, dtype="bf16", items=100, unit="tokens")  # 20 us by the datasheet of an H200
@@ -398,13 +304,6 @@ def test_mfu_is_the_share_of_the_datasheet_rate() -> None:
     assert row(judged).percent_of_limit == pytest.approx(100 * 989.4 / 800 * 0.5)
     unknown = judge(pair({BASE: 100.0, OPT: 40.0}, cost=cost, device="NVIDIA Nameless"), peaks)
     assert "MFU" not in row(unknown).rates
-
-
-def peaks_of(**peak_bytes: float) -> PairResult:
-    result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
-    for role, size in peak_bytes.items():
-        result = with_row(result, f"{role}_x", why=Why(peak_bytes=size))
-    return result
 
 
 @pytest.mark.parametrize(
@@ -422,7 +321,10 @@ def peaks_of(**peak_bytes: float) -> PairResult:
 def test_a_memory_pair_is_judged_by_its_peaks_and_not_by_its_times(
     peak_bytes: dict[str, float], verdict: str, ratio: float | None
 ) -> None:
-    judged = judge(peaks_of(**peak_bytes), PEAKS)
+    result = pair({BASE: 100.0, OPT: 150.0}, goal="memory")
+    for role, size in peak_bytes.items():
+        result = with_row(result, f"{role}_x", why=Why(peak_bytes=size))
+    judged = judge(result, PEAKS)
     assert (judged.verdict, row(judged).memory_ratio) == (verdict, ratio)
 
 
@@ -513,18 +415,6 @@ def test_a_known_reason_has_its_hint(reason: str | None, says: str | None) -> No
     assert (says or "None") in str(hint(reason))
 
 
-def test_a_variant_alone_is_measured_without_a_verdict() -> None:
-    judged = judge(pair({OPT: 50.0}), PEAKS)
-    assert (judged.status, judged.verdict, row(judged).speedup) == ("measured", None, None)
-    assert row(judged).percent_of_limit == pytest.approx(40.0, rel=1e-3)
-
-
-def test_a_pair_that_was_only_proven_has_no_numbers() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0}, blocks=[]), PEAKS)
-    assert (judged.status, judged.verdict, judged.control) == ("proven", None, None)
-    assert row(judged).device is None
-
-
 @pytest.mark.parametrize(("peak", "noted"), [(0.97e12, False), (0.93e12, True)])
 def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
     peaks = PEAKS.model_copy(update={"values": {"hbm": peak}, "fastest": {"hbm": 2e12}})
@@ -542,10 +432,7 @@ def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
         ({"late": 3}, "3 of 48 device samples include CPU launch latency"),
         ({"retaken": 2}, None),
         ({"retaken": 3}, "3 device samples that include CPU launch latency were left out, 48 kept"),
-        (
-            {"telemetry": Telemetry(throttle=["sw_power_cap"])},
-            "the power cap held the clocks down during some blocks",
-        ),
+        ({"telemetry": Telemetry(throttle=["sw_power_cap"])}, "the power cap held the clocks down during some blocks"),
     ],
 )
 def test_what_a_reader_should_know_is_noted(change: dict[str, Any], note: str | None) -> None:
@@ -579,13 +466,16 @@ def contended(fast_rounds: int, clock: str) -> PairResult:
     return result
 
 
-def test_end_to_end_blocks_of_a_slow_host_are_discarded() -> None:
+def test_end_to_end_blocks_of_a_slow_host_are_discarded_unless_too_few_rounds_would_remain() -> None:
     judged = judge(contended(3, "end_to_end"), PEAKS)
     speedup = row(judged).speedup
     assert speedup is not None
     assert (speedup.ratio, speedup.rounds) == (pytest.approx(2.0, rel=0.002), 3)
     assert judged.notes == ["8 of 14 blocks discarded: the host ran slow"]
     assert judge(judged, PEAKS) == judged  # marks are made anew from the paces, not piled up
+    kept = judge(contended(2, "end_to_end"), PEAKS)
+    told = "CPU overhead inflates these times: the host took 2.0 times as long as at its best"
+    assert (kept.discarded_blocks, kept.notes) == (0, [told])
 
 
 def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
@@ -613,29 +503,21 @@ def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
     assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
 
 
-def asks_for_memory(times: Sequence[Sequence[tuple[str, float]]]) -> PairResult:
-    """Rounds of one block, in the order taken, in which each first of its name is on inputs that no call had seen."""
-    result = pair({BASE: 100.0, OPT: 50.0})
-    result.blocks = []
-    for index, taken in enumerate(times):
-        names = [name for name, _ in taken]
-        samples = [
-            sample(name, us).model_copy(update={"fresh": name not in names[:place]})
-            for place, (name, us) in enumerate(taken)
-        ]
-        result.blocks.append(Block(round=index, steps=1, samples=samples))
-    return result
-
-
 def test_the_control_leaves_out_samples_on_new_inputs() -> None:
     """Where sizes follow from the data, whoever that is may take longer: ms of `moe_grouped_gemm`, on an H200."""
-    result = asks_for_memory(
+    result = pair({BASE: 100.0, OPT: 50.0})
+    result.blocks = []
+    for index, taken in enumerate(
         [
             [(OPT, 2.7), (CONTROL, 13.6), (BASE, 23.7), (BASE, 16.0), (CONTROL, 16.4), (OPT, 2.7)],
             [(BASE, 28.9), (CONTROL, 12.8), (OPT, 2.7), (OPT, 2.7), (CONTROL, 13.4), (BASE, 13.1)],
             [(BASE, 54.6), (OPT, 2.7), (CONTROL, 18.5), (CONTROL, 18.4), (OPT, 2.7), (BASE, 18.6)],
         ]
-    )
+    ):
+        samples = [sample(name, us) for name, us in taken]
+        for first in samples[:3]:
+            first.fresh = True  # on inputs that no call had seen
+        result.blocks.append(Block(round=index, steps=1, samples=samples))
     result.cost = None
     judged = judge(result, None)
     assert judged.control is not None
@@ -643,95 +525,50 @@ def test_the_control_leaves_out_samples_on_new_inputs() -> None:
     assert (judged.reason or "").startswith("its speedup is anywhere from"), "the time that it took counts all the same"
 
 
-def test_slow_blocks_count_where_too_few_rounds_would_remain() -> None:
-    judged = judge(contended(2, "end_to_end"), PEAKS)
-    assert judged.discarded_blocks == 0
-    assert judged.notes == ["CPU overhead inflates these times: the host took 2.0 times as long as at its best"]
-
-
-@pytest.mark.parametrize("clock", ["device", "end_to_end"])
-def test_what_has_no_times_compares_with_nothing(clock: str) -> None:
-    made = pair({BASE: 100.0, OPT: 50.0}, clock)
-    made.variants.append(variant(f"{OPT}__fails", status="failed", reason="it raised"))
-    judged = judge(made, PEAKS)
-    assert (judged.verdict, row(judged, f"{OPT}__fails").speedup) == ("faster", None)
-
-
-def hosted(host_us: Mapping[str, float], paces: Sequence[float], clock: str = "end_to_end", **facts: Any) -> PairResult:
-    """100 us against 50, of which these are the host's; each round has a pace of its own."""
-    made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(paces, default=None), **facts)
-    for block in made.blocks:
-        block.paces = [paces[block.round]] * 2 if paces else []
-        block.samples = [s.model_copy(update={"host_us": host_us.get(s.variant, 5.0)}) for s in block.samples]
-    return made
-
-
-PACES = (20.0, 21.0, 22.0, 23.0)
-DEVIATION = stdev(math.log(pace) for pace in PACES for _ in range(2))  # a round has two blocks
-
-
-REACH = 1.96 * math.sqrt(2) * DEVIATION
-
-
-def by_pace(share: float, rounds: int = 4) -> float:
-    """The half-width that the deviation of the host's pace alone makes, where the larger of the shares is this."""
-    df = rounds - 1 + HOST_ROUNDS
-    return t_quantile(0.95, df) * PACE_PART * share * DEVIATION * math.sqrt(HOST_ROUNDS / df * (1 / rounds + OWN))
-
-
-def half(result: PairResult) -> float:
-    found = row(result).speedup
-    assert found is not None
-    assert found.ratio == pytest.approx(2.0, rel=1e-5)
-    assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
-    return math.log(found.high / found.ratio)
+PACES = (20.0, 21.0, 22.0, 23.0)  # of the host, in each round
+WAITS, LAUNCHES = Why(operators=1, syncs=2, busy_us=45.0), Why(operators=1, syncs=0, busy_us=45.0)
 
 
 @pytest.mark.parametrize(
-    ("host_us", "part", "most"),
+    ("clock", "host_us", "late", "why", "percent"),
     [
-        ({BASE: 100.0, OPT: 5.0}, 0.9, 1.0),  # launches against a graph of them
-        ({BASE: 10.0, OPT: 50.0}, 0.9, 1.0),  # and the other way round
-        ({BASE: 90.0, OPT: 45.0}, 0.0, 0.9),  # both go with the pace
-        ({BASE: 5.0, OPT: 2.5}, 0.0, 0.05),  # neither does
-        ({BASE: 300.0, OPT: 5.0}, 0.9, 1.0),  # no more than all of it
+        ("end_to_end", {BASE: 100.0, OPT: 5.0}, 0, {}, 14.55),  # launches against a graph of them
+        ("end_to_end", {BASE: 10.0, OPT: 50.0}, 0, {}, 14.55),  # and the other way round
+        ("end_to_end", {BASE: 90.0, OPT: 45.0}, 0, {}, 3.91),  # both go with the pace
+        ("end_to_end", {BASE: 5.0, OPT: 2.5}, 0, {}, 0.31),  # neither does
+        ("end_to_end", {BASE: 300.0, OPT: 5.0}, 0, {}, 14.55),  # no more than all of it
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {}, 4.34),
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {OPT: WAITS}, 14.55),  # for a device that is busy
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {OPT: LAUNCHES}, 4.34),  # which may take as long as their work
+        ("device", {BASE: 300.0, OPT: 5.0}, 1, {}, 0.18),  # of the two samples of a block one includes launch latency
+        ("device", {BASE: 300.0, OPT: 5.0}, 2, {}, 16.03),
+        ("device", {BASE: 300.0, OPT: 5.0}, 2, {BASE: WAITS}, 8.82),
     ],
 )
-def test_the_host_pace_widens_an_end_to_end_interval(host_us: dict[str, float], part: float, most: float) -> None:
-    plain = half(judge(hosted(host_us, ()), PEAKS))
-    assert half(judge(hosted(host_us, PACES), PEAKS)) == pytest.approx(
-        math.hypot(plain, REACH * part, by_pace(most)), rel=0.02
-    )
+def test_the_host_pace_widens_an_interval_as_far_as_times_are_the_hosts(
+    clock: str, host_us: Mapping[str, float], late: int, why: Mapping[str, Why], percent: float
+) -> None:
+    """On the device's clock: runs of a router whose baseline waits for sizes read 40.2x [36.1, 44.7] to 52.8 [51, 55].
 
-
-def test_the_host_pace_widens_a_device_interval_with_launch_latency() -> None:
-    """Five runs of a router whose baseline waits for sizes read 40.2x [36.1, 44.7] to 52.8 [51.0, 54.6]."""
-    waits = hosted({BASE: 300.0, OPT: 5.0}, PACES, "device")
-    in_time = half(judge(hosted({}, (), "device"), PEAKS))
-    for late, hosts in ((1, False), (2, True)):  # of the two samples of each block
-        for block in waits.blocks:
-            for name in (BASE, CONTROL):
-                for one in [s for s in block.samples if s.variant == name][:late]:
-                    one.late = True
-        plain = half(judge(hosted({}, ()), PEAKS)) if hosts else in_time
-        pace = math.hypot(REACH, by_pace(1.0)) if hosts else 0.0
-        assert half(judge(waits, PEAKS)) == pytest.approx(math.hypot(plain, pace), rel=0.01)
-    busy = with_row(waits, BASE, why=Why(syncs=2, busy_us=45.0))
-    expected = math.hypot(plain, REACH * 0.55, by_pace(0.55))
-    assert half(judge(busy, PEAKS)) == pytest.approx(expected, rel=0.02), "it waits for a device that is busy"
-    found = judge(waits, PEAKS).control
+    With one pace throughout the half-width is 0.22%, on the device's clock 0.18%.
+    """
+    made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(PACES))
+    for block in made.blocks:
+        block.paces = [PACES[block.round]] * 2
+        block.samples = [s.model_copy(update={"host_us": host_us.get(s.variant, 5.0)}) for s in block.samples]
+        for name in (BASE, CONTROL):
+            for one in [s for s in block.samples if s.variant == name][:late]:
+                one.late = True
+    for name, told in why.items():
+        made = with_row(made, name, why=told)
+    judged = judge(made, PEAKS)
+    found, control = row(judged).speedup, judged.control
     assert found is not None
-    assert math.log(found.high / found.ratio) > by_pace(1.0), "both its sides go with the pace"
-
-
-def test_waiting_for_a_busy_device_is_not_host_time() -> None:
-    waits = hosted({BASE: 100.0, OPT: 50.0}, PACES)
-    plain = half(judge(hosted({}, ()), PEAKS))
-    busy = with_row(waits, OPT, why=Why(operators=1, syncs=2, busy_us=45.0))
-    assert half(judge(waits, PEAKS)) == pytest.approx(math.hypot(plain, by_pace(1.0)), rel=0.01)
-    assert half(judge(busy, PEAKS)) == pytest.approx(math.hypot(plain, REACH * 0.9, by_pace(1.0)), rel=0.02)
-    unasked = with_row(waits, OPT, why=Why(operators=1, syncs=0, busy_us=45.0))
-    assert half(judge(unasked, PEAKS)) == half(judge(waits, PEAKS)), "launches may take as long as what they launch"
+    assert control is not None
+    assert found.ratio == pytest.approx(2.0, rel=1e-5)
+    assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
+    assert 100 * math.log(found.high / found.ratio) == pytest.approx(percent, rel=0.01, abs=0.005)
+    assert late < 2 or math.log(control.high / control.ratio) > 0.08, "both its sides go with the pace"
 
 
 def test_times_come_in_the_order_taken() -> None:
@@ -744,47 +581,11 @@ def test_times_come_in_the_order_taken() -> None:
     assert times(made, OPT, "device") == []
 
 
-def everything() -> PairResult:
-    """A pair in which every derived number has something to be derived from."""
-    us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 45.0, "peer_x__quick": 40.0}
-    result = pair(us, floor_us=9.0)
-    result = with_row(result, BASE, why=Why(busy_us=90.0, peak_bytes=3e9))
-    result = with_row(result, OPT, why=Why(busy_us=45.0, peak_bytes=1e9))
-    result.blocks[0].late = 9
-    result.blocks += blocks({BASE: 100.0, OPT: 70.0}, discarded="thermal slowdown")[:1]
-    for block in result.blocks:
-        block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=60.0, host_us=5.0)]
-    return result
-
-
-@pytest.mark.parametrize("made", [everything, lambda: contended(3, "end_to_end")], ids=["everything", "contended"])
-def test_judging_changes_nothing_of_what_it_is_given(made: Callable[[], PairResult]) -> None:
-    result = made()
+def test_judging_changes_nothing_of_what_it_is_given() -> None:
+    result = contended(3, "end_to_end")
     before = result.model_dump_json()
     judge(result, PEAKS)
     assert result.model_dump_json() == before
-
-
-@pytest.mark.parametrize(
-    "made",
-    [everything, invalid_by_proof, disturbed, invalid_by_rate, invalid_by_escape, invalid_by_busy_time],
-)
-def test_judging_twice_gives_what_judging_once_gives(made: Any) -> None:
-    result = made() if made is everything else made()[0]
-    once = judge(result, PEAKS)
-    assert judge(once, PEAKS) == once
-
-
-def test_every_number_can_be_computed_again_from_the_samples_in_a_file() -> None:
-    judged = judge(everything(), PEAKS)
-    read = PairResult.model_validate_json(judged.model_dump_json())
-    assert read == judged
-    forgotten = {"device": None, "wall": None, "speedup": None, "memory_ratio": None, "percent_of_limit": None}
-    for name in (variant.name for variant in read.variants):
-        read = with_row(read, name, **forgotten, verdict=None, rates={})
-    bare = {"limit": None, "control": None, "peer_ratio": None, "best_peer": None, "notes": [], "discarded_blocks": 0}
-    read = read.model_copy(update={**bare, "verdict": None, "status": "proven"})
-    assert judge(read, PEAKS) == judged
 
 
 NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200

@@ -6,7 +6,7 @@ from synthetic_run import HOSTILE, HOSTILE_NAME, every_kind, pair, refused, summ
 
 from common.python.base.results import PairResult
 from common.python.base.text import clean
-from common.python.report.junit import junit_xml
+from common.python.report.templates import junit_xml
 
 TWO = {"baseline": 400.0, "optimized": 50.0}
 

@@ -80,13 +80,6 @@ def test_a_pair_that_cannot_be_started_is_unsupported_with_the_count(
     assert {(row.status, row.reason) for row in rows} == {("unsupported", reason)}
 
 
-def test_enough_gpus_are_timed_and_without_any_gloo_ranks_prove() -> None:
-    for found, gpu in ((2, True), (0, False)):
-        timed, checked, rows = assign(pair_on(2), machine_with(found), gpu=gpu)
-        assert (len(timed), len(checked)) == ((2, 0) if gpu else (0, 2))
-        assert {row.status for row in rows} == {"proven"}
-
-
 def test_list_says_how_many_gpus_a_pair_needs_and_that_a_cpu_proves_it(capsys: pytest.CaptureFixture[str]) -> None:
     for found, here in ((0, "yes"), (1, "needs 2 GPUs, found 1"), (2, "yes")):
         print_list([pair_on(2)], machine_with(found))

@@ -6,43 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_nvml import UUIDS, fake_nvml, refuse
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-from common.python.base.toolkit import ROOT
-
-UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
-
-
-class Refused(Exception):
-    """Stands for pynvml.NVMLError."""
-
-
-def refuse(*arguments: object) -> None:
-    raise Refused
+from common.python.base.topology import topology
 
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    fake = SimpleNamespace(
-        NVMLError=Refused,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(UUIDS),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda gpu: UUIDS[gpu],
-        nvmlDeviceGetName=lambda gpu: f"NVIDIA H{gpu}00",
-        nvmlDeviceGetCudaComputeCapability=lambda gpu: (12, 1),
-        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=141 * 2**30),
-        nvmlDeviceGetPowerManagementLimit=lambda gpu: 700_000,
-        nvmlDeviceGetMaxClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
-        nvmlSystemGetCudaDriverVersion=lambda: 13010,
-        nvmlSystemGetDriverVersion=lambda: "580.95.05",
-    )
+    fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -63,11 +38,6 @@ def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
     assert (gpu.name, gpu.sm, gpu.memory_gib, gpu.power_limit_w) == ("NVIDIA H200", 121, 141.0, 700.0)
     assert (gpu.max_sm_mhz, gpu.max_memory_mhz) == (1980, 3201)
     assert (found.driver, found.cuda_driver) == ("580.95.05", "13.1")
-
-
-def test_the_environment_hides_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
-    assert [gpu.name for gpu in machine().gpus] == ["NVIDIA H200", "NVIDIA H000"]
 
 
 def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
@@ -238,19 +208,6 @@ def test_there_is_no_commit_outside_a_repository_or_without_git(
     assert git_state(tmp_path) == (None, None)
 
 
-def test_importing_the_facts_loads_neither_torch_nor_nvml() -> None:
-    names = ("base.hardware", "performance_targets", "base.manifest", "timing.telemetry")
-    modules = ", ".join(f"common.python.{name}" for name in names)
-    code = f"import sys, {modules}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_without_the_drivers_library_there_are_no_gpus(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine().gpus
-    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: False)
-    assert (machine().gpus, machine().driver) == ([], None)
-
-
 def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_library(tmp_path: Path) -> None:
     files = [tmp_path / "baseline_x.py", tmp_path / "optimized_x.py"]
     kernel = tmp_path / "optimized_x.cu"
@@ -259,3 +216,14 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
     assert found[:3] == [*files, kernel]
     assert {"suite.py", "results.py"} < {path.name for path in found[3:]}
     assert {path.suffix for path in found[3:]} == {".py", ".cuh"}
+
+
+def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path: Path) -> None:
+    node = tmp_path / "sys/bus/pci/devices/0000:0a:00.0/numa_node"
+    node.parent.mkdir(parents=True)
+    node.write_text("1\n")
+    found = topology(UUIDS, fake_nvml(), tmp_path)
+    assert found.links == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
+    first, second, _ = found.gpus
+    assert (first.pci, first.numa_node, first.pcie_generation, first.pcie_width) == ("0000:0a:00.0", 1, 5, 16)
+    assert (first.nvlinks, second.numa_node) == (17, None)

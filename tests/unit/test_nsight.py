@@ -14,7 +14,7 @@ import pytest
 from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
-from common.python.profile.nsight import NO_TIME, Uncaptured, base_name, launches, profile, speed_of_light
+from common.python.profile.nsight import NO_TIME, Uncaptured, base_name, profile, speed_of_light
 from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
@@ -171,6 +171,7 @@ def test_nothing_is_started_unless_asked_for_nor_for_what_was_not_measured(place
         ("exec /nowhere/at/all", "exit code 127"),
         (NCU.replace("cat", "true"), "the report holds no kernel"),
         (NCU.replace('cat "$HERE/table.csv"', "exit 5"), "exit code 5"),
+        (NCU.replace("cat", "sed s/tile/other/"), "its report lacks tile, among the step's longest kernels"),
     ],
 )
 def test_what_ncu_did_not_capture_is_a_note_and_no_failure(place: Place, body: str, reason: str) -> None:
@@ -225,16 +226,19 @@ def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) ->
         ("", "holds no kernel"),
         ("==WARNING== No kernels were profiled.\n", "holds no kernel"),
         (table(), "holds no kernel"),
-        (table(FIRST, units=(*UNITS[:3], "us", *UNITS[4:])), "gpu__time_duration.sum is in us, and should be in ns"),
-        (table(FIRST, units=(*UNITS[:4], "Mbyte", *UNITS[5:])), "dram__bytes_read.sum is in Mbyte"),
-        (table(FIRST).replace("sm__throughput", "gone"), "sm__throughput.avg.pct_of_peak_sustained_elapsed is missing"),
-        (table((*FIRST[:6], "n/a", *FIRST[7:])), "of tile is 'n/a', no number"),
+        (table(FIRST, units=(*UNITS[:3], "us", *UNITS[4:])), "lacks gpu__time_duration.sum in ns"),
+        (table(FIRST, units=(*UNITS[:4], "Mbyte", *UNITS[5:])), "lacks dram__bytes_read.sum in byte"),
+        (table(FIRST).replace("sm__throughput", "gone"), "lacks sm__throughput.avg.pct_of_peak_sustained_elapsed in %"),
+        (
+            table((*FIRST[:6], "n/a", *FIRST[7:])),
+            "no number for each kernel: dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        ),
         (table((*FIRST[:3], "0", *FIRST[4:])), "took no time"),
     ],
 )
 def test_a_table_that_gives_no_figures_says_why(text: str, reason: str) -> None:
     with pytest.raises(Uncaptured, match=reason):
-        speed_of_light(launches(text))
+        speed_of_light(text)
 
 
 @pytest.mark.parametrize(

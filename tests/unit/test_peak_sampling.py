@@ -4,14 +4,7 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from common.python.base.results import Telemetry
-from common.python.peaks.sampling import (
-    Series,
-    Step,
-    Way,
-    best_way,
-    median_interval,
-    summarise,
-)
+from common.python.peaks.sampling import Series, Step, Way, best_way, median_interval, summarise
 
 
 # The ranks of the usual table of nonparametric intervals of a median, for 95%.

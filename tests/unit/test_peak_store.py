@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.python.peaks.store import (
-    Curve,
-    Peak,
-    Point,
-    Survey,
-    difference,
-    load,
-    path_of,
-    peaks_of,
-    save,
-)
+from common.python.peaks.store import Curve, Peak, Point, Survey, difference, load, path_of, peaks_of, save
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 VERSIONS = {"driver": "580.1", "CUDA of the driver": "13.0", "torch": "2.11.0", "triton": "3.6.0", "cuBLAS": None}
@@ -36,7 +26,10 @@ def test_what_is_saved_is_loaded_again_whole(tmp_path: Path) -> None:
     told = peak("bf16", 781e12, unit="FLOP/s").model_copy(
         update={"sm_mhz": 1700.0, "power_w": 699.5, "throttle": ["sw_power_cap"]}
     )
-    kept = survey(told, gap, l2_bytes=60e6)
+    points = [Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5)]
+    curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", settings={"NCCL_ALGO": "Ring"}, points=points)
+    assert curve.rate(points[0]) == pytest.approx(1.5 * 1024e5)
+    kept = survey(told, gap, l2_bytes=60e6, curves=[curve])
     path = path_of(tmp_path / "artifacts", kept.uuid)
     assert path == tmp_path / "artifacts" / "peaks" / "ab-12.json"
     save(path, kept)
@@ -121,16 +114,3 @@ def test_a_limit_is_made_of_the_best_that_was_seen_of_each_resource() -> None:
     assert (peaks.fastest["hbm"], peaks.fastest["bf16"], peaks.fastest["launch"]) == (4.5e12, 850e12, 0.86e-6)
     assert set(peaks.fastest) == set(peaks.values)
     assert (peaks.source, peaks.l2_bytes) == ("measured on 2026-01-31", 60e6)
-
-
-def test_a_curve_is_kept_whole_and_gives_the_rate_of_its_link(tmp_path: Path) -> None:
-    points = [
-        Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5),
-        Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
-    ]
-    curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", settings={"NCCL_ALGO": "Ring"}, points=points)
-    save(tmp_path / "x.json", survey(curves=[curve]))
-    kept = load(tmp_path / "x.json")
-    assert kept is not None
-    assert kept.curves == [curve]
-    assert [curve.rate(point) for point in points] == pytest.approx([1.5 * 1024e5, 1.5 * 2**30 * 250])

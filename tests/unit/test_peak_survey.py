@@ -69,22 +69,12 @@ def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(pl
     assert (place.surveys, len(place.said)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"versions": peak_store.versions("570.9", "13.0")}, "measured with driver 570.9, here is 580.1"),
-        ({"versions": {**peak_store.versions("580.1", "13.0"), "torch": "1.0"}}, "measured with torch 1.0, here is "),
-        ({"uuid": "cd-34"}, "another GPU, NVIDIA H200 cd-34"),
-    ],
-)
-def test_peaks_of_another_gpu_driver_or_torch_are_measured_anew_and_replaced(
-    changed: dict[str, Any], told: str, place: Place
-) -> None:
-    peak_store.save(place.store, measured(hbm=1e12, **changed))
+def test_peaks_of_another_gpu_are_measured_anew_and_replaced(place: Place) -> None:
+    peak_store.save(place.store, measured(hbm=1e12, uuid="cd-34"))
     found = place.peaks()
     assert found is not None
     assert (found.values["hbm"], place.surveys) == (4.25e12, 1)
-    assert told in place.said[0]
+    assert "another GPU, NVIDIA H200 cd-34" in place.said[0]
     place.peaks()
     assert place.surveys == 1
 
@@ -126,19 +116,10 @@ def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
     assert place.said[-1].endswith("THERE ARE NO LIMITS")
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (4.251e12, "B/s", "4.251 TB/s"),
-        (999.99e9, "B/s", "1.000 TB/s"),
-        (55.52e9, "B/s", "55.52 GB/s"),
-        (1419e12, "FLOP/s", "1419 TFLOP/s"),
-        (1.5e15, "OP/s", "1500 TOP/s"),
-        (0.88e-6, "s", "0.8800 us"),
-    ],
-)
-def test_figures_have_four_digits_in_the_unit_that_suits(value: float, unit: str, text: str) -> None:
-    assert figure(value, unit) == text
+def test_figures_have_four_digits_in_the_unit_that_suits() -> None:
+    told = {"4.251 TB/s": (4.251e12, "B/s"), "1.000 TB/s": (999.99e9, "B/s"), "55.52 GB/s": (55.52e9, "B/s")}
+    told |= {"1419 TFLOP/s": (1419e12, "FLOP/s"), "1500 TOP/s": (1.5e15, "OP/s"), "0.8800 us": (0.88e-6, "s")}
+    assert [figure(*of) for of in told.values()] == [*told]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads: float) -> tuple[Peak, int]:
@@ -154,17 +135,14 @@ def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads
 
 
 @pytest.mark.parametrize("name", ["hbm_write", "bf16", "fp32_fma"])
-def test_a_peak_of_the_gpu_alone_that_something_disturbed_is_taken_again(
+def test_a_peak_of_the_gpu_alone_that_something_disturbed_is_taken_again_and_is_none_if_it_stays_so(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Seen on an H200 beside another program: 1.84 for hbm_write, 2.14 for bf16; limits were then half as high."""
     assert answers(monkeypatch, tmp_path, name, 1.09)[0].value == 1e12
     kept, tries = answers(monkeypatch, tmp_path, name, 1.84, 1.02)
     assert (kept.value, kept.fastest, tries) == (1e12, 1.02e12, 2)
-
-
-def test_a_peak_that_stays_disturbed_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kept, tries = answers(monkeypatch, tmp_path, "hbm_write", 1.84, 1.3, 1.11)
+    kept, tries = answers(monkeypatch, tmp_path, name, 1.84, 1.3, 1.11)
     assert (kept.value, tries) == (None, 3)
     assert kept.reason == (
         "disturbed, 3 times: its best sample is 1.11 times its median, as when another process uses the GPU"

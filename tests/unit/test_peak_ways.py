@@ -9,14 +9,11 @@ import pytest
 import torch
 
 from common.python.peaks import matrix as peaks_matrix
-from common.python.peaks import plan as peaks
 from common.python.peaks.sampling import Unavailable
-from common.python.peaks.store import NO_GPU
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
 TOLERANCE = {"fp64": 0.0, "fp32": 1e-6, "tf32": 1e-6, "bf16": 4e-3, "fp16": 1e-3, "int8": 0.0}
-on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU says")
 
 KERNELS = """
 import numpy as np, torch
@@ -104,10 +101,3 @@ def test_what_a_chip_or_a_torch_has_not_got_is_said(
     with pytest.raises(Unavailable) as raised:
         next(peaks_matrix.ways(name))
     assert str(raised.value) == told
-
-
-@on_cpu
-@pytest.mark.parametrize("name", [name for name, kind in peaks.KINDS.items() if kind.clock != "host"])
-def test_without_a_gpu_its_peaks_say_so(name: str) -> None:
-    found = peaks.peak(None, name)
-    assert (found.name, found.value, found.reason) == (name, None, NO_GPU)

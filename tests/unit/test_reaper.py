@@ -55,14 +55,6 @@ def test_the_reaper_ends_as_the_worker_and_after_all_others(end: str, code: int)
     assert [pid for pid in pids if alive(pid)] == []
 
 
-def test_told_to_end_it_ends_all() -> None:
-    done, pids = start("time.sleep(600)")
-    assert all(alive(pid) for pid in pids)
-    done.terminate()
-    assert done.wait(10) == -signal.SIGKILL
-    assert [pid for pid in pids if alive(pid)] == []
-
-
 def test_a_worker_does_not_outlive_its_reaper() -> None:
     done, pids = start("time.sleep(600)")
     done.kill()

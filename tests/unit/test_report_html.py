@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,15 +26,15 @@ from common.python.base.text import clean
 from common.python.corpus.discovery import find_pairs
 from common.python.regress.expectations import expected
 from common.python.report.artifacts import read_run
-from common.python.report.html import page
 from common.python.report.rows import rows
+from common.python.report.templates import page
 
 ELEMENTS = (
     "html head meta title style body main h1 h2 h3 h4 p a b ul li table thead tbody tr th td div span figure "
     "figcaption details summary pre code mark section svg polyline path circle text rect"
 )
 ATTRIBUTES = (
-    "lang charset name content http-equiv class id href scope tabindex style role aria-label width height viewbox "
+    "lang charset name content http-equiv class id href tabindex style role aria-label width height viewbox "
     "xmlns points cx cy r x y d text-anchor font-size data-label open"
 )
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -239,7 +240,7 @@ def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_p
     assert text.count('class="sides"') == 2
     fold = r"<summary>(\d+ lines): docstring, imports, workload</summary>\n<pre[^>]*><code>(.*?)</code>"
     folds = re.findall(fold, text, re.DOTALL)
-    assert [(count, re.sub(r"</?mark>|\n", "", code)) for count, code in folds] == [
+    assert [(count, re.sub(r"</?mark>|\n", "", unescape(code))) for count, code in folds] == [
         ("2 lines", '"""Element by element."""'),
         ("2 lines", '"""Row by row."""'),
     ]

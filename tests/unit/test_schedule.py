@@ -7,14 +7,7 @@ from common.python.stats.sampling_plan import blocks_in_round, fixed_plan, has_c
 
 @pytest.mark.parametrize(
     ("iterations", "plan"),
-    [
-        (None, None),
-        (1, [1]),
-        (2, [1]),
-        (6, [1, 1, 1]),
-        (20, [2, 2, 1, 1, 1, 1, 1, 1]),
-        (64, [4] * 8),
-    ],
+    [(None, None), (1, [1]), (2, [1]), (6, [1, 1, 1]), (20, [2, 2, 1, 1, 1, 1, 1, 1]), (64, [4] * 8)],
 )
 def test_a_block_holds_two_samples_of_each_and_rounds_share_the_blocks(
     iterations: int | None, plan: list[int] | None
@@ -34,66 +27,41 @@ def test_warm_up_steps_are_shared_out_over_the_rounds() -> None:
     assert warm_passes([1, 1, 1], None) == 0
 
 
-def test_a_round_takes_its_eighth_of_the_budget_but_a_block_at_least_and_not_hundreds() -> None:
-    assert blocks_in_round(budget_s=4.0, first_s=0.1, later_s=0.1) == 5
-    assert blocks_in_round(budget_s=4.0, first_s=3.0, later_s=3.0) == 1
-    assert blocks_in_round(budget_s=4.0, first_s=1e-4, later_s=1e-4) == 32
-    assert blocks_in_round(budget_s=4.0, first_s=0.0, later_s=0.0) == 32
-
-
-def test_what_a_rounds_first_block_holds_beside_the_others_is_not_expected_of_them() -> None:
-    assert blocks_in_round(budget_s=4.0, first_s=0.25, later_s=0.1) == 3
-    assert blocks_in_round(budget_s=4.0, first_s=0.45, later_s=0.1) == 1
-    assert blocks_in_round(budget_s=4.0, first_s=0.6, later_s=0.1) == 1
-
-
 @pytest.mark.parametrize(
-    ("beside_s", "blocks"),
+    ("budget_s", "first_s", "later_s", "beside_s", "blocks"),
     [
-        (0.01, 5),  # of 8 rounds
-        (0.125, 8),  # half a budget of 1 s is spent beside 4 rounds, the first is not counted
-        (0.25, 13),
-        (0.3, 15),  # of three at least, whose share is a bit more than a third
-        (9.0, 16),
+        # An eighth of the budget, a block at least, not hundreds; a round's first block may hold more than the others.
+        *((4.0, 0.1, 0.1, 0.0, 5), (4.0, 3.0, 3.0, 0.0, 1), (4.0, 1e-4, 1e-4, 0.0, 32), (4.0, 0.0, 0.0, 0.0, 32)),
+        *((4.0, 0.25, 0.1, 0.0, 3), (4.0, 0.45, 0.1, 0.0, 1), (4.0, 0.6, 0.1, 0.0, 1)),
+        # Where preparing and proving leave time for fewer of the 8 rounds, three at least, these share the budget.
+        *(
+            (1.0, 0.024, 0.024, beside_s, n)
+            for beside_s, n in ((0.01, 5), (0.125, 8), (0.25, 13), (0.3, 15), (9.0, 16))
+        ),
+        # Of a small budget a few blocks, for no longer than a twentieth of a second.
+        *((0.05, s, s, 0.0, n) for s, n in ((0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1))),
+        # A smaller budget has fewer rounds, each of which prepares, warms up and proves anew: three use it up.
+        *((budget_s, 0.005, 0.005, 0.0, n) for budget_s, n in ((0.2, 16), (0.5, 25), (1.0, 25), (4.0, 32))),
     ],
 )
-def test_where_preparing_and_proving_leave_time_for_fewer_rounds_these_share_the_budget(
-    beside_s: float, blocks: int
+def test_blocks_of_a_round_share_the_budget(
+    budget_s: float, first_s: float, later_s: float, beside_s: float, blocks: int
 ) -> None:
-    assert blocks_in_round(1.0, first_s=0.024, later_s=0.024, beside_s=beside_s) == blocks
-
-
-@pytest.mark.parametrize(("block_s", "blocks"), [(0.001, 20), (0.01, 4), (0.0124, 4), (0.015, 3), (0.03, 1), (0.2, 1)])
-def test_a_round_of_a_small_budget_takes_a_few_blocks_for_no_longer_than_a_twentieth_of_a_second(
-    block_s: float, blocks: int
-) -> None:
-    assert blocks_in_round(budget_s=0.05, first_s=block_s, later_s=block_s) == blocks
-
-
-@pytest.mark.parametrize(("budget_s", "blocks", "rounds"), [(0.2, 16, 3), (0.5, 25, 4), (1.0, 25, 8), (4.0, 32, 8)])
-def test_a_smaller_budget_has_fewer_rounds_of_which_three_use_it_up(budget_s: float, blocks: int, rounds: int) -> None:
-    """Each round prepares, warms up and proves anew."""
-    assert blocks_in_round(budget_s, first_s=0.005, later_s=0.005) == blocks
-    assert rounds == 8 or rounds * blocks * 0.005 >= budget_s
+    assert blocks_in_round(budget_s, first_s=first_s, later_s=later_s, beside_s=beside_s) == blocks
 
 
 @pytest.mark.parametrize(
-    ("seconds", "late"),
+    ("seconds", "opened_s", "late"),
     [
-        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.4, "samples": 2.9}, False),
-        ({"samples": 3.0}, True),
-        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.5, "samples": 1.0}, True),
-        ({"start": 9.0, "why": 9.0, "writing": 9.0, "samples": 1.0}, False),
+        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.4, "samples": 2.9}, 0.0, False),
+        ({"samples": 3.0}, 0.0, True),
+        ({"prepare": 0.5, "warm-up": 0.5, "proof": 0.5, "samples": 1.0}, 0.0, True),
+        ({"start": 9.0, "why": 9.0, "writing": 9.0, "samples": 1.0}, 0.0, False),
+        # What was spent until the first round had ended takes no time from sampling.
+        *(({"prepare": 40.0, "warm-up": 3.0, "proof": 2.0, "samples": 1.0}, s, s < 44.0) for s in (0.0, 43.5, 44.0)),
     ],
 )
 def test_time_is_up_after_a_budget_of_samples_or_half_as_much_beside_them(
-    seconds: dict[str, float], late: bool
+    seconds: dict[str, float], opened_s: float, late: bool
 ) -> None:
-    assert out_of_time(seconds, 3.0) is late
-
-
-def test_what_was_spent_until_the_first_round_had_ended_takes_no_time_from_sampling() -> None:
-    seconds = {"prepare": 40.0, "warm-up": 3.0, "proof": 2.0, "samples": 1.0}
-    assert out_of_time(seconds, 3.0)
-    assert not out_of_time(seconds, 3.0, opened_s=44.0)
-    assert out_of_time(seconds, 3.0, opened_s=43.5)
+    assert out_of_time(seconds, 3.0, opened_s=opened_s) is late

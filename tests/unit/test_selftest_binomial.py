@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.selftest.binomial import at_least, clopper_pearson, no_more_than
+from tools.selftest.binomial import clopper_pearson, promised_share
 
 
 # From tables of the Clopper-Pearson interval: e.g. 0 of n has the upper end 1 - 0.025^(1/n).
@@ -27,7 +27,9 @@ def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high:
     ],
 )
 def test_at_least_93_percent(hits: int, n: int, standing: str) -> None:
-    assert at_least("aa", "it covers", hits, n, 0.93).standing == standing
+    found = promised_share("aa", "it covers", hits, n, 0.93)
+    assert found.standing == standing
+    assert (found.measured == "-") == (standing == "not run")
 
 
 @pytest.mark.parametrize(
@@ -35,4 +37,4 @@ def test_at_least_93_percent(hits: int, n: int, standing: str) -> None:
     [(10, 200, "kept"), (11, 200, "undecided"), (22, 200, "refuted"), (0, 58, "undecided"), (0, 59, "kept")],
 )
 def test_at_most_5_percent(hits: int, n: int, standing: str) -> None:
-    assert no_more_than("aa", "it errs", hits, n, 0.05).standing == standing
+    assert promised_share("aa", "it errs", hits, n, 0.05, at_most=True).standing == standing

@@ -90,7 +90,3 @@ def test_the_lock_pins_one_fitting_version_of_everything_asked_for(python: str) 
         (version,) = here[0].specifier
         assert version.operator == "=="
         assert wanted.specifier.contains(version.version), f"{here[0]} is not {wanted}"
-
-
-def test_torch_is_locked_with_its_triton() -> None:
-    assert [str(pins()[name][0].specifier) for name in ("torch", "triton")] == ["==2.13.0", "==3.7.1"]

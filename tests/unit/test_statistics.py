@@ -14,7 +14,6 @@ from common.python.stats.intervals import (
     MIDDLE,
     another_run,
     compare,
-    control_ok,
     half_width,
     interval,
     round_log_ratios,
@@ -40,25 +39,18 @@ class Machine:
     wander: float = 0.0  # step of a random walk from sample to sample
     spikes: float = 0.0  # share of samples that take 2 to 10 times as long
 
-    def sessions(
-        self, log_ratio: float = 0.0, *, seed: int, rounds: int = 8, blocks: int = 4, in_turn: bool = True
-    ) -> Sessions:
-        """Sessions as lists of blocks; not `in_turn`, all samples of one variant are taken before the other's."""
+    def sessions(self, log_ratio: float = 0.0, *, seed: int) -> Sessions:
+        """Sessions as lists of blocks."""
         random = np.random.default_rng(seed)
-        shape = (SESSIONS, rounds, blocks, 4)
-        total = rounds * blocks * 4
-        flat = np.arange(total).reshape(1, rounds, blocks, 4)
+        shape = (SESSIONS, 8, 4, 4)
+        total = math.prod(shape[1:])
+        when = np.broadcast_to(np.arange(total).reshape(1, *shape[1:]), shape)
         which = np.array([0, 1, 1, 0]) ^ random.integers(0, 2, (*shape[:-1], 1))
-        when = np.broadcast_to(flat, shape)
-        if not in_turn:
-            which = np.broadcast_to([0, 0, 1, 1], shape)
-            when = which * (total // 2) + flat // 4 * 2 + flat % 2
         log_time = math.log(100.0) - log_ratio * which + random.normal(0, self.noise, shape)
-        placed = random.normal(0, self.placement, (SESSIONS, rounds, 1, 2))
+        placed = random.normal(0, self.placement, (SESSIONS, 8, 1, 2))
         log_time += np.take_along_axis(np.broadcast_to(placed, (*shape[:-1], 2)), which, axis=3)
         log_time += np.log1p(random.uniform(-self.drift, self.drift, (SESSIONS, 1, 1, 1)) * when / total)
-        walk = random.normal(0, self.wander, (SESSIONS, total)).cumsum(axis=1)
-        log_time += np.take_along_axis(walk, when.reshape(SESSIONS, total), axis=1).reshape(shape)
+        log_time += random.normal(0, self.wander, (SESSIONS, total)).cumsum(axis=1).reshape(shape)
         log_time += np.where(random.random(shape) < self.spikes, np.log(random.uniform(2, 10, shape)), 0)
         return _as_blocks(np.exp(log_time), which)
 
@@ -98,19 +90,6 @@ def test_spikes_in_a_few_samples_do_not_spoil_the_interval() -> None:
     spiky = _compared(Machine(drift=0.05, spikes=0.05).sessions(seed=2))
     assert _coverage(spiky) >= 0.92
     assert np.median([half_width(i) for i in spiky if i]) < 1.2 * np.median([half_width(i) for i in clean if i])
-
-
-def test_one_variant_after_the_other_does_not_cover_under_drift() -> None:
-    machine = Machine(drift=0.05)
-    assert _coverage(_compared(machine.sessions(seed=3, in_turn=True))) >= 0.92
-    assert _coverage(_compared(machine.sessions(seed=3, in_turn=False))) < 0.5
-
-
-def test_blocks_of_one_allocation_as_the_unit_do_not_cover() -> None:
-    sessions = list(Machine().sessions(seed=4, rounds=1, blocks=16))
-    by_block = [[round_log_ratios([block], "b", "a", "device")[0] for block in blocks] for blocks in sessions]
-    assert _coverage([interval(ratios) for ratios in by_block]) < 0.5
-    assert _compared(iter(sessions)) == [None] * SESSIONS  # one round is no evidence at all
 
 
 def test_a_planted_two_percent_slowdown_is_found_and_nothing_is_found_where_nothing_is() -> None:
@@ -226,15 +205,6 @@ def test_fewer_than_two_rounds_give_no_interval_and_no_verdict() -> None:
     assert verdict(None) == "inconclusive"
 
 
-@given(st.lists(st.floats(-3, 3), min_size=2, max_size=8))
-def test_swapping_numerator_and_denominator_inverts_the_interval(logs: list[float]) -> None:
-    there, back = interval(logs), interval([-value for value in logs])
-    assert there is not None
-    assert back is not None
-    assert there.ratio == pytest.approx(1 / back.ratio)
-    assert there.low == pytest.approx(1 / back.high)
-
-
 # Two-sided quantiles of Student's t at 95% and 99%, from published tables.
 PUBLISHED = {
     1: (12.706204736, 63.656741163),
@@ -277,28 +247,17 @@ def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: floa
     assert verdict(found) == VERDICTS[low, high]
 
 
-@given(st.floats(0.5, 2.0), st.floats(1.0, 1.5))
-def test_the_control_is_bad_exactly_when_the_interval_would_have_been_a_finding(low: float, width: float) -> None:
-    control = Interval(ratio=low * math.sqrt(width), low=low, high=low * width, rounds=8)
-    assert control_ok(control) == (verdict(control) not in ("faster", "slower"))
-
-
-def test_a_spread_counts_far_outliers_and_keeps_them() -> None:
+def test_a_spread_has_the_usual_figures_and_counts_far_outliers_that_it_keeps() -> None:
+    found = spread(list(range(101)))
+    assert (found.p95, found.p99, found.mean) == (95.0, 99.0, 50.0)
+    assert found.std == pytest.approx(math.sqrt(101 * 102 / 12))
+    assert spread([7.0]).std == 0.0
     near, far = [-5.0, 33.4], [-5.1, 33.6, 99.0]  # of the quartiles 11.5 and 17, 3 ranges beyond is -5 and 33.5
     middle = [11.5, 11.5, 11.5, 17.0, 17.0, 17.0]
     assert spread(middle + near).outliers == 0
     assert spread(middle * 3 + far).outliers == 3
     assert spread(middle * 3 + far).n == 21
     assert spread(middle * 3 + far).mean == pytest.approx((9 * 28.5 + 127.5) / 21)
-
-
-def test_a_spread_has_the_usual_moments_and_percentiles() -> None:
-    found = spread(list(range(101)))
-    assert (found.p95, found.p99, found.mean) == (95.0, 99.0, 50.0)
-    assert found.std == pytest.approx(math.sqrt(101 * 102 / 12))
-    assert spread([7.0]).std == 0.0
-    with pytest.raises(ValueError, match="at least one"):
-        spread([])
 
 
 def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
@@ -314,18 +273,6 @@ def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
     assert welch([1.0], below) is None
     same = welch([1.0, 1.0], [1.0, 1.0])
     assert same == Interval(ratio=1.0, low=1.0, high=1.0, rounds=2)
-
-
-@pytest.mark.parametrize(("sd", "counts"), [((0.01, 0.01), (8, 8)), ((0.01, 0.04), (8, 3)), ((0.04, 0.01), (8, 3))])
-def test_the_interval_of_welch_covers_what_it_claims_to(sd: tuple[float, float], counts: tuple[int, int]) -> None:
-    random = np.random.default_rng(5)
-    inside = 0
-    for _ in range(1500):
-        above, below = (random.normal(0, s, n).tolist() for s, n in zip(sd, counts))
-        found = welch(above, below)
-        assert found is not None
-        inside += found.low <= 1.0 <= found.high
-    assert 0.94 <= inside / 1500 <= 0.985  # degrees of freedom are rounded down
 
 
 def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:

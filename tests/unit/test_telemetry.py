@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_nvml import fake_nvml, refuse
 
 from common.python.base.results import Block, Telemetry
 from common.python.stats.host_pace import pace_reach
@@ -14,87 +15,51 @@ from common.python.timing.telemetry import Monitor, harmful, worst
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Refused(Exception):
-    """Stands for pynvml.NVMLError."""
-
-
-class FakeNvml(SimpleNamespace):
-    """As much of pynvml as a monitor meets; `refuse` makes the named functions raise."""
-
-    NVMLError = Refused
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_COMPUTEMODE_DEFAULT = 1, 2, 0, 0
-
-    def refuse(self, *names: str) -> None:
-        def raises(*arguments: object) -> None:
-            raise Refused
-
-        for name in names:
-            setattr(self, name, raises)
-
-
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    def handle(uuid: str) -> str:
-        if uuid != "GPU-12ab":
-            raise Refused
-        return "handle"
-
-    fake = FakeNvml(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=handle,
-        nvmlDeviceGetClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
-        nvmlDeviceGetPowerUsage=lambda gpu: 698_250,
-        nvmlDeviceGetTemperature=lambda gpu, sensor: 61,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x1 | 0x4,
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=7)],
-    )
+def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
 
-@pytest.mark.parametrize("uuid", ["GPU-12ab", "12ab"])
-def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str) -> None:
+@pytest.mark.parametrize("uuid", ["GPU-aa11", "aa11"])
+def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: SimpleNamespace, uuid: str) -> None:
     monitor = Monitor.open(uuid)
     assert monitor is not None
     assert monitor.read() == Telemetry(
-        sm_mhz=1980,
-        memory_mhz=3201,
-        power_w=698.25,
-        temperature_c=61,
-        throttle=["sw_power_cap"],
-        other_processes=1,
+        sm_mhz=1980, memory_mhz=3201, power_w=698.25, temperature_c=61, throttle=["sw_power_cap"], other_processes=1
     )
 
 
 @pytest.mark.parametrize(("mode", "shared"), [(0, True), (3, False)], ids=["default", "exclusive process"])
 def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
-    nvml: FakeNvml, mode: int, shared: bool
+    nvml: SimpleNamespace, mode: int, shared: bool
 ) -> None:
     nvml.nvmlDeviceGetComputeMode = lambda gpu: mode
-    monitor = Monitor.open("12ab")
+    monitor = Monitor.open("aa11")
     assert monitor is not None
     assert monitor.shared() == shared
-    nvml.refuse("nvmlDeviceGetComputeMode")
+    nvml.nvmlDeviceGetComputeMode = refuse
     assert monitor.shared()
 
 
-def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> None:
+def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: SimpleNamespace) -> None:
     assert Monitor.open("ffff") is None
-    nvml.refuse("nvmlInit")
-    assert Monitor.open("12ab") is None
+    nvml.nvmlInit = refuse
+    assert Monitor.open("aa11") is None
 
 
-def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: FakeNvml) -> None:
-    nvml.refuse("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetClockInfo")
-    monitor = Monitor.open("12ab")
+def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: SimpleNamespace) -> None:
+    nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = nvml.nvmlDeviceGetClockInfo = refuse
+    monitor = Monitor.open("aa11")
     assert monitor is not None
     assert monitor.read() == Telemetry(temperature_c=61, throttle=["sw_power_cap"])
-    nvml.refuse("nvmlDeviceGetTemperature", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    nvml.nvmlDeviceGetTemperature = nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
     assert monitor.read() == Telemetry()
 
 
-def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
-    monitor = Monitor.open("12ab")
+def test_processes_of_the_session_are_not_others(nvml: SimpleNamespace) -> None:
+    monitor = Monitor.open("aa11")
     assert monitor is not None
     assert monitor.read(own={os.getpid(), 7}).other_processes == 0
     assert monitor.read(own=set()).other_processes == 2
@@ -113,10 +78,10 @@ def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
     ],
 )
 def test_only_thermal_and_hardware_slowdowns_discard_a_block(
-    nvml: FakeNvml, bits: int, names: list[str], discards: bool
+    nvml: SimpleNamespace, bits: int, names: list[str], discards: bool
 ) -> None:
     nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: bits
-    monitor = Monitor.open("12ab")
+    monitor = Monitor.open("aa11")
     assert monitor is not None
     seen = monitor.read()
     assert seen.throttle == names

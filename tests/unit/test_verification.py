@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,13 +30,6 @@ def integers(*values: int, dtype: torch.dtype = torch.int64) -> Tensor:
 
 def reason(output: Tensor, reference: Tensor, tolerance: float = TOLERANCE) -> str | None:
     return compare([output], [reference], [output.dtype], tolerance).reason
-
-
-def test_a_right_answer_is_accepted_with_its_rounding_error() -> None:
-    answer = noise(100, 7)
-    comparison = compare([answer.float()], [answer], [torch.float32], 1e-6)
-    assert comparison.reason is None
-    assert 0.0 < comparison.error < 1e-7
 
 
 def test_the_error_is_relative_to_the_norm_of_the_reference() -> None:
@@ -307,12 +298,7 @@ REFERENCES = {  # a right answer, that of other inputs, and the dtype of outputs
 
 @pytest.mark.parametrize(("reference", "stale", "dtype"), REFERENCES.values(), ids=REFERENCES.keys())
 def test_a_sound_tolerance_refuses_every_corruption(reference: Tensor, stale: Tensor, dtype: torch.dtype) -> None:
-    assert teeth([reference], [stale], [dtype], 0.02) == []
-
-
-def test_a_tolerance_without_teeth_is_named_with_all_that_it_accepts() -> None:
-    accepted = teeth([noise(65, 33)], [noise(65, 33, seed=1)], [torch.float32], 0.5)
-    assert accepted == ["one wrong element", "last tile dropped", "5% scale"]
+    assert teeth([reference], [stale], [dtype], 0.049) == []
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -359,20 +345,6 @@ def test_a_corruption_that_changes_nothing_is_passed_over(index: int) -> None:
 def test_a_tolerance_too_small_for_the_dtype_is_an_error_of_the_workload(dtype: torch.dtype, tolerance: float) -> None:
     with pytest.raises(Rejected, match=f"the tolerance {tolerance:g} refuses even the rounded reference: "):
         teeth([noise(65, 33)], [noise(65, 33, seed=1)], [dtype], tolerance)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.floats(1e-6, 0.05),
-    st.sampled_from([torch.float32, torch.float64]),
-    st.tuples(st.integers(2, 40), st.integers(2, 40)),
-    st.integers(0, 1000),
-)
-def test_no_tolerance_up_to_five_percent_accepts_a_corruption_of_noise(
-    tolerance: float, dtype: torch.dtype, shape: tuple[int, int], seed: int
-) -> None:
-    accepted = teeth([noise(*shape, seed=seed)], [noise(*shape, seed=seed + 1)], [dtype], min(tolerance, 0.049))
-    assert accepted == []
 
 
 def test_rows_in_any_order_are_equal_as_a_multiset_and_in_no_other_way() -> None:

@@ -9,7 +9,6 @@ and left out, so the median of the others is too high: each run that was left ou
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -21,12 +20,13 @@ from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
-from common.python.regress.expectations import FEWEST_RUNS, Expectation, expected, record
+from common.python.regress.environment import device_of
+from common.python.regress.expectations import FEWEST_RUNS, expected, over_runs, record
 from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
-from common.python.report.rows import gain_text, interval_text
-from tools.cli.benchmark_cli import UsageError
+from common.python.report.rows import gain_text
+from tools.cli.benchmark_cli import ended
 from tools.cli.exits import exits, usage
 from tools.documentation.front_page import renew
 
@@ -61,14 +61,15 @@ def analyze(
         raise usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}", PROGRAM)
     if provisional and not update:
         raise usage("--provisional goes with --update", PROGRAM)
-    with exits(artifacts_dir, (ValueError, ArithmeticError), PROGRAM):  # the latter from figures that no run measures
+    with exits(artifacts_dir, PROGRAM):
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])
         words = newest.summary.manifest.targets
         if update and installed(root) and any(pair.chapter in CHAPTERS for pair in newest.summary.pairs):
             raise ValueError(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
-        rows = hold_run(newest, expected(root, _device(newest), words))
-        _show(rows, newest)
+        device = device_of(newest.summary) or "cpu"
+        rows = hold_run(newest, expected(root, device, words))
+        _show(rows, f"{newest.folder} on {clean(device)}")
         if output_csv is not None:
             write(output_csv, proof_csv(rows, newest.summary.manifest))
         if any(row.status in failing for row in rows):
@@ -77,13 +78,7 @@ def analyze(
             _update(folders, newest, root, provisional)
 
 
-def _device(run: Run) -> str:
-    devices = [pair.device for pair in run.summary.pairs] + [gpu.name for gpu in run.summary.manifest.machine.gpus]
-    return next(filter(None, devices), "cpu")
-
-
-def _show(rows: Sequence[Held], run: Run) -> None:
-    title = f"{run.folder} on {clean(_device(run))}"
+def _show(rows: Sequence[Held], title: str) -> None:
     for row in rows:
         beside = f"({'; '.join(more)})" if (more := row.beside()) else ""
         typer.echo("  ".join(filter(None, [clean(row.key), row.status, row.reason, beside])))
@@ -99,12 +94,8 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         typer.echo(f"left out {clean(line)}", err=True)
     if len(told) > SHOWN:
         typer.echo(f"left out {len(told) - SHOWN} older runs too", err=True)
-    needed = FEWEST_RUNS - len(runs)
-    if needed > 0 and not provisional:
-        raise ValueError(
-            f"--update takes {FEWEST_RUNS} runs of the same sources, and here {'is' if len(runs) == 1 else 'are'} "
-            f"{len(runs)}: {needed} more {'is' if needed == 1 else 'are'} needed, or --provisional"
-        )
+    if len(runs) < FEWEST_RUNS and not provisional:
+        raise ValueError(f"--update takes {FEWEST_RUNS} runs of the same sources, or --provisional: found {len(runs)}")
     chosen, refused = choose(runs, root, provisional)
     for line in refused:
         typer.echo(clean(line), err=True)
@@ -113,25 +104,15 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
     for path in written:
         typer.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     for one in chosen:
-        typer.echo(f"{clean(one.result.key)}: expected from now on {_gain(one)}, the median of {one.runs}")
+        shown = over_runs(one)
+        gain = gain_text(shown, shown.headline) if shown.headline else "nothing"
+        typer.echo(f"{clean(shown.key)}: expected from now on {gain}, the median of {one.runs}")
     if not chosen:
-        enough = "a run" if provisional else f"{FEWEST_RUNS} runs"
-        raise ValueError(f"--update recorded nothing: no pair is proven, faster and alone on its GPU in {enough}")
-
-
-def _gain(one: Expectation) -> str:
-    own = one.result.headline
-    if one.result.goal == "memory" and own:
-        return gain_text(one.result, own)
-    return interval_text(one.gain) if one.gain else "nothing"
+        raise ValueError("--update recorded nothing: no pair is proven, faster and alone on its GPU often enough")
 
 
 def main() -> None:
-    """Entry point. What typer finds wrong is said in one line, like everything else."""
-    try:
-        sys.exit(app(standalone_mode=False))
-    except UsageError as error:
-        sys.exit(usage(error.format_message().rstrip("."), PROGRAM).exit_code)
+    ended(app, PROGRAM)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -18,7 +18,7 @@ from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, usage, written
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, make_room, usage, written
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
@@ -137,7 +137,9 @@ def report(
 
     from tools.cli.measuring import publish
 
-    path = publish(folder, root, junit)
+    make_room(junit)
+    with exits(folder):
+        path = publish(folder, root, junit)
     typer.echo(f"report: {path}")
     if opened and not webbrowser.open(path.resolve().as_uri()):
         typer.echo(f"benchmark_cli: there is no browser here: open {path} in one elsewhere", err=True)
@@ -174,7 +176,7 @@ def compare(
     """
     from common.python.regress.run_comparison import print_comparison
 
-    with exits(wrong=(ValueError, ArithmeticError)):  # the latter from figures that no run measures
+    with exits():
         print_comparison(run_a, run_b, as_json)
 
 
@@ -313,16 +315,21 @@ def selftest(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Entry point of the console script. What typer finds wrong is said in one line, like everything else."""
+    """Entry point of the console script."""
     if words is None and locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):
         os.environ["PYTHONUTF8"] = "1"  # all files are UTF-8, whatever the locale, for the worker processes too
         os.execv(sys.executable, sys.orig_argv)
     step_over_colon()
+    ended(app, "benchmark_cli", words)
+
+
+def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
+    """End this process as a command line does. What typer finds wrong is said in one line, like everything else."""
     try:
-        code = written(lambda: app(words, standalone_mode=False, prog_name=None if words is None else "benchmark_cli"))
+        code = written(lambda: commands(words, standalone_mode=False, prog_name=None if words is None else program))
     except UsageError as error:
-        command = error.ctx.command_path if error.ctx else "benchmark_cli"
-        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`").exit_code
+        command = error.ctx.command_path if error.ctx else program
+        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     sys.exit(code)

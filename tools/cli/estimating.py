@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
-from common.python.corpus.targets import nearest
+from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import (
     ARITHMETIC,
     CACHE_BYTES,
@@ -28,15 +28,13 @@ from common.python.estimate.estimate import (
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 from tools.cli.exits import exits, usage
-from tools.cli.options import GpuName, JsonOption
+from tools.cli.options import GpuName, JsonOption, number
 
 if TYPE_CHECKING:
     from common.python.performance_targets import Peaks
 
 MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
-LEAST, LARGEST = 1e-9, 1e30  # of what is measured: beyond them a quotient may be no number
-MOST_TOLD = 100  # characters of a word that names nothing
 MODEL_HELP = "A published shape, such as llama-3.1-8b, or a number of parameters: 8B."
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
@@ -50,9 +48,12 @@ Batch = Annotated[int, typer.Option(min=1, max=MOST, help="Sequences at a time."
 Tokens = Annotated[int, typer.Option(min=1, max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
 Layers = Annotated[int | None, typer.Option(min=1, max=10_000, help="This many layers instead of the shape's.")]
 Vocab = Annotated[int | None, typer.Option(min=1, max=MOST, help="A vocabulary of this size instead of the shape's.")]
-Read = Annotated[float | None, typer.Option(help="Bytes of weights that a step reads, if not as the dtype says.")]
-Rate = Annotated[float | None, typer.Option(help="A rate to hold against the floor, of all sequences together.")]
-Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.")]
+POSITIVE: dict[str, Any] = {"min": 1e-9, "max": 1e30, "callback": number}  # beyond them a quotient may be no number
+READ_HELP = "Bytes of weights that a step reads, if not as the dtype says."
+RATE_HELP = "A rate to hold against the floor, of all sequences together."
+Read = Annotated[float | None, typer.Option(help=READ_HELP, **POSITIVE)]
+Rate = Annotated[float | None, typer.Option(help=RATE_HELP, **POSITIVE)]
+Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.", **POSITIVE)]
 Phase = Annotated[str | None, typer.Option(help="What was measured: decode (by default), prefill or train.")]
 Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this machine can do.")]
 
@@ -89,7 +90,7 @@ def estimate(
         arithmetic=arithmetic or ARITHMETIC[weights],
         batch=batch,
         context=context,
-        read_bytes=_positive("--weights-bytes", weights_bytes),
+        read_bytes=weights_bytes,
     )
     board = find_board(gpu, artifacts_dir)
     check(case, board, gpus)
@@ -170,19 +171,13 @@ def _step(phase: str | None, case: Case, tokens_per_s: float | None, ms: float |
     measured = _one_of("--phase", phase or "decode", WORK)
     if tokens_per_s is not None and ms is not None:
         raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
-    if (rate := _positive("--measured-tokens-per-s", tokens_per_s)) is not None:
-        return measured, step_seconds(measured, case, rate)
-    if (took := _positive("--measured-ms", ms)) is not None:
-        return measured, took / 1e3
+    if tokens_per_s is not None:
+        return measured, step_seconds(measured, case, tokens_per_s)
+    if ms is not None:
+        return measured, ms / 1e3
     if phase is not None:
         raise usage(f"--phase {phase} says what was measured: give --measured-ms or --measured-tokens-per-s with it")
     return None
-
-
-def _positive(option: str, value: float | None) -> float | None:
-    if value is not None and not LEAST <= value <= LARGEST:  # nor is NaN
-        raise usage(f"{option} {value} is not a number from {LEAST:g} to {LARGEST:g}")
-    return value
 
 
 def _one_of(option: str, word: str, known: Iterable[str]) -> str:
@@ -192,7 +187,7 @@ def _one_of(option: str, word: str, known: Iterable[str]) -> str:
 
 
 def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.Exit:
-    return usage(f"{option} {word[:MOST_TOLD]!r} is not {right}{_hint(word, list(known))}")
+    return usage(f"{option} {quoted(word)} is not {right}{_hint(word, list(known))}")
 
 
 def _hint(word: str, known: list[str]) -> str:

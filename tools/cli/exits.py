@@ -28,13 +28,11 @@ def usage(message: str, program: str = "benchmark_cli") -> typer.Exit:
 
 
 @contextmanager
-def exits(
-    place: Path | None = None, wrong: tuple[type[Exception], ...] = (ValueError,), program: str = "benchmark_cli"
-) -> Iterator[None]:
+def exits(place: Path | None = None, program: str = "benchmark_cli") -> Iterator[None]:
     """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
 
-    And 1 where the time of a suite is up. `wrong` are the errors whose message says what to mend, and `place` what
-    cannot be used by an OSError that names no file; without a place such errors pass.
+    And 1 where the time of a suite is up. `place` is what cannot be used by an OSError that names no file; without a
+    place such errors pass.
     """
     try:
         yield
@@ -42,7 +40,7 @@ def exits(
         raise
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except wrong as error:
+    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
         raise usage(str(error), program) from error
     except OSError as error:
         if place is None:

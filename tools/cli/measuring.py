@@ -91,7 +91,8 @@ def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interru
         mark_latest(suite.folder)
         display.finish(summary, suite.folder)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
-            _publish(suite.folder, suite.options.root, junit, job_page=True)
+            append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
+            publish(suite.folder, suite.options.root, junit)
         if data is not None:
             json.dump({"folder": str(suite.folder)} | summary.model_dump(mode="json"), data, indent=1)
             data.write("\n")
@@ -160,21 +161,12 @@ def merge_runs(
         folder = merge(folders, artifacts_dir, not_run)
         summary = read_run(folder).summary
         mark_latest(folder)
-    Display().finish(summary, folder)
-    publish(folder, root, junit)
+        Display().finish(summary, folder)
+        publish(folder, root, junit)
     return _code(summary)
 
 
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:
-    """The report of a run, and its JUnit file if asked for."""
-    make_room(junit)
-    with exits(folder, (ValueError, ArithmeticError)):
-        return _publish(folder, root, junit, job_page=False)
-
-
-def _publish(folder: Path, root: Path, junit: Path | None, job_page: bool) -> Path:
-    """The same, and the page of the CI job that the run was in. Raises OSError, ValueError and ArithmeticError."""
-    if job_page:
-        append_to_job_page((folder / "summary.md").read_text() + "\n", os.environ)
+    """The report of a run, and its JUnit file if asked for. Raises OSError, ValueError and ArithmeticError."""
     run = read_run(folder)
     return write_report(run, root, junit, statuses(run, root))

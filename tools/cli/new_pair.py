@@ -19,7 +19,6 @@ from tools.cli.options import RootOption
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 HARNESS = re.compile(r"from common\.python\.\w+ import (.+)\n")
 TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is written
-ADVICE = re.compile(r"\s*(?:#|//)> (.+)")  # a line of a template that says what to write in place of the next
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
 
 
@@ -39,7 +38,7 @@ KindOption = Annotated[Kind, typer.Option(help="What the optimized side is writt
 def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption = ROOT) -> None:
     """Write a pair that runs, to be made your own.
 
-    For example `benchmark_cli new ./kernels:my_pair --kind triton`. It says what to change and to run then.
+    For example `benchmark_cli new ./kernels:my_pair --kind triton`. Its files say what to change, it what to run then.
     """
     try:
         planned = plan(root, pair, kind)
@@ -47,20 +46,16 @@ def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption =
     except TargetError as error:
         raise usage(str(error)) from error
     except OSError as error:
-        raise usage(f"cannot write {error.filename}: {error.strerror}; nothing was written") from error
+        raise usage(f"cannot write {error.filename}: {error.strerror}") from error
     typer.echo("\n".join(told(planned)))
 
 
 @dataclass(frozen=True)
 class NewPair:
-    """A pair that is about to be written: its files, named from the root or in full, with their text.
-
-    `advice` says, by file and line, what to change.
-    """
+    """A pair that is about to be written: its files, named from the root or in full, with their text."""
 
     key: str
     files: dict[Path, str]
-    advice: list[tuple[Path, int, str]]
 
 
 def plan(root: Path, text: str, kind: Kind) -> NewPair:
@@ -69,21 +64,15 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
     if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
         raise TargetError(f"{place}:{name} exists ({place}/{taken[0]}): choose another name")
-    files, advice = dict[Path, str](), list[tuple[Path, int, str]]()
+    files = dict[Path, str]()
     sides = (("baseline", "baseline.py"), ("optimized", f"{kind.value}.py"), ("optimized", f"{kind.value}.cu"))
     for role, path in ((role, TEMPLATES / f"{template}.template") for role, template in sides):
         if not path.exists():
             continue
         code = Template(path.read_text()).substitute(baseline=folder.module(f"baseline_{name}"))
-        code = code if folder.package else _by_one_import(code)
-        file, lines = (folder.package or folder.path) / Path(f"{role}_{name}{path.suffixes[0]}"), list[str]()
-        for line in code.splitlines(keepends=True):
-            if said := ADVICE.match(line):
-                advice.append((file, len(lines) + 1, said[1]))
-            else:
-                lines.append(line)
-        files[file] = "".join(lines)
-    return NewPair(f"{place}:{name}", files, advice)
+        file = (folder.package or folder.path) / Path(f"{role}_{name}{path.suffixes[0]}")
+        files[file] = code if folder.package else _by_one_import(code)
+    return NewPair(f"{place}:{name}", files)
 
 
 def _by_one_import(code: str) -> str:
@@ -117,25 +106,18 @@ def _address(root: Path, text: str) -> tuple[Folder, str, str]:
 
 
 def write(root: Path, pair: NewPair) -> None:
-    """Write all of the pair's files or none. Raises OSError, and FileExistsError rather than overwrite one."""
-    made: list[Path] = []
-    try:
-        for path, text in pair.files.items():
-            (root / path).parent.mkdir(exist_ok=True)
-            with (root / path).open("x", encoding="utf-8") as file:
-                made.append(root / path)
-                file.write(text)
-    except BaseException:  # Ctrl-C too leaves nothing half
-        for path in made:
-            path.unlink(missing_ok=True)
-        raise
+    """Write the pair's files. Raises OSError, and FileExistsError rather than overwrite one."""
+    for path, text in pair.files.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        with (root / path).open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 def told(pair: NewPair) -> Iterator[str]:
-    """What to say of a pair just written, line by line: where to change what, and what to run."""
+    """What to say of a pair just written, line by line."""
     yield f"wrote {', '.join(map(str, pair.files))}"
-    yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, change"
-    yield from (f"{path}:{line}: {advice}" for path, line, advice in pair.advice)
+    yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, do what each"
+    yield "TODO in these files says."
     chapter, _, name = pair.key.rpartition(":")
     yield "Then run"
     yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"

@@ -45,7 +45,7 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
 
 def show_run(folder: Path) -> None:
     """What a run measured, under its own peaks."""
-    with exits(wrong=(ValueError, ArithmeticError)):
+    with exits():
         found = read_run(folder)
     costed = [(pair, pair.phases or [pair.cost]) for pair in found.summary.pairs if pair.cost]
     lines = [_line(pair.key, phases, found.peaks, pair) for pair, phases in costed]

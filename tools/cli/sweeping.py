@@ -1,12 +1,12 @@
 """`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
-import csv
 import re
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -22,17 +22,7 @@ from tools.cli.roofline import costs
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
 SIDES = ("baseline", "optimized")
-
-
-@dataclass(frozen=True)
-class Point:
-    """One value. Times in us, rates in items a second, by side; a side that was not timed is not there."""
-
-    value: int
-    outcome: str  # the verdict and the gain, or why there is none
-    us: dict[str, float]
-    rate: dict[str, float]
-    percent: float | None  # of the limit, of the optimized side
+TIMES = ("baseline_us", "optimized_us")
 
 
 def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
@@ -75,7 +65,7 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
                 break
             result = summary.pairs[0]
             points.append(_point(value, result))
-            typer.echo(f"{figure}={value}: {points[-1].outcome}")
+            typer.echo(f"{figure}={value}: {points[-1]['verdict']}")
             code = FAILED if result.failed and not lacked_memory(result) else code
     if points:
         _publish(folder, f"{key} by {figure}", figure, unit, points)
@@ -107,60 +97,51 @@ def read(text: str) -> tuple[str, list[int]]:
     return figure, values
 
 
-def _point(value: int, result: PairResult) -> Point:
+def _point(value: int, result: PairResult) -> dict[str, Any]:
+    """One value: its outcome, and of each side that was timed the time in us and the rate in items a second."""
     own = result.headline
     if own is None or own.status != "measured" or result.verdict == "invalid":
         why = "out of memory" if lacked_memory(result) else f"{verdict_text(result, result)}: {blame(result)}"
-        return Point(value, why, {}, {}, None)
-    us = {side: us for side, row in zip(SIDES, (result.baseline, own)) if (us := result.us(row))}
-    items = result.cost.items if result.cost and result.cost.items else 1.0
-    rate = {side: items / spent * 1e6 for side, spent in us.items()}
+        return {"value": value, "verdict": why}
     gain = gain_text(result, own) if result.trusted(own) else ""  # of a busy machine the times stay, as a hint
-    outcome = f"{verdict_text(result, result)} {gain}".strip()
-    return Point(value, outcome, us, rate, own.percent_of_limit)
+    point: dict[str, Any] = {"value": value, "verdict": f"{verdict_text(result, result)} {gain}".strip()}
+    items = result.cost.items if result.cost and result.cost.items else 1.0
+    for side, row in zip(SIDES, (result.baseline, own)):
+        if us := result.us(row):
+            point |= {f"{side}_us": us, side: items / us * 1e6}
+    return point | {"percent_of_limit": own.percent_of_limit}
 
 
-def best(points: list[Point]) -> int | None:
+def best(points: list[dict[str, Any]]) -> int | None:
     """The first value whose successor has less than PAYS times its rate; None if every value pays."""
-    rates = [(point.value, point.rate["optimized"]) for point in points if "optimized" in point.rate]
+    rates = [(point["value"], point["optimized"]) for point in points if "optimized" in point]
     return next((value for (value, rate), (_, more) in pairwise(rates) if more < PAYS * rate), None)
 
 
-def _publish(folder: Path, title: str, figure: str, unit: str, points: list[Point]) -> None:
-    """The table, on the terminal and as CSV, and the chart."""
+def _publish(folder: Path, title: str, figure: str, unit: str, points: list[dict[str, Any]]) -> None:
+    """The table, on the terminal and as CSV, and the chart: rates above, times below, over the values."""
+    import pandas
+    from matplotlib.figure import Figure
+
     folder.mkdir(parents=True)
     stops, lines = best(points), []
     for point in points:
-        times = [time_text(point.us[side]) if side in point.us else "" for side in SIDES]
-        rate = f"{point.rate['optimized']:,.0f}" if point.rate else ""
-        mark = "  <- the next value gains less than 10%" if point.value == stops else ""
-        share = f"{point.percent:.3g}%" if point.percent else ""
-        lines.append((str(point.value), *times, rate, share, point.outcome + mark))
+        times = [time_text(point[name]) if name in point else "" for name in TIMES]
+        rate = f"{point['optimized']:,.0f}" if "optimized" in point else ""
+        mark = "  <- the next value gains less than 10%" if point["value"] == stops else ""
+        share = f"{share:.3g}%" if (share := point.get("percent_of_limit")) else ""
+        lines.append((str(point["value"]), *times, rate, share, point["verdict"] + mark))
     wide_console().print(text_table((figure, *SIDES, f"{unit}/s", "% of limit", "verdict"), lines, title))
-    with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
-        written = csv.writer(file)
-        written.writerow((figure, "verdict", "baseline_us", "optimized_us", "percent_of_limit"))
-        written.writerows((p.value, p.outcome, *map(p.us.get, SIDES), p.percent) for p in points)
-    if any(point.us for point in points):
-        _draw(folder / "sweep.svg", title, figure, unit, points, stops)
+    frame = pandas.DataFrame(points, columns=["value", "verdict", *TIMES, "percent_of_limit", *SIDES])
+    frame = frame.rename(columns={"value": figure})
+    frame.drop(columns=[*SIDES]).to_csv(folder / "sweep.csv", index=False)
+    if frame[[*SIDES]].notna().any(axis=None):
+        canvas = Figure(figsize=(7, 7), layout="constrained")
+        canvas.suptitle(title)
+        for axes, sides, label in zip(canvas.subplots(2), (SIDES, TIMES), (f"{unit} per second", "us")):
+            frame.plot(x=figure, y=[*sides], ylabel=label, loglog=True, marker="o", ax=axes)
+            if stops is not None:
+                axes.axvline(stops, linestyle=":", color="grey", label=f"{stops}: the next gains less than 10%")
+                axes.legend()
+        canvas.savefig(folder / "sweep.svg")
     typer.echo(f"results: {folder}")
-
-
-def _draw(file: Path, title: str, figure: str, unit: str, points: list[Point], stops: int | None) -> None:
-    """Rates above, times below, over the values."""
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=(7, 7), layout="constrained")
-    for axes, label, of in zip(
-        canvas.subplots(2, sharex=True), (f"{unit} per second", "us"), (lambda p: p.rate, lambda p: p.us)
-    ):
-        for side in SIDES:
-            timed = [point for point in points if side in of(point)]
-            axes.plot([point.value for point in timed], [of(point)[side] for point in timed], marker="o", label=side)
-        axes.set(xscale="log", yscale="log", ylabel=label)
-        if stops is not None:
-            axes.axvline(stops, linestyle=":", color="grey", label=f"{figure} = {stops}: the next gains less than 10%")
-        axes.legend()
-    axes.set(xlabel=figure)
-    canvas.suptitle(title)
-    canvas.savefig(file)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from tools.selftest.binomial import at_least, no_more_than
-from tools.selftest.models import Promise, Session, Sessions
-from tools.selftest.sessions import Bench, lay_runnable, record
+from tools.selftest.binomial import promised_share
+from tools.selftest.models import Promise, Sessions
+from tools.selftest.sessions import Bench, coverage, in_turn, lay_runnable, note_on, record
 from tools.selftest.tree import PAUSED, SUBJECTS, Subject
 
-MOST_FALSE, LEAST_COVERED = 0.05, 0.93
+MOST_FALSE = 0.05
 SESSIONS = 200  # that the promise is about
 
 
@@ -17,38 +17,25 @@ def subjects(gpu: bool) -> list[Subject]:
 
 
 def experiment(bench: Bench, scratch: Path) -> Sessions:
-    """Sessions of every pair in turn, each with two comparisons; at least one session, however short the time."""
+    """Sessions of every pair in turn, each with two comparisons."""
     ready, skipped = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0])
-    found = Sessions(sessions=[], skipped=skipped)
-    for turn in range(1, bench.form.aa_sessions + 1):
-        for laid in ready:
-            if found.sessions and bench.out_of_time():
-                return found
-            bench.say(f"aa: {laid.pair.key}, session {turn} of {bench.form.aa_sessions}")
-            found.sessions.append(record(bench, laid, bench.folder / "aa")[0])
-    return found
+    turns = in_turn(bench, "aa", ready, bench.form.aa_sessions)
+    return Sessions(sessions=[record(bench, laid, bench.folder / "aa")[0] for _, laid in turns], skipped=skipped)
 
 
 def promises(found: Sessions) -> list[Promise]:
     """False differences and coverage. A session that failed counts as a false difference."""
-    told = [outcome for session in found.sessions for outcome in session.outcomes]
-    failed = [session for session in found.sessions if session.failed is not None]
-    n = len(told) + len(failed)
-    false = sum(outcome.verdict not in ("same", "inconclusive") for outcome in told) + len(failed)
-    covered = sum(outcome.covered for outcome in told)
+    told = [outcome.verdict for session in found.sessions for outcome in session.outcomes]
+    failed = sum(session.failed is not None for session in found.sessions)
+    false = sum(verdict not in ("same", "inconclusive") for verdict in told) + failed
+    what = "A/A sessions: a verdict other than same or inconclusive"
     said = [
-        no_more_than("aa", "A/A sessions: a verdict other than same or inconclusive", false, n, MOST_FALSE),
-        at_least("aa", "A/A sessions: the interval contains the truth", covered, n, LEAST_COVERED),
+        promised_share("aa", what, false, len(told) + failed, MOST_FALSE, at_most=True),
+        coverage("aa", "A/A sessions", found.sessions),
     ]
     for promise in said:
-        promise.note = _note(found.sessions, failed)
-        if promise.standing == "kept" and len(found.sessions) < SESSIONS:
-            promise.standing = "undecided"
+        promise.note = note_on(found.sessions)
+        if len(found.sessions) < SESSIONS:
+            promise.note += f"; the promise is about {SESSIONS}"
+            promise.standing = "undecided" if promise.standing == "kept" else promise.standing
     return said
-
-
-def _note(sessions: list[Session], failed: list[Session]) -> str:
-    note = f"{len(sessions)} sessions of {len({session.pair for session in sessions})} pairs"
-    if failed:
-        note += f"; {len(failed)} failed, such as {failed[0].pair}: {failed[0].failed}"
-    return note + (f"; the promise is about {SESSIONS}" if len(sessions) < SESSIONS else "")

@@ -7,7 +7,7 @@ need to exclude every share that breaks it. It is refuted if the whole interval 
 import math
 from collections.abc import Callable
 
-from tools.selftest.models import Name, Promise
+from tools.selftest.models import Name, Promise, standing
 
 CONFIDENCE = 0.95
 
@@ -38,21 +38,14 @@ def fewest(share: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
 
 
-def at_least(experiment: Name, promise: str, hits: int, n: int, bound: float) -> Promise:
-    """The promise that at least a share `bound` of trials are hits."""
-    return _judged(experiment, promise, hits, n, bound, fewest(bound), most=False)
-
-
-def no_more_than(experiment: Name, promise: str, hits: int, n: int, bound: float) -> Promise:
-    """The promise that at most a share `bound` of trials are hits."""
-    return _judged(experiment, promise, hits, n, bound, fewest(1 - bound), most=True)
-
-
-def _judged(experiment: Name, promise: str, hits: int, n: int, bound: float, count: int, most: bool) -> Promise:
-    words = f"{'at most' if most else 'at least'} {bound:.0%} of {count} or more"
+def promised_share(experiment: Name, promise: str, hits: int, n: int, bound: float, at_most: bool = False) -> Promise:
+    """The promise that at least, or at most, a share `bound` of trials are hits."""
+    count = fewest(1 - bound if at_most else bound)
+    words = f"{'at most' if at_most else 'at least'} {bound:.0%} of {count} or more"
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    kept = n >= count and (hits <= bound * n if most else hits >= bound * n)
-    refuted = low > bound if most else high < bound
+    kept = n >= count and (hits <= bound * n if at_most else hits >= bound * n)
+    refuted = low > bound if at_most else high < bound
     measured = f"{hits / max(1, n):.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]"
-    found = Promise.of(experiment, promise, words, measured, tried=n > 0, kept=kept, refuted=refuted)
+    stands = standing(tried=n > 0, kept=kept, refuted=refuted)
+    found = Promise(experiment=experiment, promise=promise, bound=words, measured=measured, standing=stands)
     return found.model_copy(update={"hits": hits, "n": n, "low": low, "high": high}) if n else found

@@ -11,7 +11,7 @@ from common.python.run.eligibility import missing
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
-from tools.selftest.models import Caught, Cheats, Promise
+from tools.selftest.models import Caught, Cheats, Promise, standing
 from tools.selftest.sessions import Bench
 
 CHEATS = Path("tests") / "cheats"
@@ -107,24 +107,24 @@ def promises(found: Cheats) -> list[Promise]:
     late = [f"{found.honest_pairs} pairs of the chapters run"]
     late += [f"no time for {len(found.honest_not_run)} more"] if found.honest_not_run else []
     return [
-        Promise.of(
-            "cheats",
-            "every cheat is refused",
-            "all",
-            f"{len(cheats) - len(accepted)} of {len(cheats)}",
-            tried=bool(cheats),
-            kept=not found.not_run,
-            refuted=bool(accepted),
+        Promise(
+            experiment="cheats",
+            promise="every cheat is refused",
+            bound="all",
+            measured=f"{len(cheats) - len(accepted)} of {len(cheats)}",
+            standing=standing(tried=bool(cheats), kept=not found.not_run, refuted=bool(accepted)),
             note="; ".join([*accepted[:5], *missed]) or None,
         ),
-        Promise.of(
-            "cheats",
-            "no honest one is refused",
-            "none",
-            f"{len(alarms)} of {len(honest)}",
-            tried=bool(honest),
-            kept=not (found.not_run or found.honest_not_run) and found.honest_pairs >= FEWEST_HONEST,
-            refuted=bool(alarms),
+        Promise(
+            experiment="cheats",
+            promise="no honest one is refused",
+            bound="none",
+            measured=f"{len(alarms)} of {len(honest)}",
+            standing=standing(
+                tried=bool(honest),
+                kept=not (found.not_run or found.honest_not_run) and found.honest_pairs >= FEWEST_HONEST,
+                refuted=bool(alarms),
+            ),
             note="; ".join([*alarms[:5], *late]),
         ),
     ]

@@ -13,9 +13,7 @@ from rich.text import Text
 from common.python.base import lock, manifest
 from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.journal import new_folder, write
-from common.python.base.results import Manifest
 from common.python.base.text import clean, text_table, wide_console
-from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
@@ -79,9 +77,9 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
 
     What a machine does once is not in that time: measuring peaks, and compiling the chapters' pairs.
     """
-    about = _manifest(bench, names)
+    form, sources = bench.form, manifest.sources_of(sorted(Path(__file__).parent.rglob("*.py")))
+    about = manifest.collect(names, {"form": form.name}, sources, bench.seed, bench.machine)
     write(bench.folder / "manifest.json", about.model_dump_json(indent=1))
-    form = bench.form
     report = Report(
         manifest=about, device=bench.device, form=form.name, seconds={}, promises=[], not_run=dict(left_out)
     )
@@ -99,12 +97,6 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
         report.seconds[name] = time.monotonic() - began
         write(bench.folder / REPORT, report.model_dump_json(indent=1))
     return report
-
-
-def _manifest(bench: Bench, names: Sequence[Name]) -> Manifest:
-    folders = (ROOT / "common", ROOT / "tools" / "selftest")
-    sources = sorted(path for folder in folders for path in folder.rglob("*.py"))
-    return manifest.collect(names, {"form": bench.form.name}, sources, bench.seed, bench.machine)
 
 
 def show(report: Report, folder: Path) -> None:

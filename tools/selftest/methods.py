@@ -36,7 +36,7 @@ def autorange(step: Step, seconds: float) -> float:
     return 1e6 * float(Timer("step()", globals={"step": step}).blocked_autorange(min_run_time=seconds).median)
 
 
-def event_loop(step: Step, seconds: float) -> float:
+def event_loop(step: Callable[[], object], seconds: float) -> float:
     """A pair of CUDA events and a synchronisation each iteration."""
 
     def once() -> float:
@@ -73,12 +73,10 @@ def compare(worker: Commands, modules: list[str], size: str, seconds: float, see
 
     The first module is the baseline. A method's own warm-up comes on top of its time.
     """
-    known = methods()
-    _load(worker, modules, size)
-    found = []
+    known, found = methods(), []
     for name in random.Random(seed).sample(list(known), len(known)):
         began = time.perf_counter()
-        prep = _prepare(worker, modules, size)
+        prep = _prepared(worker, modules, size)
         steps = [prep.variants[module].step for module in modules]
         left_s = max(LEAST_S, (seconds - (time.perf_counter() - began)) / len(steps))
         a_us, b_us = (known[name](step, left_s) for step in steps)
@@ -89,8 +87,7 @@ def compare(worker: Commands, modules: list[str], size: str, seconds: float, see
 
 def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
     """The floor that a session prints, and what an empty step reads when it is sampled in blocks as any other."""
-    _load(worker, [baseline], size)
-    prep = _prepare(worker, [baseline], size)
+    prep = _prepared(worker, [baseline], size)
     floor_us = worker.start_clock()
 
     def empty() -> Output:
@@ -106,16 +103,10 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
     return {"floor_us": floor_us, "empty_us": read}
 
 
-def _load(worker: Commands, modules: list[str], size: str) -> None:
-    _refuse(worker.load(modules[0], {module: module for module in modules}, size)["failures"])
-
-
-def _prepare(worker: Commands, modules: list[str], size: str) -> Preparation:
-    _refuse(worker.prepare(modules, size)["failures"])
-    assert worker.prep is not None
+def _prepared(worker: Commands, modules: list[str], size: str) -> Preparation:
+    """The variants of these modules, the first of which is the baseline, prepared anew."""
+    failures = worker.load(modules[0], {module: module for module in modules}, size)["failures"]
+    failures |= worker.prepare(modules, size)["failures"] if not failures else {}
+    if failures or worker.prep is None:
+        raise RuntimeError("; ".join(failures.values()))
     return worker.prep
-
-
-def _refuse(failures: dict[str, str]) -> None:
-    for reason in failures.values():
-        raise RuntimeError(reason)

@@ -25,22 +25,13 @@ class Promise(Model):
     high: float | None = None
     note: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        experiment: Name,
-        promise: str,
-        bound: str,
-        measured: str,
-        tried: bool,
-        kept: bool,
-        refuted: bool,
-        note: str | None = None,
-    ) -> "Promise":
-        """One that was `tried`: refuted where that is clear, else kept where that is, else undecided."""
-        standing: Standing = "not run" if not tried else "refuted" if refuted else "kept" if kept else "undecided"
-        measured = measured if tried else "-"
-        return cls(experiment=experiment, promise=promise, measured=measured, bound=bound, standing=standing, note=note)
+    def model_post_init(self, _: object) -> None:
+        self.measured = "-" if self.standing == "not run" else self.measured
+
+
+def standing(tried: bool, kept: bool, refuted: bool) -> Standing:
+    """That of a promise which was `tried`: refuted where that is clear, else kept where that is, else undecided."""
+    return "not run" if not tried else "refuted" if refuted else "kept" if kept else "undecided"
 
 
 class Outcome(Model):

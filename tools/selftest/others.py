@@ -12,8 +12,8 @@ from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError, one_worker
 from tools.selftest.aa import subjects
 from tools.selftest.binomial import clopper_pearson
-from tools.selftest.models import Others, Promise, Timing
-from tools.selftest.sessions import Bench, lay_runnable, record
+from tools.selftest.models import Others, Promise, Timing, standing
+from tools.selftest.sessions import Bench, in_turn, lay_runnable, record
 from tools.selftest.tree import Laid
 
 OURS = "this harness"
@@ -32,13 +32,9 @@ def experiment(bench: Bench, scratch: Path) -> Others:
     found = Others(timings=[], skipped=skipped)
     if not bench.gpu:
         found.skipped["triton do_bench"] = "it times GPUs only"
-    for repeat in range(bench.form.repeats):
-        for laid in ready:
-            if found.timings and bench.out_of_time():
-                return found
-            if laid.pair.key not in found.skipped:
-                bench.say(f"others: {laid.pair.key}, repeat {repeat + 1} of {bench.form.repeats}")
-                _compare(bench, laid, repeat, found)
+    for repeat, laid in in_turn(bench, "others", ready, bench.form.repeats):
+        if laid.pair.key not in found.skipped:
+            _compare(bench, laid, repeat, found)
     return found
 
 
@@ -85,14 +81,16 @@ def _spread(pair: str, logs: dict[str, list[float]]) -> Promise:
     n, m = len(logs.get(OURS, ())), len(logs.get(best, ()))
     error = math.sqrt(0.5 / max(1, n - 1) + 0.5 / max(1, m - 1))
     told = "; ".join(f"{name} {spread:.2%} (bias {fmean(logs[name]):+.2%})" for name, spread in spreads.items())
-    return Promise.of(
-        "others",
-        f"{pair}: the smallest spread of the ratio at equal time",
-        "no method spreads less",
-        told,
-        tried=OURS in spreads and best != OURS,
-        kept=ours <= least and min(n, m) >= FEWEST_REPEATS,
-        refuted=least < ours * math.exp(-CLEARLY * error),
+    return Promise(
+        experiment="others",
+        promise=f"{pair}: the smallest spread of the ratio at equal time",
+        bound="no method spreads less",
+        measured=told,
+        standing=standing(
+            tried=OURS in spreads and best != OURS,
+            kept=ours <= least and min(n, m) >= FEWEST_REPEATS,
+            refuted=least < ours * math.exp(-CLEARLY * error),
+        ),
     )
 
 
@@ -103,12 +101,14 @@ def _differences(timings: list[Timing]) -> Promise:
     ours, n = wrong[OURS], trials[OURS]
     best = min((wrong[method] / trials[method] for method in trials if method != OURS), default=0.0)
     few = min(Counter((timing.pair, timing.method) for timing in timings).values(), default=0) < FEWEST_REPEATS
-    return Promise.of(
-        "others",
-        "fewest ratios of equal sides that are over 1% from 1",
-        "no method has fewer",
-        ", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()),
-        tried=n > 0 and len(trials) > 1,
-        kept=ours / max(1, n) <= best and not few,
-        refuted=n > 0 and clopper_pearson(ours, n)[0] > best,
+    return Promise(
+        experiment="others",
+        promise="fewest ratios of equal sides that are over 1% from 1",
+        bound="no method has fewer",
+        measured=", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()),
+        standing=standing(
+            tried=n > 0 and len(trials) > 1,
+            kept=ours / max(1, n) <= best and not few,
+            refuted=n > 0 and clopper_pearson(ours, n)[0] > best,
+        ),
     )

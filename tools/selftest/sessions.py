@@ -4,8 +4,8 @@ import gzip
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +18,13 @@ from common.python.run.variant_status import Roster
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
-from tools.selftest.models import Name, Outcome, Session
+from tools.selftest.binomial import promised_share
+from tools.selftest.models import Name, Outcome, Promise, Session
 from tools.selftest.tree import Laid, Lane, Subject, lay_lanes
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
+LEAST_COVERED = 0.93
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,16 @@ def lay_runnable(
     return ready, skipped
 
 
+def in_turn(bench: Bench, what: str, ready: Sequence[Laid], count: int) -> Iterator[tuple[int, Laid]]:
+    """Each of these `count` times, with the number of the turn, until the time is up; one, however short the time."""
+    for turn in range(count):
+        for laid in ready:
+            if (turn or laid is not ready[0]) and bench.out_of_time():
+                return
+            bench.say(f"{what}: {laid.pair.key}, {turn + 1} of {count}")
+            yield turn, laid
+
+
 def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[Session, PairResult]:
     """Run a session, append all of its samples to a file in `folder`, and give what it says of each comparison."""
     result = _run(bench, laid, iterations)
@@ -178,12 +190,23 @@ def outcomes(result: PairResult, lanes: list[Lane], lever: Lane | None = None) -
         said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
         found.append(
             Outcome(
-                above=lane.above,
-                below=lane.below,
-                planted=lane.planted,
+                **asdict(lane),
                 truth=1 / (1 + lane.planted * growth),
                 interval=interval,
                 verdict="invalid" if result.verdict == "invalid" else said,
             )
         )
     return found
+
+
+def coverage(experiment: Name, what: str, sessions: Sequence[Session]) -> Promise:
+    """The promise that intervals contain the truth; a session that failed has one that does not."""
+    told = [outcome.covered for session in sessions for outcome in session.outcomes]
+    n = len(told) + sum(session.failed is not None for session in sessions)
+    return promised_share(experiment, f"{what}: the interval contains the truth", sum(told), n, LEAST_COVERED)
+
+
+def note_on(sessions: Sequence[Session]) -> str:
+    failed = [f"{session.pair}: {session.failed}" for session in sessions if session.failed is not None]
+    note = f"{len(sessions)} sessions of {len({session.pair for session in sessions})} pairs"
+    return note + (f"; {len(failed)} failed, such as {failed[0]}" if failed else "")

@@ -5,9 +5,9 @@ from statistics import median
 
 from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError, one_worker
-from tools.selftest.binomial import at_least
-from tools.selftest.models import Promise, Reading, Truth
-from tools.selftest.sessions import Bench, not_runnable, record
+from tools.selftest.binomial import promised_share
+from tools.selftest.models import Promise, Reading, Truth, standing
+from tools.selftest.sessions import Bench, coverage, in_turn, not_runnable, note_on, record
 from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_delays, lay_lanes
 
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
@@ -15,7 +15,6 @@ DELAYS_US = [0, 20, 200]
 SHARES = [0.005, 0.01, 0.02]
 LARGEST, LEVER = 0.05, 0.5  # the lever tells what a planted share really adds; nominally a tenth of its error counts
 POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}
-LEAST_COVERED = 0.93
 READS_RIGHT = 0.01
 SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
@@ -41,11 +40,8 @@ def experiment(bench: Bench, scratch: Path) -> Truth:
     if reason := not_runnable(bench, planted):
         found.failed.append(f"{planted.pair.key}: {reason}")
         return found
-    for turn in range(1, bench.form.planted_sessions + 1):
-        if found.planted and bench.out_of_time():
-            break
-        bench.say(f"truth: planted slowdowns, session {turn} of {bench.form.planted_sessions}")
-        found.planted.append(record(bench, planted, bench.folder / "truth", SAMPLES)[0])
+    turns = in_turn(bench, "truth: planted slowdowns", [planted], bench.form.planted_sessions)
+    found.planted = [record(bench, planted, bench.folder / "truth", SAMPLES)[0] for _ in turns]
     return found
 
 
@@ -69,46 +65,44 @@ def promises(found: Truth) -> list[Promise]:
 def _spin(readings: list[Reading]) -> Promise:
     """The worst of the readings decides: none may be off by over 1%."""
     errors = {reading.label: median(reading.read_us) / reading.known_us - 1 for reading in readings}
-    return Promise.of(
-        "truth",
-        f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
-        f"within {READS_RIGHT:.0%}",
-        ", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()),
-        tried=bool(errors),
-        kept=len(errors) == len(DELAYS_US),
-        refuted=any(abs(error) > READS_RIGHT for error in errors.values()),
+    return Promise(
+        experiment="truth",
+        promise=f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
+        bound=f"within {READS_RIGHT:.0%}",
+        measured=", ".join(f"{error:+.2%} at {label}" for label, error in errors.items()),
+        standing=standing(
+            tried=bool(errors),
+            kept=len(errors) == len(DELAYS_US),
+            refuted=any(abs(error) > READS_RIGHT for error in errors.values()),
+        ),
     )
 
 
 def _empty(found: Truth) -> Promise:
     read, floor = median(found.empty_us or [0.0]), found.floor_us or 0.0
     right = abs(read - floor) <= EVENT_US
-    return Promise.of(
-        "truth",
-        "an empty step reads the floor that is printed",
-        f"within {EVENT_US} us",
-        f"{read:.2f} us, floor {floor:.2f} us",
-        tried=bool(found.empty_us),
-        kept=right,
-        refuted=not right,
+    return Promise(
+        experiment="truth",
+        promise="an empty step reads the floor that is printed",
+        bound=f"within {EVENT_US} us",
+        measured=f"{read:.2f} us, floor {floor:.2f} us",
+        standing=standing(tried=bool(found.empty_us), kept=right, refuted=not right),
     )
 
 
 def _planted(found: Truth) -> list[Promise]:
     """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns."""
     told = [outcome for session in found.planted for outcome in session.outcomes]
-    failed = [f"{session.pair}: {session.failed}" for session in found.planted if session.failed is not None]
-    note = f"{len(found.planted)} sessions" + (f", {len(failed)} failed: {failed[0]}" if failed else "")
+    failed = sum(session.failed is not None for session in found.planted)
     said = []
     for share, power in POWER.items():
         slowed = [outcome for outcome in told if outcome.planted == share]
         noticed = sum(outcome.interval is not None and outcome.interval.high < 1 for outcome in slowed)
-        copies = max(1, round(len(slowed) / max(1, len(found.planted) - len(failed))))
+        copies = max(1, round(len(slowed) / max(1, len(found.planted) - failed)))
         wording = f"a planted slowdown of {share:.1%}: the interval excludes 1"
-        said.append(at_least("truth", wording, noticed, len(slowed) + len(failed) * copies, power))
+        said.append(promised_share("truth", wording, noticed, len(slowed) + failed * copies, power))
         named = sum(outcome.verdict == "slower" for outcome in slowed)
-        said[-1].note = f"{note}; called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
-    covered, n = sum(outcome.covered for outcome in told), len(told) + len(failed)
-    said.append(at_least("truth", "planted slowdowns: the interval contains the truth", covered, n, LEAST_COVERED))
-    said[-1].note = note
+        said[-1].note = f"called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
+    said.append(coverage("truth", "planted slowdowns", found.planted))
+    said[-1].note = note_on(found.planted)
     return said

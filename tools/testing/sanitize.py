@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
@@ -164,15 +163,9 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
-class Arguments(argparse.ArgumentParser):
-    """argparse that says in one line what was wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {clean(message)}\n")
-
-
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Arguments("sanitize.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("sanitize.sh", usage=argparse.SUPPRESS, description=__doc__, formatter_class=shown)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
@@ -195,17 +188,14 @@ def main(words: Sequence[str] | None = None) -> int:
     root, logs, tools = asked.root.resolve(), asked.logs.resolve(), asked.tool or list(TOOLS)
     try:
         pairs = chosen(asked.targets, root)
-    except TargetError as error:
+        logs.mkdir(parents=True, exist_ok=True)
+    except (TargetError, OSError) as error:
         return ended(USAGE, str(error))
     program, here = find_program("compute-sanitizer"), machine()
     if program is None:
         return ended(NOTHING, "compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
     if not here.gpus:
         return ended(NOTHING, "no CUDA GPU here; nothing was checked")
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        return ended(USAGE, f"cannot use {error.filename}: {error.strerror}")
 
     def examine(tool: str, run: Run, own: list[str]) -> tuple[bool | None, str]:
         """Whether a tool found nothing in a run, None where it watched nothing, and the line that says so."""

@@ -35,8 +35,6 @@ from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
 
-__all__ = ["ARCHS", "TARGETS", "Compiled", "check_archs", "compile_pairs"]
-
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 LIBRARY = Path(__file__).resolve().parents[3]
@@ -90,9 +88,8 @@ def compile_pairs(
     """Compile the .cu files and Triton kernels of these pairs for each architecture, as many at a time as cores.
 
     `jobs` sets another number. One result for each file and architecture, in the order of the pairs; `view` shows how
-    far it is. Raises TargetError for an unknown architecture.
+    far it is.
     """
-    check_archs(archs)
     here = machine()
     jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]

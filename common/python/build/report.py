@@ -1,17 +1,14 @@
 """The sweep of `build`, and what it found: a table of files by architectures, warnings, reasons, one line of counts."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from common.python.base import manifest
 from common.python.base.hardware import KIB
 from common.python.base.journal import new_folder
-from common.python.base.text import clean, counted, text_table
+from common.python.base.text import clean, counted, text_table, wide_console
 from common.python.build.compilation import TARGETS, check_archs, compile_pairs
 from common.python.build.kernel_use import KernelUse
 from common.python.build.record import Build, Compiled
@@ -127,22 +124,17 @@ def counts(build: Build) -> str:
 
 
 def print_build(build: Build, folder: Path) -> None:
-    """A table on a terminal, tab-separated lines in a pipe; below it the remarks, the counts and the folder."""
-    rows = table_rows(build)
-    if sys.stdout.isatty():
-        Console().print(text_table(rows[0], rows[1:]))
-    else:
-        print("\n".join("\t".join(row) for row in rows))
+    """The table; below it the remarks, the counts and the folder."""
+    head, *rows = table_rows(build)
+    wide_console().print(text_table(head, rows, whole=("file", "kernel")))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
 
 
 def build_markdown(build: Build) -> str:
     """The same for keeping: what compiled it, the table, the remarks."""
-    versions = {name: build.manifest.versions.get(name) or "none" for name in ("nvcc", "triton", "torch")}
+    versions = [f"{name} {build.manifest.versions.get(name) or 'none'}" for name in ("nvcc", "triton", "torch")]
     head, *rows = table_rows(build)
-    parts = ["# Kernels compiled, none run", counts(build)]
-    parts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
-    parts.append(table(head, rows))
+    parts = ["# Kernels compiled, none run", counts(build), ", ".join(versions), table(head, rows)]
     parts.append("\n".join(f"- {line}" for line in remarks(build)))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,9 +1,11 @@
 """What `doctor` says of one thing about this machine, and how checks that may be refused become such findings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from pynvml import NVMLError
 
 State = Literal["good", "note", "poor", "unknown"]
 
@@ -29,34 +31,30 @@ class Finding:
     change: str | None = None
 
 
-@dataclass(frozen=True)
-class Check:
-    """A question put to the machine; `ask` may raise OSError or ValueError, saying why it cannot know."""
+class Check(NamedTuple):
+    """A question put to the machine; `ask` may raise OSError, ValueError or NVMLError, saying why it cannot know."""
 
     name: str
     matters: str
     ask: Callable[..., Answer]
 
 
-def examine(
-    area: str, checks: Sequence[Check], *subject: object, refusals: tuple[type[Exception], ...] = ()
-) -> list[Finding]:
-    """Each check put to the subject; what cannot be read, or raises one of `refusals`, is unknown, with the reason."""
-    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *refusals)
+def wanted(right: bool, found: str, change: str | None, otherwise: State = "note") -> Answer:
+    """Good where it is right, else the other state, with what would change it."""
+    return Answer("good", found) if right else Answer(otherwise, found, change)
+
+
+def examine(area: str, checks: Iterable[Check], *subject: object) -> list[Finding]:
+    """Each check put to the subject; what cannot be known is unknown, with the reason."""
     found = []
-    for check in checks:
+    for name, matters, ask in checks:
         try:
-            answer = check.ask(*subject)
-        except unreadable as error:
-            answer = Answer("unknown", _why(error))
-        found.append(Finding(area, check.name, answer.state, answer.found, check.matters, answer.change))
+            answer = ask(*subject)
+        except (OSError, ValueError, NVMLError) as error:
+            why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            answer = Answer("unknown", why)
+        found.append(Finding(area, name, answer.state, answer.found, matters, answer.change))
     return found
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
 
 
 def text(path: Path) -> str:

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.python.base.machine import GIB, ask, cpu_list, visible
+import pynvml
+
+from common.python.base.machine import GIB, ask, cpu_list
 from common.python.base.text import counted
-from common.python.doctor.check_result import Answer, Check, Finding, examine, text
+from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
 
+# A small program that shows that tcgen05 works.
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
 
 # What each compute capability has of the units that this corpus' techniques need. Source of every cell: the target
@@ -38,22 +41,20 @@ class Board:
     """One GPU: how NVML names it, and where /proc and /sys are."""
 
     nvml: Any
-    handle: Any
     index: int
     root: Path
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """What NVML answers about this GPU. Raises NVMLError, which `examine` makes a reason."""
-        return getattr(self.nvml, f"nvmlDeviceGet{function}")(self.handle, *arguments)
+        handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+        return getattr(self.nvml, f"nvmlDeviceGet{function}")(handle, *arguments)
 
-    def has(self, function: str) -> Any:
-        """The same, but None where the GPU has no such thing."""
+    def if_told(self, function: str, *arguments: Any) -> Any:
+        """The same; None where NVML refuses."""
         try:
-            return self.ask(function)
-        except self.nvml.NVMLError as error:
-            if error.value == self.nvml.NVML_ERROR_NOT_SUPPORTED:
-                return None
-            raise
+            return self.ask(function, *arguments)
+        except pynvml.NVMLError:
+            return None
 
     @property
     def pci(self) -> Path:
@@ -69,34 +70,20 @@ class Board:
         return int(10 * major + minor)
 
 
-def examine_gpus(nvml: Any, root: Path = Path("/")) -> list[Finding]:
+def examine_gpus(nvml: Any = pynvml, root: Path = Path("/")) -> list[Finding]:
     """Every GPU that an initialised NVML shows, whether or not CUDA_VISIBLE_DEVICES hides it."""
     count = ask(nvml, "nvmlDeviceGetCount")
     if not count:
-        said = "NVML does not count them" if count is None else "the driver shows none"
-        return [Finding("GPU", "GPU", "poor", said, "pairs run on the CPU, which says nothing about a GPU")]
-    found = []
-    for index in range(count):
-        area = f"GPU {index}"
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError as error:
-            found.append(Finding(area, "device", "poor", f"NVML: {error}", "nothing can run on it"))
-            continue
-        found += examine(area, CHECKS, Board(nvml, handle, index, root), refusals=(nvml.NVMLError,))
-    return found
+        return [Finding("GPU", "GPU", "poor", "the driver shows none", "times of a CPU say nothing about a GPU")]
+    boards = [Board(nvml, index, root) for index in range(count)]
+    return [finding for board in boards for finding in examine(f"GPU {board.index}", CHECKS, board)]
 
 
 def device(board: Board) -> Answer:
-    memory = ask(board.nvml, "nvmlDeviceGetMemoryInfo", board.handle)
-    size = f", {memory.total / GIB:.0f} GiB" if memory else ", the host's memory"
-    found = f"{board.ask('Name')}, sm_{board.sm}{size}"
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    nvml, count = board.nvml, range(board.nvml.nvmlDeviceGetCount())
-    handles = [handle for index in count if (handle := ask(nvml, "nvmlDeviceGetHandleByIndex", index)) is not None]
-    if board.ask("UUID") not in visible([nvml.nvmlDeviceGetUUID(handle) for handle in handles], setting):
-        return Answer("note", f"{found}; hidden by CUDA_VISIBLE_DEVICES={setting}", "unset CUDA_VISIBLE_DEVICES")
-    return Answer("good", found)
+    memory, setting = board.if_told("MemoryInfo"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    size = f"{memory.total / GIB:.0f} GiB" if memory else "the host's memory"
+    found = f"{board.ask('Name')}, sm_{board.sm}, {size}" + f"; CUDA_VISIBLE_DEVICES={setting}" * (setting is not None)
+    return wanted(setting is None, found, "unset CUDA_VISIBLE_DEVICES")
 
 
 def units(board: Board) -> Answer:
@@ -105,9 +92,7 @@ def units(board: Board) -> Answer:
         raise ValueError(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
     absent = [name for name in FEATURES if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    if "tcgen05" in has:
-        return Answer("good", f"{found}; a small program shows that tcgen05 works", PROBE.format(sm=board.sm))
-    return Answer("good", found)
+    return Answer("good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None)
 
 
 def clocks(board: Board) -> Answer:
@@ -121,61 +106,30 @@ def clocks(board: Board) -> Answer:
     return Answer("poor" if set(why) & set(HARMFUL) else "note" if why else "good", found)
 
 
-def application_clocks(board: Board) -> Answer:
-    kinds = (board.nvml.NVML_CLOCK_GRAPHICS, board.nvml.NVML_CLOCK_MEM)
-    chosen = [board.ask("ApplicationsClock", kind) for kind in kinds]
-    default = [board.ask("DefaultApplicationsClock", kind) for kind in kinds]
-    found = f"SM {chosen[0]} MHz, memory {chosen[1]} MHz"
-    if chosen == default:
-        return Answer("good", f"{found}: the default")
-    return Answer("note", f"{found}; the default is {default[0]} and {default[1]}", board.smi("-rac"))
-
-
 def persistence(board: Board) -> Answer:
-    if board.ask("PersistenceMode") == board.nvml.NVML_FEATURE_ENABLED:
-        return Answer("good", "on")
-    return Answer("poor", "off", board.smi("-pm 1"))
+    on = bool(board.ask("PersistenceMode"))
+    return wanted(on, "on" if on else "off", board.smi("-pm 1"), "poor")
 
 
 def power(board: Board) -> Answer:
-    limit, default = (
-        board.ask("PowerManagementLimit") / 1000,
-        board.ask("PowerManagementDefaultLimit") / 1000,
-    )  # from mW
-    bounds = ask(board.nvml, "nvmlDeviceGetPowerManagementLimitConstraints", board.handle)
-    found = f"{limit:g} W, default {default:g} W" + (f", at most {bounds[1] / 1000:g} W" if bounds else "")
-    if limit == default:
-        return Answer("good", found)
-    return Answer("poor" if limit < default else "note", found, board.smi(f"-pl {default:g}"))
+    limit, default = (board.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default"))  # from mW
+    otherwise: State = "poor" if limit < default else "note"
+    return wanted(limit == default, f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}"), otherwise)
 
 
 def ecc(board: Board) -> Answer:
-    modes = board.has("EccMode")
-    if modes is None:
-        return Answer("note", "this GPU has none")
-    now, next_boot = modes
-    pending = f", {'on' if next_boot else 'off'} after the next reset" if now != next_boot else ""
-    if now:
-        return Answer("note" if pending else "good", f"on{pending}")
-    return Answer("note", f"off{pending}", board.smi("-e 1"))
+    modes = board.ask("EccMode")
+    return wanted(all(modes), _mode(*modes), board.smi("-e 1"))
 
 
 def mig(board: Board) -> Answer:
-    modes = board.has("MigMode")
-    if modes is None:
-        return Answer("good", "this GPU has none")
-    if modes[0]:
-        return Answer("poor", "on", board.smi("-mig 0"))
-    return Answer("note", "on after the next reset", board.smi("-mig 0")) if modes[1] else Answer("good", "off")
+    modes = board.ask("MigMode")
+    return wanted(not any(modes), _mode(*modes), board.smi("-mig 0"), "poor" if modes[0] else "note")
 
 
-def compute_mode(board: Board) -> Answer:
-    mode = board.ask("ComputeMode")
-    if mode == board.nvml.NVML_COMPUTEMODE_DEFAULT:
-        return Answer("good", "shared")
-    if mode == board.nvml.NVML_COMPUTEMODE_PROHIBITED:
-        return Answer("poor", "prohibited", board.smi("-c DEFAULT"))
-    return Answer("note", "one process at a time", board.smi("-c DEFAULT"))
+def _mode(now: int, later: int) -> str:
+    word = "on" if now else "off"
+    return word if now == later else f"{word}, {'on' if later else 'off'} after the next reset"
 
 
 def pcie(board: Board) -> Answer:
@@ -191,42 +145,28 @@ def pcie(board: Board) -> Answer:
 
 
 def nvlink(board: Board) -> Answer:
-    """How many links are up, of those that the GPU has."""
-    refused = (board.nvml.NVML_ERROR_NOT_SUPPORTED, board.nvml.NVML_ERROR_INVALID_ARGUMENT)  # for a link that it lacks
-    states: list[int] = []
-    for link in range(board.nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            states.append(board.ask("NvLinkState", link))
-        except board.nvml.NVMLError as error:
-            if error.value not in refused:
-                raise
-            break
-    up = states.count(board.nvml.NVML_FEATURE_ENABLED)
-    if not states:
-        return Answer("good", "this GPU has none")
-    found = f"{up} of {counted(len(states), 'link')} up"
-    if 0 < up < len(states):
-        return Answer("poor", found, "nvidia-smi nvlink -s; nvidia-smi nvlink -e")
-    return Answer("good" if up else "note", found)
+    """How many links are up, of those that the GPU has; NVML refuses to speak of others."""
+    first, links = board.ask("NvLinkState", 0), range(1, board.nvml.NVML_NVLINK_MAX_LINKS)
+    others = [board.if_told("NvLinkState", link) for link in links]
+    states = [state for state in (first, *others) if state is not None]
+    up = sum(states)
+    otherwise: State = "poor" if up else "note"
+    return wanted(up == len(states), f"{up} of {counted(len(states), 'link')} up", "nvidia-smi nvlink -s", otherwise)
 
 
 def numa(board: Board) -> Answer:
     node, near = int(text(board.pci / "numa_node")), text(board.pci / "local_cpulist")
     if not near:
         raise ValueError("/sys names no CPUs near it, as on some virtual machines")
-    if node < 0:
-        return Answer("good", f"the host's only one, CPUs {near}")
-    found = f"node {node}, CPUs {near}"
-    far = os.sched_getaffinity(0) - cpu_list(near)
-    if not far:
-        return Answer("good", found)
-    bind = f"numactl --cpunodebind={node} --membind={node} benchmark_cli run ..."
-    return Answer("note", f"{found}; this process may also run on {counted(len(far), 'CPU')} elsewhere", bind)
+    found = f"node {node}, CPUs {near}" if node >= 0 else f"the host's only one, CPUs {near}"
+    far = len(os.sched_getaffinity(0) - cpu_list(near)) if node >= 0 else 0
+    found += f"; this process may also run on {counted(far, 'CPU')} elsewhere" * bool(far)
+    return wanted(not far, found, f"numactl --cpunodebind={node} --membind={node} benchmark_cli run ...")
 
 
 def processes(board: Board) -> Answer:
     compute = {process.pid for process in board.ask("ComputeRunningProcesses")} - {os.getpid()}
-    drawing = ask(board.nvml, "nvmlDeviceGetGraphicsRunningProcesses", board.handle) or []
+    drawing = board.if_told("GraphicsRunningProcesses") or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
     named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
@@ -243,12 +183,10 @@ CHECKS = (
     Check("device", "results hold for this GPU and no other", device),
     Check("units", "a technique that needs a unit the GPU lacks is reported as unsupported", units),
     Check("clocks", "a GPU that is held back while samples are taken is measured slower than it is", clocks),
-    Check("application clocks", "a clock set by hand moves every result until it is reset", application_clocks),
     Check("persistence", "without it the driver unloads between processes: seconds at each start", persistence),
     Check("power limit", "dense matrix products run at this limit: watts are speed", power),
     Check("ECC", "off, the card has more memory (and on GDDR more bandwidth) than the one compared with", ecc),
     Check("MIG", "a slice has a part of the SMs, the L2 and the bandwidth, and its own limits", mig),
-    Check("compute mode", "isolated pairs and ranks put several processes on one GPU", compute_mode),
     Check("PCIe link", "the limit of every copy between host and GPU", pcie),
     Check("NVLink", "the limit of every copy between GPUs; a link that is down takes its share away", nvlink),
     Check("NUMA node", "launches and copies from the far socket are slower, and vary", numa),

@@ -26,8 +26,9 @@ from common.python.base.text import clean
 from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import Pair
 from common.python.fleet.shards import names_of
+from common.python.regress.environment import HARNESS
 from common.python.report.artifacts import read_run
-from common.python.run.resume import HARNESS, of_code
+from common.python.run.resume import of_code
 from common.python.run.suite import INTERRUPTED, Show
 
 TIMING = "timing"  # the resource of which each host has one: pairs that are timed end to end take it

@@ -7,7 +7,7 @@ https://docs.nvidia.com/nsight-systems/UserGuide.
 """
 
 import contextlib
-import csv
+import io
 import json
 import math
 import os
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.python.base.results import PairResult, SpeedOfLight, VariantResult
+from common.python.base.results import PairResult, SpeedOfLight, VariantResult, Why
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, Variant
@@ -35,10 +35,11 @@ DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SM = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANCY: "%"}  # with --print-units base
+# nsys looks at registered strings alone unless told otherwise, and those of torch.cuda.nvtx are not registered.
+NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
 UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
-TOP_LETTERS = 120  # of a name in Why.top
 COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
@@ -60,15 +61,7 @@ class StepSettings:
 
 
 class Uncaptured(Exception):
-    """Why there is no report of a step, or why it is not of that step."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel's launch as ncu saw it: its values in ns, bytes and percent, by metric."""
-
-    kernel: str
-    values: dict[str, float]
+    """Why there is no report of a step, or what it lacks of that step."""
 
 
 @dataclass(frozen=True)
@@ -99,35 +92,29 @@ class Capture:
             marked=True,
         )
 
-    def _run(self, words: list[str], log: Path) -> str:
-        """Run a command line to its end; what it printed, which `log` keeps. Raises Uncaptured when it failed."""
+    def run(self, words: Sequence[object], log: str) -> str:
+        """Run a command line to its end; what it printed, which the log keeps. Raises Uncaptured when it failed."""
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise Uncaptured(NO_TIME)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        logs = self.settings.folder.resolve() / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
         environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
         try:
-            code, printed = run_to_end(words, log, left_s, environment)
+            code, printed = run_to_end([*map(str, words)], logs / log, left_s, environment)
         except subprocess.TimeoutExpired:
             raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
         if failure := complaint(printed, code):
             raise Uncaptured(failure)
         return printed
 
-    def write(self, words: list[str], report: Path) -> None:
+    def write(self, words: Sequence[object], report: Path) -> None:
         """Run a tool that writes `report`. Raises Uncaptured when there is none or it is empty."""
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)  # a resumed run may have left one
-        self._run(words, self._log(report))
+        self.run(words, f"{report.name}.log")
         if not report.exists() or not report.stat().st_size:
             raise Uncaptured(f"it wrote no {report.name}")
-
-    def read(self, words: list[str], report: Path) -> str:
-        """What the tool prints of a report."""
-        return self._run(words, self._log(report).with_suffix(".read.log"))
-
-    def _log(self, report: Path) -> Path:
-        return self.settings.folder.resolve() / "logs" / f"{report.name}.log"
 
 
 def step_command(limit_s: float, **asked: Any) -> list[str]:
@@ -165,11 +152,9 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
     rows = [row for row in result.variants if row.status == "measured" and row.why is not None]
     if not settings.profile or not rows:
         return result
-    if settings.device == "cpu":
-        result.notes.append("no ncu report and no nsys timeline: they are of GPUs, and this is a CPU")
-        return result
-    if pair.gpus > 1:
-        result.notes.append("no ncu report and no nsys timeline: they step one process; each rank left its trace")
+    if settings.device == "cpu" or pair.gpus > 1:
+        why = "each rank left its trace" if pair.gpus > 1 else "they are of GPUs, and this is a CPU"
+        result.notes.append(f"no ncu report and no nsys timeline: {why}")
         return result
     started = time.monotonic()
     deadline = min(started + settings.time_limit_s - sum(result.seconds.values()), settings.suite_deadline)
@@ -186,100 +171,66 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
     return result
 
 
-def _uncaptured(tool: str, capture: Callable[[Capture], str | None], steps: list[Capture]) -> list[str]:
+def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
     """Capture one step after the other; a note for each reason why something is not captured."""
     reasons: dict[str, list[str]] = {}
     for index, step in enumerate(steps):
         try:
-            told = capture(step)
-        except (Uncaptured, OSError) as error:
-            told = str(error)
-        if told is not None and FORBIDDEN in told:  # for all of them
-            reasons[told] = [other.row.label for other in steps[index:]]
-            break
-        if told is not None:
-            reasons.setdefault(told, []).append(step.row.label)
+            capture(step)
+        except (Uncaptured, OSError, ValueError) as error:
+            if FORBIDDEN in str(error):  # for all of them
+                reasons[str(error)] = [other.row.label for other in steps[index:]]
+                break
+            reasons.setdefault(str(error), []).append(step.row.label)
     return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
-def by_ncu(step: Capture) -> str | None:
-    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter.
-
-    Gives what the report lacks, if anything. Raises Uncaptured when there is no report.
-    """
+def by_ncu(step: Capture) -> None:
+    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter."""
     if not step.row.why or not step.row.why.kernels:
-        return "the Chrome trace holds no kernel of its step"
+        raise Uncaptured("the Chrome trace holds no kernel of its step")
     report = step.report(".ncu-rep")
-    step.write(ncu_command(step.program, step.row.name, report, step.command()), report)
+    words = [
+        *(step.program, "--export", report.with_suffix(""), "--force-overwrite"),
+        # A kernel launched by another thread (autograd's) is the step's too. The / is for push and pop.
+        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(step.row.name)}/"),
+        *("--target-processes", "application-only", "--graph-profiling", "node", "--launch-count", LAUNCHES),
+        # Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left.
+        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(UNITS)),
+        *(word for section in SECTIONS for word in ("--section", section)),
+    ]
+    step.write([*words, *step.command()], report)
     table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
-    seen = launches(step.read([str(step.program), "--import", str(report), *table], report))
-    if lacks := _lacks(step, [launch.kernel for launch in seen]):
-        return f"{lacks}; it gives no figures"
-    step.row.speed_of_light = speed_of_light(seen)
-    if len(seen) < step.row.why.kernels:
-        how = "the first " if len(seen) == LAUNCHES else ""
-        return f"its figures are of {how}{len(seen)} of the step's {step.row.why.kernels} kernels"
-    return None
+    printed = step.run([step.program, "--import", report, *table], f"{report.name}.read.log")
+    kernels, figures = speed_of_light(printed)
+    check_kernels(step.row.why, kernels)
+    step.row.speed_of_light = figures
+    if len(kernels) < step.row.why.kernels:
+        raise Uncaptured(f"its figures are of {len(kernels)} of the step's {step.row.why.kernels} kernels")
 
 
-def by_nsys(step: Capture) -> str | None:
-    """Record the step's timeline; what it lacks, if anything. Raises Uncaptured when there is none."""
+def by_nsys(step: Capture) -> None:
+    """Record the step's timeline."""
     report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
-    step.write(nsys_command(step.program, step.row.name, report, step.command()), report)
-    words = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", str(report))
-    step.read([str(step.program), *words], report)
-    return _lacks(step, timeline_kernels(table))
-
-
-def _lacks(step: Capture, seen: list[str]) -> str | None:
-    missing = lacking(step.row.why.top if step.row.why else [], seen)
-    return f"its report lacks {', '.join(missing)}, among the step's longest kernels" if missing else None
+    words = [
+        *(step.program, "profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
+        *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
+        *("--capture-range=nvtx", f"--nvtx-capture={mark(step.row.name)}"),
+        # By default nsys would end the process with the range, and wait for every process that this one started.
+        *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
+    ]
+    step.write([*words, *step.command()], report)
+    exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
+    step.run([step.program, *exported], f"{report.name}.read.log")
+    check_kernels(step.row.why, timeline_kernels(table))
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
 
 
-# Command lines.
-
-
 def mark(name: str) -> str:
     """The name of the NVTX range around a variant's step."""
     return f"step of {name}"
-
-
-def ncu_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
-    """The command line that profiles the kernels of the marked step into `report`, which ends in .ncu-rep.
-
-    Clocks are left alone. Each pass over a kernel starts with flushed caches, as a timed sample does: as found, they
-    would hold what the pass before it left. A kernel launched by another thread (autograd's) is the step's too.
-    """
-    return [
-        *(str(program), "--export", str(report.with_suffix("")), "--force-overwrite"),
-        *("--target-processes", "application-only", "--graph-profiling", "node"),
-        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(name)}/"),  # the / is for push/pop
-        *("--clock-control", "none", "--cache-control", "all", "--launch-count", str(LAUNCHES)),
-        *(word for section in SECTIONS for word in ("--section", section)),
-        *("--metrics", ",".join(UNITS)),
-        *step,
-    ]
-
-
-def nsys_command(program: Path, name: str, report: Path, step: Sequence[str]) -> list[str]:
-    """The command line that records the marked step's timeline into `report`, which ends in .nsys-rep.
-
-    By default nsys would end the process with the range, and would wait for every process that this one started.
-    """
-    return [
-        *(str(program), "profile", "--output", str(report.with_suffix("")), "--force-overwrite=true"),
-        *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
-        *("--capture-range=nvtx", f"--nvtx-capture={mark(name)}", "--capture-range-end=stop"),
-        *("--kill=none", "--wait=primary"),
-        *step,
-    ]
-
-
-# nsys looks at registered strings alone unless told otherwise, and those of torch.cuda.nvtx are not registered.
-NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
 
 # What the tools print and write.
@@ -297,43 +248,34 @@ def complaint(printed: str, code: int) -> str | None:
     return clean(": ".join(filter(None, parts)))
 
 
-def launches(table: str) -> list[Launch]:
-    """The launches in ncu's raw page as CSV. Raises Uncaptured where a metric is missing or in another unit."""
-    start = table.find('"ID",')  # below what ncu says of itself
-    units, *lines = [*csv.DictReader(table[start:].splitlines()), {}] if start >= 0 else [{}]
-    lines = [line for line in lines if line]
-    if not lines:
+def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
+    """The kernels in ncu's raw page as CSV, a name for each launch, and the figures of the step that they make.
+
+    Bytes and times are added up, percentages weighted by the kernels' times. Raises Uncaptured where a metric is
+    missing, in another unit or no number.
+    """
+    import pandas  # slow to load
+
+    _, head, rest = page.partition('"ID",')  # below what ncu says of itself
+    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",") if head else None
+    if found is None or found.empty:
         raise Uncaptured("the report holds no kernel")
-    for metric, known in UNITS.items():
-        if units.get(metric) != known:
-            found = f"in {units[metric] or 'no unit'}" if metric in units else "missing"
-            raise Uncaptured(f"{metric} is {found}, and should be in {known}")
-    return [Launch(line["Kernel Name"], {metric: _number(line, metric) for metric in UNITS}) for line in lines]
-
-
-def _number(line: dict[str, str], metric: str) -> float:
-    try:
-        return float((line[metric] or "").replace(",", ""))
-    except ValueError:
-        raise Uncaptured(f"{metric} of {base_name(line['Kernel Name'])} is {line[metric]!r}, no number") from None
-
-
-def speed_of_light(seen: Sequence[Launch]) -> SpeedOfLight:
-    """The figures of a step: bytes and times are added up, percentages weighted by the kernels' times."""
-    total = sum(launch.values[TIME] for launch in seen)
-    if total <= 0:
+    if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
+        raise Uncaptured(f"the report lacks {', '.join(lacks)}")
+    seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")
+    if lacks := [metric for metric in seen if seen[metric].isna().any()]:
+        raise Uncaptured(f"no number for each kernel: {', '.join(lacks)}")
+    total = seen.sum()
+    if total[TIME] <= 0:
         raise Uncaptured("its kernels took no time")
-
-    def weighted(metric: str) -> float:
-        return sum(launch.values[metric] * launch.values[TIME] for launch in seen) / total
-
-    return SpeedOfLight(
-        dram_percent=weighted(DRAM),
-        sm_percent=weighted(SM),
-        occupancy_percent=weighted(OCCUPANCY),
-        kernel_us=total / 1e3,
-        read_bytes=sum(launch.values[READ] for launch in seen),
-        written_bytes=sum(launch.values[WRITTEN] for launch in seen),
+    mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
+    return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
+        dram_percent=mean[DRAM],
+        sm_percent=mean[SM],
+        occupancy_percent=mean[OCCUPANCY],
+        kernel_us=total[TIME] / 1e3,
+        read_bytes=total[READ],
+        written_bytes=total[WRITTEN],
         kernels=len(seen),
     )
 
@@ -358,13 +300,9 @@ def base_name(kernel: str) -> str:
     return words[-1].rpartition("::")[2] if words else kernel
 
 
-def lacking(top: Sequence[str], seen: Sequence[str]) -> list[str]:
-    """Those of a step's longest kernels (`Why.top`, cut at 120 letters) that are not among the seen."""
-    names = tuple(base_name(kernel) for kernel in seen)
-    wanted = dict.fromkeys(base_name(kernel) for kernel in top if not kernel.startswith(COPIES))
-    cut = {base_name(kernel) for kernel in top if len(kernel) == TOP_LETTERS}
-    return [
-        kernel
-        for kernel in wanted
-        if kernel not in names and not (kernel in cut and any(name.startswith(kernel) for name in names))
-    ]
+def check_kernels(why: Why | None, seen: Sequence[str]) -> None:
+    """Raise Uncaptured if a report that saw these kernels lacks one of the step's longest, cut at 120 letters."""
+    names = [base_name(kernel) for kernel in seen]
+    wanted = [base_name(kernel) for kernel in (why.top if why else []) if not kernel.startswith(COPIES)]
+    if missing := [kernel for kernel in dict.fromkeys(wanted) if not any(name.startswith(kernel) for name in names)]:
+        raise Uncaptured(f"its report lacks {', '.join(missing)}, among the step's longest kernels")

@@ -28,7 +28,6 @@ SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
 At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
-Span = tuple[float, float]  # from when to when, in microseconds
 
 
 def why(
@@ -128,17 +127,17 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
     )
     work = kernels + copies + sets
     own = [event for event in work if PAGEABLE not in event["name"]]
-    busy_us = length_us(union(work))
-    streams = {event.get("args", {}).get("stream") for event in work}
-    alone = [length_us(union([e for e in work if e.get("args", {}).get("stream") == stream])) for stream in streams]
+    streams: dict[Any, list[Event]] = defaultdict(list)
+    for event in work:
+        streams[event.get("args", {}).get("stream")].append(event)
     return Why(
         kernels=len(kernels),
         operators=len(operators),
         syncs=sum(event["name"] in SYNCS for event in within),
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
-        busy_us=busy_us,
-        stream_us=max(alone, default=0.0),
-        staged_us=busy_us - length_us(union(own)),
+        busy_us=busy(work),
+        stream_us=max(map(busy, streams.values()), default=0.0),
+        staged_us=busy(work) - busy(own),
         top=_longest(kernels + copies),
     )
 
@@ -156,19 +155,13 @@ def _longest(events: list[Event]) -> list[str]:
     return [name[:120] for name, _ in sorted(times.items(), key=lambda item: -item[1])[:TOP]]
 
 
-def union(events: list[Event]) -> list[Span]:
-    """When at least one of the events ran, in order: streams that overlap count once."""
-    found: list[Span] = []
+def busy(events: list[Event]) -> float:
+    """For how many microseconds at least one of the events ran: streams that overlap count once."""
+    total, until = 0.0, -math.inf
     for start, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
-
-
-def length_us(spans: list[Span]) -> float:
-    return float(sum(end - start for start, end in spans))
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
 
 
 def write_snapshot(step: Step, path: Path) -> None:

@@ -15,12 +15,12 @@ from common.python.base.results import STANDS_APART, Interval, Manifest, PairRes
 from common.python.base.text import clean, counted
 from common.python.corpus.targets import parse
 from common.python.regress import environment
-from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time
+from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, over_runs
 from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
 from common.python.report.markdown import csv_text, escaped, interval_fields, table
-from common.python.report.rows import blame, interval_text, memory_text, time_text
+from common.python.report.rows import blame, gain_text, interval_text, time_text
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
 
@@ -52,18 +52,13 @@ class Held:
 
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
     """A row for each pair of the run, and for each that its targets name, that is expected, and that it lacks."""
-    about = run.summary.manifest
-    rows = [hold(pair, expected.get(pair.key), run.about(pair)) for pair in run.summary.pairs]
-    names = {key.partition(":")[2] for key in (*expected, *(row.key for row in rows))}  # each is a target by itself
-    words = [f"ch{word}" if word.isdigit() else word for word in about.targets]
-    asked = [target for word in words if word not in names for target in parse(word)]
-    there = {row.key for row in rows}
+    found = {pair.key: hold(pair, expected.get(pair.key), run.about(pair)) for pair in run.summary.pairs}
+    asked = [target for word in run.summary.manifest.targets for target in parse(word)]
     for key, one in expected.items():
         chapter, name = key.split(":", 1)
-        named = name in words or any(target.chapter == chapter and target.pair in (None, name) for target in asked)
-        if key not in there and named:
-            rows.append(Held(key, "missing", "expected, and the run has no result of it", expected=one))
-    return rows
+        if key not in found and any(target.chapter == chapter and target.pair in (None, name) for target in asked):
+            found[key] = Held(key, "missing", "expected, and the run has no result of it", expected=one)
+    return list(found.values())
 
 
 def statuses(run: Run, root: Path) -> dict[str, str] | None:
@@ -71,7 +66,7 @@ def statuses(run: Run, root: Path) -> dict[str, str] | None:
 
     Raises ValueError naming a file of expectations that cannot be read.
     """
-    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
+    device = environment.device_of(run.summary)
     known = read_expected(root, device) if device else {}
     rows = hold_run(run, known) if known else []
     return {row.key: row.status for row in rows if row.status in HELD_AGAINST} or None
@@ -120,24 +115,13 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
 
 def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float | None]:
     """The gain that the pair is about, against the one expected; and the smallest loss of it that would show."""
-    now, then = found.headline, expected.result.headline
-    if found.goal == "memory":  # a run has one ratio, and only several runs say how far it wanders: most repeat exactly
-        if not (now and now.memory_ratio and then and then.memory_ratio):
-            return "inconclusive", "there is no peak memory on both sides", None
-        over = expected.memory_ratio
-        gain, held = Interval.point(now.memory_ratio), over or Interval.point(then.memory_ratio)
-        further = held
-        told = f"{memory_text(gain.ratio)}, expected {interval_text(held) if over else memory_text(held.ratio)}"
-    else:
-        if now is None or now.speedup is None or expected.gain is None:
-            return (
-                "inconclusive",
-                "one side has no interval: a run of both variants in two rounds or more has one",
-                None,
-            )
-        gain, held = now.speedup, expected.gain
-        further = where_further(expected.speedup) if expected.speedup else held
-        told = f"{interval_text(gain)}, expected {interval_text(held)}"
+    now, held = found.headline, expected.gain
+    gain = found.gain(now) if now else None
+    if now is None or gain is None or held is None:
+        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one", None
+    # The interval of a memory ratio is where a further run's lies: a run has one ratio, and most repeat exactly.
+    further = where_further(expected.speedup) if expected.speedup and found.goal != "memory" else held
+    told = f"{gain_text(found, now)}, expected {interval_text(held)}"
     status, smallest = compare_intervals(gain, held, further), smallest_loss(gain, held, further)
     if status == "inconclusive":
         return status, f"{told}: a loss of {LOSS:.0%} is not excluded", smallest
@@ -293,22 +277,21 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
         fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
         fields["variant"] = own.name if own else None
     if row.found:
-        gain = own.speedup if own else None
-        fields |= _side(row.found, gain, row.time, environment.sm_mhz(row.found.blocks))
+        fields |= _side(row.found, row.time, environment.sm_mhz(row.found.blocks))
         fields |= {"commit": about.git_commit, "measured": about.started}
     if then := row.expected:
-        side = _side(then.result, then.gain, then.time, then.sm_mhz)
+        side = _side(over_runs(then), then.time, then.sm_mhz)
         side |= interval_fields("memory_ratio", then.memory_ratio) | {"commit": then.commit, "measured": then.measured}
         fields |= {"expected_runs": then.runs} | {f"expected_{name}": value for name, value in side.items()}
     return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
-def _side(result: PairResult, gain: Interval | None, time: Time | None, sm_mhz: float | None) -> dict[str, object]:
+def _side(result: PairResult, time: Time | None, sm_mhz: float | None) -> dict[str, object]:
     own, baseline = result.headline, result.baseline
     if own is None or not result.trusted(own):
         return {}
     limit = result.limit
-    return interval_fields("speedup", gain) | {
+    return interval_fields("speedup", own.speedup) | {
         "memory_ratio": own.memory_ratio,
         "baseline_us": median_us(result, baseline),
         "optimized_us": median_us(result, own),

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from common.python.base.results import Block, Manifest
+from common.python.base.results import Block, Manifest, Summary
 from common.python.base.text import clean
 
 Facts = Mapping[str, str | None]
 
 LIBRARIES = ("torch", "triton", "nvcc", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
+HARNESS = "common/"
 MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
 
 
@@ -25,6 +26,18 @@ def facts_of_run(about: Manifest, gpu: str | None) -> dict[str, str | None]:
     """Those of a run on the GPU of this name, which is the first that CUDA showed it."""
     machine = about.machine
     return facts(gpu, machine.driver, machine.cuda_driver, power_limit_w(about), machine.cpu, about.versions)
+
+
+def device_of(summary: Summary) -> str | None:
+    """What a run measured on, as the first of its pairs says it, else the first GPU that the machine has."""
+    devices = [pair.device for pair in summary.pairs] + [gpu.name for gpu in summary.manifest.machine.gpus]
+    return next(filter(None, devices), None)
+
+
+def harness_changes(before: Manifest, now: Manifest) -> list[str]:
+    """The files of the harness that are not the same."""
+    names = sorted(name for name in {*before.sources, *now.sources} if name.startswith(HARNESS))
+    return [name for name in names if before.sources.get(name) != now.sources.get(name)]
 
 
 def mode(about: Manifest) -> str:

@@ -57,9 +57,10 @@ class Expectation(Model):
 
     @property
     def gain(self) -> Interval | None:
-        """The speedup to expect: over the runs, or of fewer than three that of the one run that is kept."""
+        """What to expect: over the runs, or of fewer than three that of the one run that is kept."""
         row = self.result.headline
-        return self.speedup or (row.speedup if row else None)
+        over = self.memory_ratio if self.result.goal == "memory" else self.speedup
+        return over or (self.result.gain(row) if row else None)
 
     def facts(self) -> dict[str, str | None]:
         """What it depended on; None is what files of the first schema do not hold."""
@@ -170,7 +171,7 @@ def over_runs(pair: Expectation) -> PairResult:
     """The run that is kept, with the speedup over all runs in the pair's own line."""
     lead = pair.result.headline
     rows = [
-        row.model_copy(update={"speedup": pair.gain}) if lead and row.name == lead.name else row
+        row.model_copy(update={"speedup": pair.speedup or row.speedup}) if lead and row.name == lead.name else row
         for row in pair.result.variants
     ]
     return pair.result.model_copy(update={"variants": rows})

@@ -16,7 +16,7 @@ from common.python.base.results import Interval, Manifest, PairResult, VariantRe
 from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
 from common.python.report.artifacts import Run, read_run
-from common.python.report.rows import gain_text, interval_text, time_text, verdict_text
+from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
 from common.python.stats.intervals import MARGIN, round_log_ratios, round_log_times, verdict, welch
 
 WARNING = (
@@ -106,8 +106,7 @@ def _log_gains(result: PairResult, variant: str) -> list[float]:
 
 def _facts(run: Run) -> dict[str, str | None]:
     about = run.summary.manifest
-    device = next((pair.device for pair in run.summary.pairs if pair.device), None)
-    known = environment.facts_of_run(about, device)
+    known = environment.facts_of_run(about, environment.device_of(run.summary))
     known |= {name: version for name, version in about.versions.items() if name not in known}
     uuid = about.machine.gpus[0].uuid if about.machine.gpus else None
     known |= {"GPU's UUID": uuid, "host": about.machine.hostname, "system": about.machine.system}
@@ -169,13 +168,16 @@ def comparison_table(found: Comparison) -> Table:
         if one.a_us is None or one.b_us is None:
             cells.append(one.reason)
         else:
-            cells += [f"{time_text(one.a_us)} -> {time_text(one.b_us)}", _text(one.ratio), one.reads or ""]
-            cells += [f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "", _text(one.gain)]
+            cells += [
+                f"{time_text(one.a_us)} -> {time_text(one.b_us)}",
+                if_known(one.ratio, interval_text),
+                one.reads or "",
+            ]
+            cells += [
+                f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "",
+                if_known(one.gain, interval_text),
+            ]
         lines.append(cells)
         last = one.pair
     columns = ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's")
     return text_table(columns, lines)
-
-
-def _text(ratio: Interval | None) -> str:
-    return interval_text(ratio) if ratio else ""

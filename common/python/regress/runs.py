@@ -11,7 +11,7 @@ from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.report.artifacts import Run, changed, files_of, read_run
+from common.python.report.artifacts import Run, changed, read_run
 from common.python.report.rows import blame
 from common.python.stats.intervals import control_ok, interval, round_log_times
 
@@ -20,27 +20,15 @@ Outcome = tuple[PairResult, Manifest]
 
 
 def run_folders(place: Path) -> list[Path]:
-    """The run that this folder is, or the runs in it, the newest last, by when they started.
+    """The run that this folder is, or the runs in it that are called by their start, the newest last.
 
     A run that is unfinished counts, so that an older one is never taken for it. Raises ValueError if there is none.
     """
-    if _is_run(place):
-        return [place]
-    inside = [path for path in place.iterdir() if not path.is_symlink()] if place.is_dir() else []  # `latest` is one
-    found = sorted(filter(_is_run, inside), key=_started)
+    found = [place] if _is_run(place) else sorted(filter(_is_run, place.glob("[0-9]*Z")))
     if not found:
         right = "name a folder of runs, such as artifacts, or that of a run in it"
         raise ValueError(f"{place} holds no run: {right}")
     return found
-
-
-def _started(folder: Path) -> tuple[str, str]:
-    """A run's start (UTC) in the form of a run's name, then its name; the name twice where the manifest is broken."""
-    try:
-        started = read_model(folder / "manifest.json", Manifest).started
-        return started.replace("-", "").replace(":", ""), folder.name
-    except ValueError:
-        return folder.name, folder.name
 
 
 def _is_run(folder: Path) -> bool:
@@ -65,26 +53,15 @@ def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
 
 
 def unlike(other: Summary, newest: Summary) -> str | None:
-    """Why two runs may not be taken together: other sources, or another environment.
+    """Why two runs may not be taken together: another harness, or another environment.
 
-    A run names the harness whole, but of the pairs' files only those of its own targets. A pair whose own files have
-    changed is another matter: `choose` leaves this run out for it, and no other pair is the worse for it.
+    For a pair whose own files have changed, or others of its folder, `choose` leaves this run out.
     """
-    then, now = other.manifest, newest.manifest
-    both, harness = then.sources.keys() & now.sources, then.sources.keys() ^ now.sources
-    own = files_of([*other.pairs, *newest.pairs], now)
-    differing = sorted(name for name in both - own if then.sources[name] != now.sources[name])
-    differing += sorted(name for name in harness if name.startswith("common/"))
-    if differing:
+    if differing := environment.harness_changes(other.manifest, newest.manifest):
         return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
-    different = environment.differences(
-        environment.facts_of_run(then, _gpu(other)), environment.facts_of_run(now, _gpu(newest))
-    )
+    facts = [environment.facts_of_run(one.manifest, environment.device_of(one)) for one in (other, newest)]
+    different = environment.differences(*facts)
     return f"of another environment: {', '.join(different)}" if different else None
-
-
-def _gpu(summary: Summary) -> str | None:
-    return next((pair.device for pair in summary.pairs if pair.device), None)
 
 
 def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:

@@ -1,7 +1,7 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,21 +116,11 @@ def _peaks(folder: Path, summary: Summary) -> Peaks | None:
 
 
 def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:
-    """The files of a pair that are not what they were; what is not among the sources now was not asked for now."""
-    mine = files_of([result], now, neighbours=True)
-    return sorted(Path(path).name for path in mine if before.sources.get(path) != now.sources[path])
+    """The files of a pair, and those of its folder that any pair may import, which are not what they were.
 
-
-def files_of(results: Iterable[PairResult], about: Manifest, neighbours: bool = False) -> set[str]:
-    """The sources that are nobody's but these pairs': their variants' files, and the .cu files beside them.
-
-    With `neighbours`, what else of their folder is among the sources, which several of its pairs may import.
+    What is not among the sources now was not asked for now.
     """
-    stems = {(result.chapter, Path(row.file).stem) for result in results for row in result.variants}
-    chapters, found = {chapter for chapter, _ in stems}, set()
-    for path in map(Path, about.sources):
-        place = {path.parent.name, Folder(path.parent).name} & chapters
-        beside = neighbours and not VARIANT.fullmatch(path.stem)
-        if any(beside or (name, path.stem) in stems for name in place):
-            found.add(str(path))
-    return found
+    stems = {Path(row.file).stem for row in result.variants}
+    here = [path for path in map(Path, now.sources) if result.chapter in (path.parent.name, Folder(path.parent).name)]
+    mine = [path for path in here if path.stem in stems or not VARIANT.fullmatch(path.stem)]
+    return sorted(path.name for path in mine if before.sources.get(str(path)) != now.sources[str(path)])

@@ -15,6 +15,7 @@ from common.python.base.results import CONTROL, Interval, PairResult, VariantRes
 from common.python.base.text import clean
 from common.python.performance_targets import Peaks, peak_text
 from common.python.report.rows import (
+    TONES,
     bytes_text,
     gain_text,
     interval_text,
@@ -33,13 +34,11 @@ PALETTE = """
   --good: #3fb950; --fair: #d29922; --bad: #f85149; --peer: #58a6ff; --mark: #3b3212; } }
 """
 INK, FAINT, GOOD, FAIR, BAD, PEER = (f"var(--{name})" for name in ("ink", "faint", "good", "fair", "bad", "peer"))
-COLOURS = {"faster": GOOD, "smaller": GOOD, "slower": BAD, "larger": BAD, "invalid": BAD, "failed": BAD}
 WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right of its axes, the labels under them
 LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
 LINE = 13  # pixels between two lines of text
 BINS = 24
-REACH = 3.0  # interquartile ranges beyond the quartiles that are drawn; samples further out are counted
-Points = Sequence[tuple[float, float]]
+LEAST_REACH = 1e-3  # of the median, for samples that are all alike
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12)
     return _element("text", words, x=f"{x:.4g}", y=f"{y + size / 3:.6g}", **more)
 
 
-def _line(points: Points, colour: str, width: float = 1) -> Markup:
+def _line(points: Iterable[tuple[float, float]], colour: str, width: float = 1) -> Markup:
     joined = " ".join(f"{x},{y}" for x, y in points)
     return _element("polyline", points=joined, style=f"fill: none; stroke: {colour}; stroke-width: {width}")
 
@@ -98,7 +97,7 @@ def _mark(x: float, y: float, variant: VariantResult, leads: bool, told: str) ->
 
 def _colour(variant: VariantResult) -> str:
     by_role = {"baseline": INK, "peer": PEER}
-    return by_role.get(variant.role) or COLOURS.get(variant.verdict or "", FAIR)
+    return by_role.get(variant.role) or f"var(--{TONES.get(variant.verdict or '', 'fair')})"
 
 
 def _axis(scale: Scale, ticks: Iterable[float], label: Callable[[float], str], top: float, bottom: float) -> Markup:
@@ -196,20 +195,13 @@ def headline_chart(results: Sequence[PairResult]) -> Markup:
     return _svg("Headlines: share of the limit, and the ratio to the best peer", bottom + 2 * LINE, parts)
 
 
-def ranked_chart(results: Sequence[PairResult]) -> Markup | None:
+def ranked_chart(results: Sequence[PairResult]) -> Markup:
     """A mark for each pair, from the smallest gain to the largest, on a log axis: for suites too long for names."""
-    known = []
-    for result in results:
-        own = result.headline
-        if own and (gain := _gain(result, own)):
-            known.append((gain.ratio, result, own))
-    if not known:
-        return None
-    known.sort(key=lambda one: one[0])
-    top, bottom = 10, 230
-    scale = Scale(min(0.8, known[0][0]) / 1.1, max(1.25, known[-1][0]) * 1.1, bottom, top)
+    heads = [(result, own) for result in results if (own := result.headline)]
+    known = sorted(((gain.ratio, *head) for head in heads if (gain := _gain(*head))), key=lambda one: one[0])
+    ratios, top, bottom, step = [ratio for ratio, _, _ in known], 10, 230, (WIDTH - 55) / max(1, len(known))
+    scale = Scale(min([0.8, *ratios]) / 1.1, max([1.25, *ratios]) * 1.1, bottom, top)
     parts = [_height_axis(scale, lambda tick: f"{tick:g}x", 45, WIDTH), _line([(45, scale(1)), (WIDTH, scale(1))], INK)]
-    step = (WIDTH - 55) / len(known)
     for rank, (ratio, result, own) in enumerate(known):
         title = _element("title", f"{clean(result.key)}: {verdict_text(result, own)} {gain_text(result, own)}")
         style = f"fill: {_colour(own)}" + "; fill-opacity: 0.4" * weak_baseline(result)
@@ -227,18 +219,18 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
 # Roofline.
 
 
-def roofline_chart(results: Sequence[PairResult], peaks: Peaks) -> Markup | None:
+def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup | None:
     """FLOP/s over FLOPs per byte under this machine's roofs, with a line from each baseline to its headline variant.
 
     None if no pair has both FLOPs and bytes with known peaks.
     """
-    shown = [result for result in results if on_roofline(result, peaks)]
-    if not shown:
+    shown = [(result, own) for result in results if (own := _achieved(result, peaks))]
+    if not shown or peaks is None:
         return None
     hbm, height = peaks.values["hbm"], 520
-    roofs = {result.cost.dtype: peaks.values[result.cost.dtype] for result in shown if result.cost}
-    rates = [rate for result in shown for variant in result.variants if (rate := _rate(result, variant))]
-    intensities = [_intensity(result) for result in shown] + [roof / hbm for roof in roofs.values()]
+    roofs = {result.cost.dtype: peaks.values[result.cost.dtype] for result, _ in shown if result.cost}
+    intensities = [at for _, own in shown for _, at, _ in own] + [roof / hbm for roof in roofs.values()]
+    rates = [rate for _, own in shown for _, _, rate in own]
     x = Scale(min(intensities) / 4, max(intensities) * 6, 60, WIDTH - RIGHT)
     y = Scale(min([*rates, x.low * hbm]) / 2, max([*rates, *roofs.values()]) * 4, height - BOTTOM, 10)
     parts = [
@@ -248,28 +240,25 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks) -> Markup | None
         _text(4, 6, "TFLOP/s"),
         *_roofs(roofs, hbm, x, y),
     ]
-    for result in shown:
-        parts += _points(result, x, y)
-    return _svg("Roofline: each variant under the peaks of this machine", height, [*parts, *_names(shown, x, y)])
+    places = []
+    for result, own in shown:
+        head = result.headline
+        points = [(x(at), y(rate), row) for row, at, rate in own]
+        parts.append(_line([(at, up) for at, up, row in points if row is head or row.role == "baseline"], INK))
+        for at, up, row in points:
+            parts.append(_mark(at, up, row, row is head, f"{clean(result.key)}, {time_text(result.us(row) or 0.0)}"))
+        at, up, _ = min(points, key=lambda point: point[2] is not head)
+        places.append((_name(result.key), at + 8, up))
+    return _svg("Roofline: each variant under the peaks of this machine", height, [*parts, *_names(places)])
 
 
-def on_roofline(result: PairResult, peaks: Peaks | None) -> bool:
-    """Whether a pair has FLOPs and bytes of its problem, a roof for them, and a time that holds."""
+def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult, float, float]]:
+    """FLOPs per byte of the problem and FLOP/s of each variant whose time may be shown; empty without peaks."""
     cost = result.cost
-    if peaks is None or cost is None or not {"hbm", cost.dtype} <= peaks.values.keys():
-        return False
-    return cost.flops > 0 and cost.hbm > 0 and any(_rate(result, variant) for variant in result.variants)
-
-
-def _rate(result: PairResult, variant: VariantResult) -> float | None:
-    """FLOP/s of a variant whose time may be shown."""
-    us = result.us(variant) if result.trusted(variant) else None
-    return result.cost.flops / (us * 1e-6) if us and us > 0 and result.cost else None
-
-
-def _intensity(result: PairResult) -> float:
-    """FLOPs per byte of the problem."""
-    return result.cost.flops / result.cost.hbm if result.cost else 0.0
+    if peaks is None or cost is None or not {"hbm", cost.dtype} <= peaks.values.keys() or not cost.flops * cost.hbm:
+        return []
+    known = [(row, us) for row in result.variants if result.trusted(row) and (us := result.us(row))]
+    return [(row, cost.flops / cost.hbm, cost.flops / us * 1e6) for row, us in known if us > 0]
 
 
 def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Markup]:
@@ -282,25 +271,11 @@ def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Mark
     return parts
 
 
-def _points(result: PairResult, x: Scale, y: Scale) -> list[Markup]:
-    at, own = x(_intensity(result)), result.headline
-    heights = [(variant, y(rate)) for variant in result.variants if (rate := _rate(result, variant))]
-    ends = [(at, height) for variant, height in heights if variant is own or variant.role == "baseline"]
-    marks = [
-        _mark(at, height, variant, variant is own, f"{clean(result.key)}, {time_text(result.us(variant) or 0.0)}")
-        for variant, height in heights
-    ]
-    return [_line(ends, INK), *marks]
-
-
-def _names(results: Sequence[PairResult], x: Scale, y: Scale) -> list[Markup]:
-    """The name of each pair beside its headline variant, left out where it would cover another one."""
+def _names(places: Sequence[tuple[str, float, float]]) -> list[Markup]:
+    """Names beside their points, each left out where it would cover one before it."""
     parts: list[Markup] = []
     taken: list[tuple[float, float, float]] = []  # left, right, height
-    for result in results:
-        name, own = _name(result.key), result.headline
-        rates = [rate for v in sorted(result.variants, key=lambda v: v is not own) if (rate := _rate(result, v))]
-        left, height = x(_intensity(result)) + 8, y(rates[0])
+    for name, left, height in places:
         right = left + LETTER * len(name)
         if all(right < start or left > end or abs(height - at) > LINE for start, end, at in taken):
             taken.append((left, right, height))
@@ -319,7 +294,8 @@ def ladder_chart(result: PairResult) -> Markup | None:
     """
     memory, own = result.goal == "memory", result.headline
     place = {"baseline": 0, "optimized": 1, "ref": 3, "peer": 4}
-    known = [(row, value) for row in result.variants if result.trusted(row) and (value := _height(result, row))]
+    amounts = [(row, (row.why and row.why.peak_bytes) if memory else result.us(row)) for row in result.variants]
+    known = [(row, amount) for row, amount in amounts if amount and result.trusted(row)]
     known.sort(key=lambda one: 2 if one[0] is own else place[one[0].role])
     if len(known) < 2:
         return None
@@ -344,52 +320,32 @@ def ladder_chart(result: PairResult) -> Markup | None:
     return _svg(f"The variants of {clean(result.key)} and their limit", bottom + 2 * LINE, parts)
 
 
-def _height(result: PairResult, variant: VariantResult) -> float | None:
-    """Microseconds of a step, or bytes at the peak where memory is the goal."""
-    if result.goal == "memory":
-        return variant.why.peak_bytes if variant.why else None
-    return result.us(variant)
-
-
 # Samples.
 
 
 def sample_chart(result: PairResult) -> Markup | None:
     """A histogram of each variant's samples about its median, the control drawn over the baseline as a line.
 
-    None without any samples that may be shown.
+    It reaches as far as 98% of any variant's samples do. None without any samples that may be shown.
     """
     clock, step = result.clock or "device", 50
-    shown = [variant for variant in result.variants if result.trusted(variant)]
-    taken = {variant.name: np.array(times(result.blocks, variant.name, clock)) for variant in shown}
-    shown = [variant for variant in shown if taken[variant.name].size]
+    taken = [(row, np.array(times(result.blocks, row.name, clock))) for row in result.variants if result.trusted(row)]
+    shown = [(row, float(np.median(us)), us / np.median(us) - 1) for row, us in taken if us.size]
     if not shown:
         return None
-    middles = {variant.name: float(np.median(taken[variant.name])) for variant in shown}
-    offsets = {name: taken[name] / middle - 1 for name, middle in middles.items()}
-    far = max(map(_far, offsets.values()))
-    names = [f"{_name(variant.label)} {time_text(middles[variant.name])}" for variant in shown]
+    names = [f"{_name(row.label)} {time_text(middle)}" for row, middle, _ in shown]
+    far = max(LEAST_REACH, *(float(np.percentile(abs(seen), 98)) for _, _, seen in shown))
     scale, bottom = Scale(-far, far, _left(names), WIDTH - RIGHT, log=False), step * len(names)
     ticks = [far * part for part in (-0.8, 0, 0.8)]
     parts = [_axis(scale, ticks, lambda tick: f"{100 * tick:+.2g}%" if tick else "median", 0, bottom)]
-    for row, variant in enumerate(shown):
-        foot, seen = step * (row + 0.9), offsets[variant.name]
-        beyond = int((abs(seen) > far).sum())
-        parts.append(_outline(seen, scale, foot, f"fill: {_colour(variant)}; fill-opacity: 0.35"))
-        if variant.role == "baseline" and (control := times(result.blocks, CONTROL, clock)):
-            parts.append(
-                _outline(np.array(control) / middles[variant.name] - 1, scale, foot, f"stroke: {INK}; fill: none")
-            )
-        parts.append(_text(scale.start - 8, foot - step / 2, names[row], "end"))
+    for place, (row, middle, seen) in enumerate(shown):
+        foot, beyond = step * (place + 0.9), int((abs(seen) > far).sum())
+        parts.append(_outline(seen, scale, foot, f"fill: {_colour(row)}; fill-opacity: 0.35"))
+        if row.role == "baseline" and (control := times(result.blocks, CONTROL, clock)):
+            parts.append(_outline(np.array(control) / middle - 1, scale, foot, f"stroke: {INK}; fill: none"))
+        parts.append(_text(scale.start - 8, foot - step / 2, names[place], "end"))
         parts.append(_text(scale.end + 8, foot - step / 2, f"n {seen.size}" + f", {beyond} beyond" * (beyond > 0)))
     return _svg(f"Samples of {clean(result.key)} about the median of each variant", bottom + BOTTOM, parts)
-
-
-def _far(offsets: np.ndarray) -> float:
-    """How far from the median the chart reaches; at least 0.1%, for samples that are all alike."""
-    q1, q3 = np.percentile(offsets, (25, 75))
-    outlying = REACH * (q3 - q1) + max(-q1, q3)
-    return float(max(1e-3, min(abs(offsets).max(), outlying)))
 
 
 def _outline(offsets: np.ndarray, scale: Scale, foot: float, style: str) -> Markup:

@@ -6,17 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import clean
+from common.python.base.text import clean, text_table
 from common.python.report.live_view import LiveView
-from common.python.report.rows import (
-    footers,
-    interval_text,
-    pair_line,
-    short_line,
-    suite_table,
-    suite_title,
-    variant_table,
-)
+from common.python.report.markdown import times
+from common.python.report.rows import footers, interval_text, pair_line, suite_table, suite_title, verdict_text
 
 TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
 
@@ -36,7 +29,7 @@ class Display(LiveView):
             self.restart(f"{self.proven} proven,")
             return
         if phase == "done":
-            self.tell(short_line(result) if self.live else pair_line(result))
+            self.tell(pair_line(result))
             self.end(result.key)
             return
         own = result.headline
@@ -47,8 +40,10 @@ class Display(LiveView):
         """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
         for result in summary.pairs:
             if len(result.variants) == 1 and result.variants[0].wall:
-                self.console.print(variant_table(result))
-        if self.live is not None and self.console.width >= TABLE_WIDTH:
+                shown = times(result)
+                lines = shown.lines or [(result.variants[0].label, verdict_text(result, result))]
+                self.console.print(text_table(shown.columns, lines, f"{result.key}, {result.clock} clock"))
+        if self.console.is_terminal and self.console.width >= TABLE_WIDTH:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:
             for line in (suite_title(summary.pairs), *footers(summary.pairs)):
@@ -66,15 +61,12 @@ def next_command(summary: Summary, folder: Path) -> str:
         return "`benchmark_cli merge` again, once the pairs that are lacking have been run"
     if not summary.complete:
         return f"`benchmark_cli run --resume {folder}` continues this run"
-    doubtful, gains = list[str](), list[tuple[float, str]]()
-    for result in summary.pairs:
-        own, key = result.headline, clean(result.key)
-        if result.failed:
-            return f"`benchmark_cli verify {key}` says what is wrong, by file and line"
-        doubtful += [key] * (result.verdict in ("too noisy", "inconclusive"))
-        gains += [(own.speedup.ratio, key)] if own and own.speedup else []
-    if doubtful:
+    pairs = {clean(result.key): result for result in summary.pairs}
+    if failed := [key for key, result in pairs.items() if result.failed]:
+        return f"`benchmark_cli verify {failed[0]}` says what is wrong, by file and line"
+    if doubtful := [key for key, result in pairs.items() if result.verdict in ("too noisy", "inconclusive")]:
         return f"`benchmark_cli run {doubtful[0]} --budget 10` measures it for longer"
-    if gains:
+    heads = {key: own.speedup for key, result in pairs.items() if (own := result.headline)}
+    if gains := [(gain.ratio, key) for key, gain in heads.items() if gain]:
         return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
     return "`benchmark_cli list --runnable` names the pairs that can run here"

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from common.python.base.machine import Machine
 from common.python.base.text import clean, counted, wide_console
 from common.python.corpus.discovery import Pair, Variant, select, survey
-from common.python.corpus.targets import CHAPTERS, Target, homes, parse
+from common.python.corpus.targets import Target, homes, parse
 from common.python.requirements import Requirements, unmet
 from common.python.workers.launch import ONE_HOST
 
@@ -127,22 +127,30 @@ def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> No
     places = homes(root, map(str, targets))
     asked = [target for target in targets if target.pair is None] if words else parse("all")
     asked = [target for target in asked if places[target.chapter].is_dir()]
+    chapters = [_chapter(places[target.chapter], target.chapter, pairs) for target in asked]
     named = select(pairs, [target for target in targets if target.pair])
     if as_json:
-        chapters = [_chapter(places[target.chapter], target.chapter, pairs) for target in asked]
         print(json.dumps({"chapters": chapters, "pairs": [*map(_sources, named)]}, indent=1))
         return
     if not words:
-        _print_chapters(root, pairs)
+        for told in chapters:
+            count = len(told["pairs"])
+            head = f"{told['chapter']}  {count or 'no':>2} pair{'s' * (count != 1):<1}  "
+            print(hanging(head, told["title"] or "no README.md"))
+        print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
         return
-    for target in asked:
-        _print_chapter(target, places[target.chapter], [pair for pair in pairs if pair.chapter == target.chapter])
+    for target, told in zip(asked, chapters):
+        _print_chapter(target, told, [pair for pair in pairs if pair.key in told["pairs"]])
     for pair in named:
         _print_pair(pair)
 
 
 def _chapter(folder: Path, chapter: str, pairs: Sequence[Pair]) -> dict[str, Any]:
-    title, question = _readme(folder)
+    """Its name, its README's title without the number and first paragraph that asks something, and its pairs."""
+    path = folder / "README.md"
+    first, *paragraphs = (path.read_text(errors="replace") if path.is_file() else "").split("\n\n")
+    asks = next((text for text in paragraphs if "?" in text), "")
+    title, question = clean(first.lstrip("# ").split(": ", 1)[-1]), clean(asks.replace("*", ""))
     own = [pair.key for pair in pairs if pair.chapter == chapter]
     return {"chapter": chapter, "title": title, "question": question, "pairs": own}
 
@@ -157,20 +165,10 @@ def _sources(pair: Pair) -> dict[str, Any]:
     return {"pair": pair.key, "variants": variants}
 
 
-def _print_chapters(root: Path, pairs: Sequence[Pair]) -> None:
-    for chapter in CHAPTERS:
-        if (root / chapter).is_dir():
-            count = sum(pair.chapter == chapter for pair in pairs)
-            title, _ = _readme(root / chapter)
-            print(hanging(f"{chapter}  {count or 'no':>2} pair{'s' * (count != 1):<1}  ", title or "no README.md"))
-    print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
-
-
-def _print_chapter(target: Target, folder: Path, pairs: Sequence[Pair]) -> None:
-    title, question = _readme(folder)
-    print(f"{target.chapter}  {title}\n")
-    if question:
-        print(hanging("", question), end="\n\n")
+def _print_chapter(target: Target, told: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
+    print(f"{target.chapter}  {told['title']}\n")
+    if told["question"]:
+        print(hanging("", told["question"]), end="\n\n")
     for pair in pairs:
         print(clean(pair.key))
         sides = [variant for variant in pair.variants if variant.label in ("baseline", "optimized")]
@@ -180,19 +178,10 @@ def _print_chapter(target: Target, folder: Path, pairs: Sequence[Pair]) -> None:
             print(hanging("  and        ", others))
         print()
     example = clean(f"{target}:{pairs[0].name}") if pairs else target.chapter
-    told = f"{target.chapter}/README.md explains them, " * (folder / "README.md").is_file()
-    told += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
-    print(hanging("", told))
-
-
-def _readme(folder: Path) -> tuple[str, str]:
-    """The title of a chapter's README, without the number, and its first paragraph that asks something."""
-    path = folder / "README.md"
-    if not path.is_file():
-        return "", ""
-    first, *paragraphs = path.read_text(errors="replace").split("\n\n")
-    asks = next((text for text in paragraphs if "?" in text), "")
-    return clean(first.lstrip("# ").split(": ", 1)[-1]), clean(asks.replace("*", ""))
+    read = f"{target.chapter}/README.md explains them, " * bool(told["title"])
+    print(
+        hanging("", f"{read}`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures.")
+    )
 
 
 def _print_pair(pair: Pair) -> None:

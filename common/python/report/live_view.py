@@ -36,20 +36,17 @@ class LiveView:
         self.running: dict[str, str] = {}  # what is at work, by name
         self.lock = threading.RLock()
         self.closed = threading.Event()
-        shown = self.console.is_terminal and not self.console.quiet
-        self.live = Live(console=self.console, auto_refresh=False, transient=True) if shown else None
+        self.live = Live(console=self.console, auto_refresh=False, transient=True)  # draws nothing into a pipe
 
     def __enter__(self) -> "LiveView":
         self.closed.clear()
         threading.Thread(target=self._watch, daemon=True).start()
-        if self.live is not None:
-            self.live.start()
+        self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.closed.set()
-        if self.live is not None:
-            self.live.stop()
+        self.live.stop()
 
     def _watch(self) -> None:
         while not self.closed.wait(max(1.0, self.told + SILENT_S - time.monotonic())):
@@ -84,7 +81,7 @@ class LiveView:
     def tell(self, line: Text | str) -> None:
         """Print a line to stdout, above the footer."""
         with self.lock:
-            if self.live is not None and not self.console.stderr:
+            if self.console.is_terminal and not self.console.stderr:
                 if isinstance(line, str):
                     self.console.print(Text(line), soft_wrap=True)
                 else:
@@ -96,7 +93,7 @@ class LiveView:
     def refresh(self) -> None:
         """Draw the footer anew; tell a pipe the progress, unless it heard something not long ago."""
         with self.lock:
-            if self.live is not None:
+            if self.console.is_terminal:
                 self.live.update(self._footer(), refresh=True)
             elif time.monotonic() - self.told >= SILENT_S:
                 line = ": ".join(filter(None, (self.progress(), "; ".join(self.running.values()))))

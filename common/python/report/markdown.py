@@ -9,7 +9,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from common.python.base.results import Interval, PairResult, Summary, VariantResult
+from common.python.base.results import Interval, PairResult, SpeedOfLight, Summary, VariantResult, Why
 from common.python.base.text import clean, printable
 from common.python.performance_targets import peak_text
 from common.python.report.rows import (
@@ -18,6 +18,7 @@ from common.python.report.rows import (
     bytes_text,
     footers,
     gain_text,
+    if_known,
     interval_text,
     rows,
     suite_title,
@@ -46,34 +47,48 @@ class Section:
 def sections(result: PairResult) -> list[Section]:
     """All that a reader asks of the variants of a pair: times, proofs, and what explains the difference."""
     known = [row for row in result.variants if result.trusted(row)]
-    times = ("variant", "idea", "verdict", "gain", "median", "q1", "q3", "p99", "n", "% of limit", "rate", "prepare")
+    variants = ("variant", "idea", "verdict", "gain", "% of limit", "rate", "prepare")
     proof = ("variant", "comparisons", "largest error", "refused because")
-    why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "longest")
+    why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "metrics", "longest")
     ncu = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
     found = [
-        Section("Times", times, [_times(result, row) for row in result.variants]),
+        Section("Variants", variants, [_variant(result, row) for row in result.variants]),
+        times(result),
         Section("Proof", proof, [_proofs(row) for row in result.variants]),
-        Section("Why", why, [_why(row) for row in known if row.why]),
-        Section("Metrics", ("variant", "metrics"), [_metrics(row) for row in known if row.why and row.why.metrics]),
-        Section("Speed of light", ncu, [_speed_of_light(row) for row in known if row.speed_of_light], NCU_MEANS),
+        Section("Why", why, [[row.label, *_why(row.why)] for row in known if row.why]),
+        Section(
+            "Speed of light",
+            ncu,
+            [[row.label, *_ncu(seen)] for row in known if (seen := row.speed_of_light)],
+            NCU_MEANS,
+        ),
     ]
     return [section for section in found if section.lines]
 
 
-def _times(result: PairResult, row: VariantResult) -> list[str]:
+def _variant(result: PairResult, row: VariantResult) -> list[str]:
     named = [row.label, row.sentence, verdict_text(result, row)]
-    spread = result.spread(row)
-    if not result.trusted(row) or spread is None:
+    if not result.trusted(row):
         return [*named, row.reason or ""]
     return [
         *named,
         gain_text(result, row),
-        *(time_text(us) for us in (spread.median, spread.q1, spread.q3, spread.p99)),
-        str(spread.n),
-        "" if row.percent_of_limit is None else f"{row.percent_of_limit:.1f}%",
+        if_known(row.percent_of_limit, "{:.1f}%".format),
         ", ".join(f"{value:.4g} {unit}" for unit, value in row.rates.items()),
-        "" if row.prepare_s is None else f"{row.prepare_s:.2f} s",
+        if_known(row.prepare_s, "{:.2f} s".format),
     ]
+
+
+def times(result: PairResult) -> Section:
+    """How the samples of each variant spread, on the clock of the pair; nothing of one that is not trusted."""
+    figures = ("mean", "median", "std", "q1", "q3", "p95", "p99")
+    known = [(row.label, result.spread(row)) for row in result.variants if result.trusted(row)]
+    lines = [
+        [label, str(spread.n), *(time_text(getattr(spread, name)) for name in figures), str(spread.outliers)]
+        for label, spread in known
+        if spread
+    ]
+    return Section("Times", ("variant", "n", *figures, "outliers"), lines)
 
 
 def _proofs(row: VariantResult) -> list[str]:
@@ -82,32 +97,23 @@ def _proofs(row: VariantResult) -> list[str]:
     return [row.label, str(len(row.proofs)), f"{max(errors):.2e}" if errors else "", "; ".join(refused)]
 
 
-def _why(row: VariantResult) -> list[str]:
-    why = row.why
-    assert why is not None
+def _why(why: Why) -> list[str]:
     return [
-        row.label,
-        "" if why.kernels is None else str(why.kernels),
+        if_known(why.kernels, str),
         str(why.operators),
         str(why.syncs),
         bytes_text(why.copied_bytes),
-        "" if why.busy_us is None else time_text(why.busy_us),
-        "" if why.peak_bytes is None else bytes_text(why.peak_bytes),
+        if_known(why.busy_us, time_text),
+        if_known(why.peak_bytes, bytes_text),
+        ", ".join(f"{name} {value:.4g}" for name, value in why.metrics.items()),
         "; ".join(map(clean, why.top)),
     ]
 
 
-def _metrics(row: VariantResult) -> list[str]:
-    metrics = row.why.metrics if row.why else {}
-    return [row.label, ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())]
-
-
-def _speed_of_light(row: VariantResult) -> list[str]:
-    seen = row.speed_of_light
-    assert seen is not None
+def _ncu(seen: SpeedOfLight) -> list[str]:
     percents = (f"{percent:.1f}%" for percent in (seen.dram_percent, seen.sm_percent, seen.occupancy_percent))
     moved = (bytes_text(count) for count in (seen.read_bytes, seen.written_bytes))
-    return [row.label, *percents, *moved, str(seen.kernels), time_text(seen.kernel_us)]
+    return [*percents, *moved, str(seen.kernels), time_text(seen.kernel_us)]
 
 
 def pair_facts(result: PairResult) -> list[str]:
@@ -255,40 +261,31 @@ FIELDS = (
 
 def summary_csv(summary: Summary) -> str:
     """A line for each variant of each pair (a pair without variants has one line), for spreadsheets and scripts."""
-    lines: list[dict[str, object]] = []
-    for pair in summary.pairs:
-        fields = _pair_fields(pair)
-        lines += [fields | _variant_fields(pair, variant) for variant in pair.variants] or [fields]
-    return csv_text(FIELDS, lines)
+    return csv_text(FIELDS, [_fields(pair, row) for pair in summary.pairs for row in (pair.variants or (None,))])
 
 
-def _pair_fields(pair: PairResult) -> dict[str, object]:
-    limit, peer = pair.limit, pair.peer_ratio
-    return pair.model_dump(include={"chapter", "device", "host", "size", "clock", "status"}) | {
+def _fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
+    one, limit, peer = row or pair, pair.limit, pair.peer_ratio
+    fields = pair.model_dump(include={"chapter", "device", "host", "size", "clock"}) | {
         "pair": pair.name,
-        "verdict": verdict_text(pair, pair),
-        "reason": clean(pair.reason or ""),
+        "status": one.status,
+        "verdict": verdict_text(pair, one),
+        "reason": clean(one.reason or pair.reason or ""),
         "limit_us": limit and limit.us,
         "limit_by": limit and limit.resource,
         "peer": pair.best_peer,
         "peer_ratio": peer.ratio if peer and pair.verdict != "invalid" else None,
     }
-
-
-def _variant_fields(pair: PairResult, variant: VariantResult) -> dict[str, object]:
-    fields = variant.model_dump(include={"role", "label", "status"}) | {
-        "variant": variant.name,
-        "verdict": verdict_text(pair, variant),
-        "reason": clean(variant.reason or pair.reason or ""),
-    }
-    if not pair.trusted(variant):
+    if row is None:
         return fields
-    fields |= variant.model_dump(include={"memory_ratio", "percent_of_limit", "prepare_s", "first_call_s"})
-    if variant.speedup:
-        fields |= interval_fields("speedup", variant.speedup) | {"rounds": variant.speedup.rounds}
-    if variant.why:
-        fields |= variant.why.model_dump(include={"kernels", "syncs", "copied_bytes", "peak_bytes"})
-    for clock, spread in (("device", variant.device), ("wall", variant.wall)):
+    fields |= {"variant": row.name, "role": row.role, "label": row.label}
+    if not pair.trusted(row):
+        return fields
+    fields |= row.model_dump(include={"memory_ratio", "percent_of_limit", "prepare_s", "first_call_s"})
+    fields |= interval_fields("speedup", row.speedup) | {"rounds": row.speedup and row.speedup.rounds}
+    if row.why:
+        fields |= row.why.model_dump(include={"kernels", "syncs", "copied_bytes", "peak_bytes"})
+    for clock, spread in (("device", row.device), ("wall", row.wall)):
         fields |= {f"{clock}_{name}": value for name, value in (spread.model_dump() if spread else {}).items()}
     return fields
 

@@ -14,18 +14,13 @@ from common.python.peaks import store
 from common.python.peaks.store import Curve
 from common.python.peaks.text import MESSAGE_NAMES, curve_text, size_text
 from common.python.report.artifacts import Run
-from common.python.report.html import page
-from common.python.report.junit import junit_xml
 from common.python.report.markdown import escaped, replace_between_markers
+from common.python.report.templates import junit_xml, page
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
 RESULTS, KEPT, PICTURE = Path("docs") / "results", "links.json", "all_reduce.svg"
 CHAPTER = Path("ch04") / "README.md"
 BEGIN, END = "<!-- links:begin -->", "<!-- links:end -->"
-NOT_MEASURED = (
-    "**The measured curve is not here yet.** `benchmark_cli peak` measures it on a machine with two GPUs or more, and\n"
-    "`benchmark_cli peak --publish artifacts/peaks/<UUID>.json` puts the picture in this place."
-)
 
 
 def publish(run: Run, root: Path, junit: Path | None, held: Mapping[str, str] | None = None) -> Path:
@@ -56,8 +51,7 @@ def publish_links(path: Path, root: Path) -> list[Path]:
     if survey is None:
         raise ValueError(f"there is no {path}: name a file of peaks, artifacts/peaks/<UUID>.json or a run's peaks.json")
     if not survey.curves:
-        told = [f"{peak.name}: {peak.reason}" for peak in survey.peaks if peak.name in store.BETWEEN_GPUS]
-        raise ValueError(f"{path} has no curves over message sizes ({'; '.join(told) or 'it is an old file'})")
+        raise ValueError(f"{path} has no curves over message sizes: `benchmark_cli peak` measures them on two GPUs")
     chapter = root / CHAPTER
     text = chapter.read_text()
     replace_between_markers(text, "", BEGIN, END)  # which raises before anything is written
@@ -95,15 +89,12 @@ def link_chart(curves: Sequence[Curve]) -> str:
 
 def links_section(root: Path) -> str:
     """What chapter 4 shows of the links that were measured: a picture for each GPU with its figures, by its files."""
-    return "\n\n".join(map(_links, sorted((root / RESULTS).glob(f"*/{KEPT}")))) or NOT_MEASURED
-
-
-def _links(kept: Path) -> str:
-    survey = store.load(kept)
-    if survey is None:
-        raise ValueError(f"{kept} is gone")
-    place = f"../{RESULTS.as_posix()}/{kept.parent.name}/{PICTURE}"
-    picture = f"![Bus bandwidth and time of a message over its size]({place})"
-    versions = ", ".join(f"{name} {version}" for name, version in survey.versions.items() if version)
-    lines = [f"- {escaped(curve_text(curve))}" for curve in survey.curves]
-    return "\n".join([picture, "", escaped(f"{survey.device}, {survey.measured:%Y-%m-%d}, {versions}."), "", *lines])
+    parts = []
+    for kept in sorted((root / RESULTS).glob(f"*/{KEPT}")):
+        if survey := store.load(kept):
+            place = f"../{RESULTS.as_posix()}/{kept.parent.name}/{PICTURE}"
+            versions = ", ".join(f"{name} {version}" for name, version in survey.versions.items() if version)
+            parts.append(f"![Bus bandwidth and time of a message over its size]({place})")
+            parts.append(escaped(f"{survey.device}, {survey.measured:%Y-%m-%d}, {versions}."))
+            parts.append("\n".join(f"- {escaped(curve_text(curve))}" for curve in survey.curves))
+    return "\n\n".join(parts)

@@ -5,8 +5,9 @@ Text from pairs, compilers and exceptions never reaches a markup parser: cells a
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,7 @@ from common.python.base.results import Interval, PairResult, VariantResult, Why
 from common.python.base.text import clean, counted, text_table
 from common.python.stats.intervals import MARGIN, verdict
 
+T = TypeVar("T")
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
 ROOM = ((150, 7), (110, 6), (0, 4))  # columns of a terminal, and how many of the table they have room for
 KEY = (
@@ -28,15 +30,12 @@ WEAK_MEANS = (
     f"{WEAK} the baseline is under {LEAST_PERCENT:g}% of its limit or a peer is over {MOST_BEHIND:g} times faster than "
     "it, so the peer's ratio leads"
 )
-STYLES = {
-    **dict.fromkeys(("faster", "smaller"), "green"),
-    **dict.fromkeys(("same", "inconclusive", "too noisy"), "yellow"),
-    **dict.fromkeys(("slower", "larger"), "red"),
-    **dict.fromkeys(("invalid", "failed"), "bold red"),
-    **dict.fromkeys(("proven", "built"), "cyan"),
-    "unsupported": "dim",
-    "running": "bold",
+TONES = {  # by verdict; charts and pages have a colour of each name
+    **dict.fromkeys(("faster", "smaller"), "good"),
+    **dict.fromkeys(("same", "inconclusive", "too noisy"), "fair"),
+    **dict.fromkeys(("slower", "larger", "invalid", "failed"), "bad"),
 }
+STYLES = {"good": "green", "fair": "yellow", "bad": "bold red"}  # of the terminal, by tone
 LOUD = "bold white on red"  # the title of a table of a CPU's times
 
 
@@ -74,31 +73,30 @@ def rows(result: PairResult) -> list[Row]:
 
 
 def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
-    name = clean(variant.label if rung and variant else result.key)
     judged = variant if rung and variant else result
     verdict = verdict_text(result, judged)
     reasons = [judged.reason, None if rung else result.hint]
     if rung and verdict == "invalid" and judged.verdict != "invalid":
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
-    mechanism = clean(variant.sentence) if variant else ""
+    name, mechanism = (variant.label, variant.sentence) if variant else (result.key, "")
+    row = Row(clean(name if rung else result.key), verdict, why=told, rung=rung, mechanism=clean(mechanism))
     if variant is None or not result.trusted(variant):
-        return Row(name, verdict, why=told, rung=rung, mechanism=mechanism)
-    before = [v for v in result.variants if v.role == "baseline" and v is not variant and result.trusted(v)]
-    baseline = before[0] if before else None  # of a single file's run there is only the file itself
+        return row
+    before = result.baseline  # of a single file's run there is only the file itself
+    baseline = before if before and before is not variant and result.trusted(before) else None
     peer = f"{ratio_text(result.peer_ratio.ratio)} {clean(result.best_peer or '')}" if result.peer_ratio else ""
     peer += ", in bytes" if peer and result.goal == "memory" else ""
     speedup, differences = gain_text(result, variant), why_text(baseline.why if baseline else None, variant.why)
-    return Row(
-        pair=name,
-        verdict=verdict,
+    times = [if_known(result.us(side), time_text) for side in (baseline, variant)]
+    shares = [if_known(side.percent_of_limit if side else None, percent_text) for side in (baseline, variant)]
+    return replace(
+        row,
         speedup=speedup,
-        time=_from_to(_median(result, baseline), _median(result, variant)),
-        limit=_from_to(_percent(baseline), _percent(variant)),
+        time=" -> ".join(filter(None, times)),
+        limit=" -> ".join(filter(None, shares)),
         peer="" if rung else peer,
         why="; ".join(filter(None, (differences, told))),
-        rung=rung,
-        mechanism=mechanism,
         weak=bool(speedup) and weak_baseline(result),
     )
 
@@ -135,13 +133,22 @@ def blame(result: PairResult) -> str:
 def gain_text(result: PairResult, variant: VariantResult) -> str:
     """`3.42x [3.40, 3.44]`, or `2.1x less memory` where memory is the goal."""
     if result.goal == "memory":
-        return memory_text(variant.memory_ratio) if variant.memory_ratio else ""
-    return interval_text(variant.speedup) if variant.speedup else ""
+        return if_known(variant.memory_ratio, memory_text)
+    return if_known(variant.speedup, interval_text)
+
+
+def if_known(value: T | None, show: Callable[[T], str]) -> str:
+    """A value in words, or nothing where there is none."""
+    return "" if value is None else show(value)
 
 
 def interval_text(found: Interval) -> str:
     places = _places(found.ratio)
     return f"{found.ratio:.{places}f}x [{found.low:.{places}f}, {found.high:.{places}f}]"
+
+
+def percent_text(share: float) -> str:
+    return f"{share:.0f}%" if share >= 9.95 else f"{share:.1f}%"
 
 
 def ratio_text(ratio: float) -> str:
@@ -156,19 +163,15 @@ def memory_text(ratio: float) -> str:
 
 
 def _places(value: float) -> int:
-    """Three significant digits; near 1 a fourth, since the margin of the verdict is 1%."""
-    return 3 if 0.1 <= value < 1.1 else _three_digits(value)
-
-
-def _three_digits(value: float) -> int:
-    """Decimal places that leave three digits, counted after rounding: 9.996 is 10.0, not 10.00."""
-    return max(0, 2 - math.floor(math.log10(float(f"{value:.3g}")))) if value > 0 else 0
+    """Decimal places that leave a ratio three digits, once rounded; near 1 four, for the verdict's margin is 1%."""
+    digits = 3 if 0.1 <= value < 1.1 else 2 - math.floor(math.log10(float(f"{value:.3g}"))) if value > 0 else 0
+    return max(0, digits)
 
 
 def time_text(us: float) -> str:
     """Three digits in the unit that suits: 12.3 us, 1.23 ms, 2.50 s."""
     unit, scale = ("us", 1.0) if us < 999.5 else ("ms", 1e3) if us < 999.5e3 else ("s", 1e6)
-    return f"{us / scale:.{_three_digits(us / scale)}f} {unit}"
+    return f"{us / scale:#.3g}".rstrip(".") + f" {unit}"
 
 
 def bytes_text(count: float) -> str:
@@ -186,40 +189,33 @@ def why_text(before: Why | None, after: Why | None) -> str:
     on_gpu = before.kernels is not None and after.kernels is not None
     counts = [("kernel", before.kernels, after.kernels) if on_gpu else ("operator", before.operators, after.operators)]
     counts.append(("sync", before.syncs, after.syncs))
-    parts = [f"{a} {noun}{'s' * (a != 1)} -> {b}" for noun, a, b in counts if a != b]
-    copied, left = bytes_text(before.copied_bytes), bytes_text(after.copied_bytes)
-    if copied != left:
-        parts.append(f"{copied} copied -> {left}")
-    if before.peak_bytes is not None and after.peak_bytes is not None:
-        held, holds = bytes_text(before.peak_bytes), bytes_text(after.peak_bytes)
-        parts += [f"{held} -> {holds}"] * (held != holds)
-    return ", ".join(parts)
+    parts = [f"{counted(a or 0, noun)} -> {b}" for noun, a, b in counts if a != b]
+    sizes = [(before.copied_bytes, " copied", after.copied_bytes), (before.peak_bytes, "", after.peak_bytes)]
+    told = [(bytes_text(a), word, bytes_text(b)) for a, word, b in sizes if a is not None and b is not None]
+    return ", ".join(parts + [f"{a}{word} -> {b}" for a, word, b in told if a != b])
 
 
-def _median(result: PairResult, variant: VariantResult | None) -> str:
-    us = result.us(variant)
-    return "" if us is None else time_text(us)
-
-
-def _percent(variant: VariantResult | None) -> str:
-    if variant is None or variant.percent_of_limit is None:
-        return ""
-    share = variant.percent_of_limit
-    return f"{share:.0f}%" if share >= 9.95 else f"{share:.1f}%"
-
-
-def _from_to(before: str, after: str) -> str:
-    return f"{before} -> {after}" if before and after else before or after
-
-
-def pair_line(result: PairResult) -> str:
-    """One plain line for a pipe."""
+def pair_line(result: PairResult) -> Text:
+    """One line for a pair. A terminal may cut the end of one with a speedup; a reason is shown in full."""
     row = rows(result)[0]
-    limit = f"{row.limit} of limit" if row.limit else ""
-    peer = f"peer: {row.peer}" if row.peer else ""
-    device = "ON THE CPU" if result.on_cpu else ""
-    gain = "".join(row.gain)
-    return "  ".join(filter(None, (row.pair, row.verdict, gain, row.time, limit, peer, row.why, device)))
+    parts = (
+        Text(row.pair),
+        Text(row.verdict, style=STYLES.get(TONES.get(row.verdict, ""), "")),
+        _gain_cell(row),
+        Text(row.time),
+        Text(f"{row.limit} of limit" if row.limit else ""),
+        Text(f"peer: {row.peer}" if row.peer else ""),
+        Text(row.why, style="dim"),
+        Text("ON THE CPU" if result.on_cpu else ""),
+    )
+    line = Text("  ").join(filter(None, parts))
+    line.no_wrap = bool(row.speedup)
+    return line
+
+
+def _gain_cell(row: Row) -> Text:
+    leads, dim = row.gain
+    return Text.assemble(leads, (dim, "dim"))
 
 
 def suite_title(results: Sequence[PairResult]) -> str:
@@ -260,45 +256,14 @@ def _against(result: PairResult) -> list[str]:
     return lines
 
 
-def short_line(result: PairResult) -> Text:
-    """One line for a pair on a terminal. A line with a speedup may be cut at its end; a reason is shown in full."""
-    row = rows(result)[0]
-    verdict = Text(row.verdict, style=STYLES.get(row.verdict, ""))
-    leads, dim = row.gain
-    told = [Text.assemble(leads, (dim, "dim")), Text(row.time), Text(row.why, style="dim")]
-    line = Text("  ").join([Text(row.pair), verdict, *filter(None, told)])
-    line.no_wrap = bool(row.speedup)
-    return line
-
-
 def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
     """The table of a suite, with the columns that `width` characters have room for; names are never broken."""
     shown = COLUMNS[: next(count for least, count in ROOM if width >= least)]
     lines = list[list[str | Text]]()
     for row in (row for result in results for row in rows(result)):
         name, verdict, _, *others = row.cells()
-        leads, dim = row.gain
-        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(verdict, "")))
-        cells: list[str | Text] = [*head, Text.assemble(leads, (dim, "dim")), *others]
+        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(TONES.get(verdict, ""), "")))
+        cells: list[str | Text] = [*head, _gain_cell(row), *others]
         lines.append(cells[: len(shown)])
     style, caption = LOUD if any(result.on_cpu for result in results) else "bold", "\n".join(footers(results))
     return text_table(shown, lines, suite_title(results), caption, whole=("pair", "verdict"), style=style)
-
-
-def variant_table(result: PairResult) -> Table:
-    """Times of each variant on each clock, for a run of a single file; nothing of a variant that is not trusted."""
-    where = f"{clean(result.device or '')} {clean(result.size or '')}"
-    floor = f"an empty step takes {time_text(result.floor_us)}" if result.floor_us else ""
-    named, figures = ("variant", "clock"), ("n", "mean", "median", "std", "q1", "q3", "p95", "p99", "outliers")
-    lines = []
-    for variant in result.variants:
-        if not result.trusted(variant):
-            lines.append([variant.label, f"{verdict_text(result, variant)} {variant.reason or ''}"])
-            continue
-        for clock, spread in (("device", variant.device), ("end to end", variant.wall)):
-            if spread:
-                times = (spread.mean, spread.median, spread.std, spread.q1, spread.q3, spread.p95, spread.p99)
-                lines.append([variant.label, clock, str(spread.n), *map(time_text, times), str(spread.outliers)])
-    title = f"{'ON THE CPU: ' * result.on_cpu}{result.key}, {where}"
-    caption = "\n".join(filter(None, (clean(result.reason or ""), floor)))
-    return text_table((*named, *figures), lines, title, caption, right=figures)

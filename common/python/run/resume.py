@@ -4,13 +4,13 @@ A pair whose own files have changed is measured anew. Where the harness, the mac
 result would compare with the old ones: that is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from common.python.base import journal, safe_read
 from common.python.base.results import Manifest, PairResult
 from common.python.base.safe_read import read_model
+from common.python.regress import environment
 from common.python.report.artifacts import changed, read_journal
 
 # These say how long, where to and what for, not how a pair is measured; seed has a field of its own.
@@ -25,7 +25,6 @@ FREE = {
     "jobs",
     "shard",
 }
-HARNESS = "common/"
 
 
 def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list[PairResult], Manifest]:
@@ -56,27 +55,23 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
 
 def differences(before: Manifest, now: Manifest) -> list[str]:
     """Why results of two runs do not belong into one that has one host, a phrase each."""
-    found = of_code(before, now)
-    if before.seed != now.seed:
-        found.append(f"--seed was {before.seed}, is {now.seed}")
-    found += _apart("", before.environment, now.environment)
-    here = [(host.hostname, host.driver, [gpu.uuid for gpu in host.gpus]) for host in (before.machine, now.machine)]
-    names = ("the host", "the driver", "the GPUs")
-    return found + [f"{name} was {a or 'none'}, is {b or 'none'}" for name, a, b in zip(names, *here) if a != b]
+    return of_code(before, now) + environment.differences(*map(_place, (before, now)))
+
+
+def _place(about: Manifest) -> dict[str, str | None]:
+    host = about.machine
+    gpus = ", ".join(gpu.uuid for gpu in host.gpus)
+    return {"--seed": str(about.seed), **about.environment, "host": host.hostname, "driver": host.driver, "GPUs": gpus}
 
 
 def of_code(before: Manifest, now: Manifest) -> list[str]:
     """How the code that measured differs, and the way in which it was asked to, a phrase each."""
-    found = []
-    harness = {path for path in {*before.sources, *now.sources} if path.startswith(HARNESS)}
-    if files := sorted(path for path in harness if before.sources.get(path) != now.sources.get(path)):
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        found.append(f"the harness has changed ({', '.join(files[:3])}{more})")
-    found += _apart("--", before.options, now.options, FREE)
-    return found + _apart("", before.versions, now.versions)
+    files = environment.harness_changes(before, now)
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    found = [f"the harness has changed ({', '.join(files[:3])}{more})"] if files else []
+    return found + environment.differences(*map(_asked, (before, now)))
 
 
-def _apart(mark: str, before: dict[str, Any], now: dict[str, Any], free: Sequence[str] | set[str] = ()) -> list[str]:
-    names = sorted({*before, *now} - {*free})
-    spelled = ((name, f"{mark}{name.replace('_', '-') if mark else name}") for name in names)
-    return [f"{word} was {before.get(n)}, is {now.get(n)}" for n, word in spelled if before.get(n) != now.get(n)]
+def _asked(about: Manifest) -> dict[str, str | None]:
+    options = {f"--{name.replace('_', '-')}": str(value) for name, value in about.options.items() if name not in FREE}
+    return options | about.versions

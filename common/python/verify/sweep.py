@@ -19,7 +19,8 @@ from common.python.base.lock import CPU, Claim, unclaimed
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
 from common.python.base.text import counted
-from common.python.build.compilation import TARGETS, Compiled, compile_pairs
+from common.python.build.compilation import TARGETS, compile_pairs
+from common.python.build.record import Compiled
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView

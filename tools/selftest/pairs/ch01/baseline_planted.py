@@ -5,8 +5,7 @@ at once, and a first wait hides that: of 125 us it added 0.15 less than planted.
 and for long enough: where it waited 2.5 us, waits of 5 and 9 us still added 0.05 more than one of 65 tells.
 """
 
-from functools import cache
-from statistics import median
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -14,9 +13,9 @@ from torch import Tensor
 from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Cost, Step, Workload
+from tools.selftest.methods import LEAST_S, event_loop
 
 PROBE_CYCLES = 1_000_000
-PROBES = 9
 HEAD = 0.06  # of its own time the kernel waits in any case
 requires = needs(sm=80)
 workload = Workload(
@@ -49,14 +48,5 @@ def own_cycles(n: int) -> float:
     """SM clocks that the kernel takes by itself."""
     kernel, a = load_cuda(__file__, "double_after"), torch.zeros(n, device="cuda")
     out = torch.empty_like(a)
-
-    def time_us(cycles: int) -> float:
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        kernel(a, out, n, cycles)
-        stop.record()
-        stop.synchronize()
-        return 1e3 * start.elapsed_time(stop)
-
-    alone, waiting = ([time_us(cycles) for _ in range(PROBES)] for cycles in (0, PROBE_CYCLES))
-    return median(alone) * PROBE_CYCLES / (median(waiting) - median(alone))
+    alone, waiting = (event_loop(partial(kernel, a, out, n, cycles), LEAST_S) for cycles in (0, PROBE_CYCLES))
+    return alone * PROBE_CYCLES / (waiting - alone)

@@ -1,0 +1,94 @@
+"""A run by templates: as one page that opens from disk, and as JUnit XML, which CI systems read.
+
+The page needs no network and no script. Foreign text is always escaped, and loses what is not printable.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby, zip_longest
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from common.python.base import text
+from common.python.base.results import PairResult, Summary
+from common.python.corpus.targets import homes
+from common.python.performance_targets import peak_text
+from common.python.report import charts, markdown, rows
+from common.python.report.artifacts import Run
+from common.python.report.sources import sources
+
+NAMED_GAINS = 24  # pairs whose names a chart of gains has room for on the first screen
+
+
+def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
+    """The whole report. `root` is the checkout whose sources are shown, where they are still those of the run.
+
+    `held` has the status of each pair that was held against an expectation, by key; None where nothing is expected.
+    """
+    pairs, about = run.summary.pairs, run.summary.manifest
+    places = homes(root, about.targets)
+    return _written(
+        "report.html",
+        run=run,
+        pairs=pairs,
+        chapters=[(name, list(own)) for name, own in groupby(pairs, key=lambda result: result.chapter)],
+        places={result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)},
+        cards=_cards,
+        median=median,
+        held=held,
+        regressed=[key for key, status in (held or {}).items() if status == "regressed"],
+        named_gains=NAMED_GAINS,
+        peak_text=peak_text,
+        environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
+        charts=charts,
+        markdown=markdown,
+        kernels=_kernels,
+        sources=lambda result: sources(result, about.sources, places),
+    )
+
+
+def junit_xml(summary: Summary) -> str:
+    """A test case a pair, failed where `run` would exit with 1: one that is slower or inconclusive is proven."""
+    return _written("junit.xml", summary=summary, pairs=summary.pairs)
+
+
+def _written(template: str, **values: object) -> str:
+    place = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
+    return environment.get_template(template).render(rows=rows, text=text, **values)
+
+
+def _shown(value: object) -> object:
+    """Text line by line without characters that would turn its direction or move a cursor; Markup as it is."""
+    if isinstance(value, Markup):
+        return value
+    return "\n".join(text.printable(line.expandtabs(4)) for line in str(value).split("\n"))
+
+
+def _cards(pairs: Sequence[PairResult]) -> dict[str, Any]:
+    """Counts of verdicts and, of the headline variants whose numbers may be shown, what the medians are of."""
+    known = [(result, row) for result in pairs if (row := result.headline) and result.trusted(row)]
+    return {
+        "counts": Counter(rows.rows(result)[0].verdict for result in pairs),
+        "limits": [row.percent_of_limit for _, row in known if row.percent_of_limit is not None],
+        "peers": [result.peer_ratio.ratio for result, _ in known if result.peer_ratio],
+        "measured": [result for result, row in known if row.speedup],
+    }
+
+
+def _kernels(result: PairResult) -> list[tuple[str, ...]]:
+    """The longest kernels (operators on a CPU) of one profiled step, baseline beside headline; the first line heads."""
+    columns = []
+    sides = [row for row in result.variants if row in (result.baseline, result.headline)]
+    for row in sides:
+        if (why := row.why) and why.top and result.trusted(row):
+            count = (
+                text.counted(why.operators, "operator") if why.kernels is None else text.counted(why.kernels, "kernel")
+            )
+            busy = f", {rows.time_text(why.busy_us)} busy" if why.busy_us else ""
+            columns.append([f"{row.label}: {count}{busy}", *map(text.clean, why.top)])
+    return list(zip_longest(*columns, fillvalue="")) if len(columns) == 2 else []
