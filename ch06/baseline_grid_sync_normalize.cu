@@ -68,13 +68,10 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int width>
 cudaError_t launch(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (!status) status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (!status) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, add_squares<width>, THREADS, 0);
-  if (!status) status = cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream);
-  if (status) return status;
-  const int64_t full = ceil_div(int64_t(multiprocessors) * resident * ROUNDS, vectors);
+  int resident = 0;
+  TRY(count_resident(&resident, add_squares<width>, THREADS));
+  TRY(cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream));
+  const int64_t full = ceil_div(int64_t(resident) * ROUNDS, vectors);
   const int64_t enough = ceil_div(n, width * LOADS * THREADS);
   add_squares<width><<<dim3(enough < full ? enough : full, vectors), THREADS, 0, stream>>>(x, sums, n);
   scale<width><<<dim3(ceil_div(n, width * THREADS), vectors), THREADS, 0, stream>>>(x, sums, out, n);

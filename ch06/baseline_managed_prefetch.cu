@@ -5,17 +5,16 @@ constexpr int THREADS = 256;
 
 // Managed memory, its address in `address`; no more of it than the GPU has free, or its pages would be evicted again.
 extern "C" int allocate(int64_t* address, int64_t bytes, cudaStream_t stream) {
-  int device = 0, concurrent = 0;
+  int concurrent = 0;
   size_t available = 0, total = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device);
-  cudaMemGetInfo(&available, &total);
+  TRY(query_device(&concurrent, cudaDevAttrConcurrentManagedAccess));
+  TRY(cudaMemGetInfo(&available, &total));
   if (!concurrent) return cudaErrorNotSupported;
   if (size_t(bytes) > available) return cudaErrorMemoryAllocation;
   void* memory = nullptr;
-  const cudaError_t status = cudaMallocManaged(&memory, bytes);
+  TRY(cudaMallocManaged(&memory, bytes));
   *address = reinterpret_cast<int64_t>(memory);
-  return status;
+  return cudaSuccess;
 }
 
 extern "C" int release(int64_t address, cudaStream_t stream) { return cudaFree(reinterpret_cast<void*>(address)); }
@@ -38,6 +37,6 @@ __global__ void decay(float* values, int64_t n) {
 extern "C" int decay_on_demand(int64_t address, int64_t n, cudaStream_t stream) {
   float* values = reinterpret_cast<float*>(address);
   decay<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(values, n);
-  const cudaError_t launched = cudaGetLastError();
-  return launched ? launched : prefetch(values, n, cudaCpuDeviceId, stream);
+  TRY(cudaGetLastError());
+  return prefetch(values, n, cudaCpuDeviceId, stream);
 }

@@ -5,18 +5,16 @@ constexpr int THREADS = 256;
 
 // Managed memory, its address in `address`; no more of it than the GPU has free, or its pages would be evicted again.
 extern "C" int allocate(int64_t* address, int64_t bytes, cudaStream_t stream) {
-  int device = 0, concurrent = 0;
+  int concurrent = 0;
   size_t available = 0, total = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (!status) status = cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device);
-  if (!status) status = cudaMemGetInfo(&available, &total);
-  if (status) return status;
+  TRY(query_device(&concurrent, cudaDevAttrConcurrentManagedAccess));
+  TRY(cudaMemGetInfo(&available, &total));
   if (!concurrent) return cudaErrorNotSupported;
   if (size_t(bytes) > available) return cudaErrorMemoryAllocation;
   void* memory = nullptr;
-  status = cudaMallocManaged(&memory, bytes);
+  TRY(cudaMallocManaged(&memory, bytes));
   *address = reinterpret_cast<int64_t>(memory);
-  return status;
+  return cudaSuccess;
 }
 
 extern "C" int release(int64_t address, cudaStream_t stream) { return cudaFree(reinterpret_cast<void*>(address)); }
@@ -31,9 +29,8 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" int look_up(int64_t table, const int64_t* ids, float* out, int64_t count, int64_t host_table,
                        int64_t host_ids, int64_t host_out, int64_t host_count, cudaStream_t stream) {
   gather<<<ceil_div(count, THREADS), THREADS, 0, stream>>>(reinterpret_cast<const float*>(table), ids, out, count);
-  cudaError_t status = cudaGetLastError();
-  if (!status) status = cudaStreamSynchronize(stream);  // the host's turn comes when the GPU has what it wants
-  if (status) return status;
+  TRY(cudaGetLastError());
+  TRY(cudaStreamSynchronize(stream));  // the host's turn comes when the GPU has what it wants
   const auto from = reinterpret_cast<const float*>(host_table);
   const auto which = reinterpret_cast<const int64_t*>(host_ids);
   const auto to = reinterpret_cast<float*>(host_out);

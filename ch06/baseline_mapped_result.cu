@@ -46,10 +46,9 @@ extern "C" int solve(const float* mean, const float* eccentricity, float* anomal
   float seen = 2.0f * tolerance;
   for (int k = 0; k < MOST && seen > tolerance; ++k) {
     iterate<<<1, THREADS, 0, stream>>>(mean, eccentricity, anomaly, change, n, k == 0);
-    cudaError_t status = cudaGetLastError();
-    if (!status) status = cudaMemcpyAsync(&seen, change, sizeof(seen), cudaMemcpyDeviceToHost, stream);
-    if (!status) status = cudaStreamSynchronize(stream);
-    if (status) return status;
+    TRY(cudaGetLastError());
+    TRY(cudaMemcpyAsync(&seen, change, sizeof(seen), cudaMemcpyDeviceToHost, stream));
+    TRY(cudaStreamSynchronize(stream));
   }
   return cudaSuccess;
 }

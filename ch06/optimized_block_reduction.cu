@@ -47,12 +47,10 @@ __global__ void __launch_bounds__(THREADS) sum_in_registers(const float* __restr
 }
 
 extern "C" int sum(const float* a, float* out, int64_t n, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, sum_in_registers, THREADS, 0);
-  const int64_t enough = ceil_div(n, 4 * LOADS * THREADS), full = int64_t(multiprocessors) * resident * ROUNDS;
-  cudaMemsetAsync(out, 0, sizeof(float), stream);
+  int resident = 0;
+  TRY(count_resident(&resident, sum_in_registers, THREADS));
+  const int64_t enough = ceil_div(n, 4 * LOADS * THREADS), full = int64_t(resident) * ROUNDS;
+  TRY(cudaMemsetAsync(out, 0, sizeof(float), stream));
   sum_in_registers<<<enough < full ? enough : full, THREADS, 0, stream>>>(a, out, n);
   return cudaGetLastError();
 }

@@ -61,9 +61,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // `signal` has 63 values more than `out`.
 extern "C" int filter_signal(const float* signal, const float* weights, float* out, int64_t n, cudaStream_t stream) {
-  const cudaError_t status =
-      cudaMemcpyToSymbolAsync(taps, weights, sizeof(taps), 0, cudaMemcpyDeviceToDevice, stream);
-  if (status) return status;
+  TRY(cudaMemcpyToSymbolAsync(taps, weights, sizeof(taps), 0, cudaMemcpyDeviceToDevice, stream));
   filter<<<ceil_div(n, TILE), THREADS, 0, stream>>>(signal, out, n);
   return cudaGetLastError();
 }

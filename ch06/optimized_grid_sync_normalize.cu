@@ -112,23 +112,18 @@ template <int width, int many>
 cudaError_t launch(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
   const auto kernel = reinterpret_cast<const void*>(normalize_all<width, many>);
   constexpr int bytes = many * THREADS * sizeof(Piece<width>);
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (!status) status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (!status) status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (!status) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, bytes);
-  if (!status) status = cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream);
-  if (status) return status;
+  int resident = 0;
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  TRY(count_resident(&resident, kernel, THREADS, bytes));
+  TRY(cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream));
   void* arguments[] = {&x, &out, &sums, &vectors, &n};
-  return cudaLaunchCooperativeKernel(kernel, dim3(multiprocessors * resident), dim3(THREADS), arguments, bytes, stream);
+  return cudaLaunchCooperativeKernel(kernel, dim3(resident), dim3(THREADS), arguments, bytes, stream);
 }
 
 // 16 pieces a thread where a block may have 128 KiB of shared memory, 8 elsewhere.
 extern "C" int normalize(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
-  int device = 0, most = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (!status) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (status) return status;
+  int most = 0;
+  TRY(query_device(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   if (n % 4) return launch<1, 16>(x, out, sums, vectors, n, stream);
   return most > 130 << 10 ? launch<4, 16>(x, out, sums, vectors, n, stream)
                           : launch<4, 8>(x, out, sums, vectors, n, stream);

@@ -91,15 +91,12 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int width>
 cudaError_t launch(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (!status) status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (!status) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, normalize_all<width>, THREADS, 0);
-  if (!status) status = cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream);
-  if (status) return status;
+  int resident = 0;
+  TRY(count_resident(&resident, normalize_all<width>, THREADS));
+  TRY(cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream));
   void* arguments[] = {&x, &out, &sums, &vectors, &n};
   const auto kernel = reinterpret_cast<const void*>(normalize_all<width>);
-  return cudaLaunchCooperativeKernel(kernel, dim3(multiprocessors * resident), dim3(THREADS), arguments, 0, stream);
+  return cudaLaunchCooperativeKernel(kernel, dim3(resident), dim3(THREADS), arguments, 0, stream);
 }
 
 extern "C" int normalize(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {

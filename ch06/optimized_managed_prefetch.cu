@@ -7,15 +7,14 @@ constexpr int THREADS = 256;
 extern "C" int keep_at_home(int64_t address, int64_t bytes, cudaStream_t stream) {
   const void* pages = reinterpret_cast<const void*>(address);
   int device = 0;
-  cudaError_t status = cudaGetDevice(&device);
+  TRY(cudaGetDevice(&device));
 #if CUDART_VERSION >= 13000
   const cudaMemLocation home = {cudaMemLocationTypeHost, 0}, gpu = {cudaMemLocationTypeDevice, device};
 #else
   const int home = cudaCpuDeviceId, gpu = device;
 #endif
-  if (!status) status = cudaMemAdvise(pages, bytes, cudaMemAdviseSetPreferredLocation, home);
-  if (!status) status = cudaMemAdvise(pages, bytes, cudaMemAdviseSetAccessedBy, gpu);
-  return status;
+  TRY(cudaMemAdvise(pages, bytes, cudaMemAdviseSetPreferredLocation, home));
+  return cudaMemAdvise(pages, bytes, cudaMemAdviseSetAccessedBy, gpu);
 }
 
 __device__ float decayed(float value) { return 0.5f * value + 1.0f; }

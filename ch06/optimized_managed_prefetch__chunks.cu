@@ -31,17 +31,16 @@ extern "C" int decay_in_chunks(int64_t address, int64_t n, cudaStream_t stream) 
   static cudaStream_t ahead = create_stream();
   float* values = reinterpret_cast<float*>(address);
   int device = 0;
-  cudaGetDevice(&device);
-  cudaError_t status = cudaStreamSynchronize(stream);  // what came before may still be sending the array home
-  if (!status) status = prefetch(values, n < CHUNK ? n : CHUNK, device, ahead);
-  for (int64_t first = 0; first < n && !status; first += CHUNK) {
+  TRY(cudaGetDevice(&device));
+  TRY(cudaStreamSynchronize(stream));  // what came before may still be sending the array home
+  TRY(prefetch(values, n < CHUNK ? n : CHUNK, device, ahead));
+  for (int64_t first = 0; first < n; first += CHUNK) {
     const int64_t next = first + CHUNK, count = next < n ? CHUNK : n - first;
-    status = cudaStreamSynchronize(ahead);  // this chunk has come
-    if (status) break;
+    TRY(cudaStreamSynchronize(ahead));  // this chunk has come
     decay<<<ceil_div(count, THREADS), THREADS, 0, stream>>>(values + first, count);
-    status = cudaGetLastError();
-    if (!status) status = prefetch(values + first, count, cudaCpuDeviceId, stream);
-    if (!status && next < n) status = prefetch(values + next, n - next < CHUNK ? n - next : CHUNK, device, ahead);
+    TRY(cudaGetLastError());
+    TRY(prefetch(values + first, count, cudaCpuDeviceId, stream));
+    if (next < n) TRY(prefetch(values + next, n - next < CHUNK ? n - next : CHUNK, device, ahead));
   }
-  return status;
+  return cudaSuccess;
 }

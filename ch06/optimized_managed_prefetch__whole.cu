@@ -21,10 +21,9 @@ __global__ void decay(float* values, int64_t n) {
 extern "C" int decay_prefetched(int64_t address, int64_t n, cudaStream_t stream) {
   float* values = reinterpret_cast<float*>(address);
   int device = 0;
-  cudaGetDevice(&device);
-  cudaError_t status = prefetch(values, n, device, stream);
-  if (status) return status;
+  TRY(cudaGetDevice(&device));
+  TRY(prefetch(values, n, device, stream));
   decay<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(values, n);
-  status = cudaGetLastError();
-  return status ? status : prefetch(values, n, cudaCpuDeviceId, stream);
+  TRY(cudaGetLastError());
+  return prefetch(values, n, cudaCpuDeviceId, stream);
 }

@@ -66,9 +66,8 @@ extern "C" int solve(const float* mean, const float* eccentricity, float* anomal
   float seen = 2.0f * tolerance;
   for (int k = 1; k <= MOST && seen > tolerance; ++k) {
     iterate<<<1, THREADS, 0, stream>>>(mean, eccentricity, anomaly, word, n, k);
-    cudaError_t status = cudaGetLastError();
-    if (!status) status = await(word, k, &seen, stream);
-    if (status) return status;
+    TRY(cudaGetLastError());
+    TRY(await(word, k, &seen, stream));
   }
   return cudaSuccess;
 }

@@ -18,8 +18,7 @@ __global__ void gate(const float* __restrict__ a, const float* __restrict__ b, f
 
 extern "C" int gate_by_occupancy(const float* a, const float* b, float* out, int64_t n, cudaStream_t stream) {
   int least_grid = 0, threads = 0;
-  const cudaError_t status = cudaOccupancyMaxPotentialBlockSize(&least_grid, &threads, gate, 0, MOST);
-  if (status) return status;
+  TRY(cudaOccupancyMaxPotentialBlockSize(&least_grid, &threads, gate, 0, MOST));
   gate<<<ceil_div(n, 2 * threads), threads, 0, stream>>>(a, b, out, n);
   return cudaGetLastError();
 }

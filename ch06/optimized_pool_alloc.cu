@@ -20,13 +20,12 @@ extern "C" int create_pool(int64_t* pool, cudaStream_t stream) {
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location.type = cudaMemLocationTypeDevice;
-  cudaError_t status = cudaGetDevice(&properties.location.id);
+  TRY(cudaGetDevice(&properties.location.id));
   cudaMemPool_t created = nullptr;
-  if (!status) status = cudaMemPoolCreate(&created, &properties);
+  TRY(cudaMemPoolCreate(&created, &properties));
   uint64_t threshold = UINT64_MAX;  // 0 by default: each synchronisation would give all memory back to the driver
-  if (!status) status = cudaMemPoolSetAttribute(created, cudaMemPoolAttrReleaseThreshold, &threshold);
   *pool = reinterpret_cast<int64_t>(created);
-  return status;
+  return cudaMemPoolSetAttribute(created, cudaMemPoolAttrReleaseThreshold, &threshold);
 }
 
 extern "C" int destroy_pool(int64_t pool, cudaStream_t stream) {

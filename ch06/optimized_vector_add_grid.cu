@@ -16,11 +16,9 @@ __global__ void add(const float* __restrict__ a, const float* __restrict__ b, fl
 }
 
 extern "C" int add_full_grid(const float* a, const float* b, float* out, int64_t n, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, add, THREADS, 0);
-  const int64_t enough = ceil_div(n, 4 * THREADS), full = int64_t(multiprocessors) * resident * ROUNDS;
+  int resident = 0;
+  TRY(count_resident(&resident, add, THREADS));
+  const int64_t enough = ceil_div(n, 4 * THREADS), full = int64_t(resident) * ROUNDS;
   add<<<enough < full ? enough : full, THREADS, 0, stream>>>(a, b, out, n);
   return cudaGetLastError();
 }

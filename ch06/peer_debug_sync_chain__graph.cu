@@ -11,16 +11,12 @@ __global__ void __launch_bounds__(THREADS) diffuse(const float* __restrict__ fro
   to[i] = from[i] + 0.25f * (left - 2.0f * from[i] + right);
 }
 
-// A call that fails ends the function that makes it.
-#define CUDA_CHECK(call) \
-  if (const cudaError_t error = (call)) return error
-
 extern "C" int diffuse_all(const float* heat, float* spare, float* out, int n, int steps, cudaStream_t stream) {
   const float* from = heat;
   for (int left = steps; left > 0; --left) {
     float* to = left % 2 ? out : spare;  // so that the last one writes `out`
     diffuse<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(from, to, n);
-    CUDA_CHECK(cudaGetLastError());
+    TRY(cudaGetLastError());
     from = to;
   }
   return cudaSuccess;

@@ -33,10 +33,6 @@ __device__ float improve(const float* mean, const float* eccentricity, float* an
   return largest_of_block(change);
 }
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __global__ void start(int* iterations) { *iterations = 0; }
 
 __global__ void __launch_bounds__(THREADS)

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" int scatter_add(const float* grads, const int64_t* ids, float* out, int64_t tokens, int64_t vocab,
                            int64_t width, cudaStream_t stream) {
-  if (const cudaError_t error = cudaMemsetAsync(out, 0, vocab * width * sizeof(float), stream)) return error;
+  TRY(cudaMemsetAsync(out, 0, vocab * width * sizeof(float), stream));
   add_rows<<<tokens, THREADS, 0, stream>>>(grads, ids, out, width);
   return cudaGetLastError();
 }

@@ -1,16 +1,10 @@
 // Softmax over 64 experts, a thread to a row of a tile in shared memory whose pitch is odd: each row begins a bank on.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int ROWS = 64;  // of a tile, and threads of a block
 
 // Where a logit stands in the tile.
 __device__ int place(int row, int expert, int pitch) { return row * pitch + expert; }
-
-// From global to shared memory with no register on the way, so that all of a tile can be in flight.
-__device__ void copy_async(float* to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-}
 
 __global__ void __launch_bounds__(ROWS)
     softmax(const float* __restrict__ logits, float* __restrict__ out, int64_t rows, int experts, int pitch) {
@@ -23,9 +17,11 @@ __global__ void __launch_bounds__(ROWS)
 
   for (int expert = thread; expert < experts; expert += ROWS) {  // the lanes of a warp run along a row
 #pragma unroll 8
-    for (int row = 0; row < count; ++row) copy_async(tile + place(row, expert, pitch), logits + row * experts + expert);
+    for (int row = 0; row < count; ++row) {
+      copy_async<4>(tile + place(row, expert, pitch), logits + row * experts + expert);
+    }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  wait_for_all_copies();
   __syncthreads();
 
   if (thread < count) {  // each lane has a row of its own, so together they read down a column

@@ -1,5 +1,5 @@
 // Gathers pages by bulk copies: one thread asks for them, and no page passes through a register.
-#include "hopper.cuh"
+#include "tma.cuh"
 
 #include <algorithm>
 
@@ -45,16 +45,10 @@ extern "C" int gather(const __nv_bfloat16* pool, const int64_t* ids, __nv_bfloat
   const int64_t bytes = page * sizeof(__nv_bfloat16);
   if (bytes % 16 || bytes > LARGEST) return cudaErrorInvalidValue;
   const int memory = BARRIERS + STAGES * bytes;
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(gather_pages, opt_in, memory)) return error;
-  int device, multiprocessors, blocks;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
-    return error;
-  }
-  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, gather_pages, LANES, memory)) {
-    return error;
-  }
+  TRY(cudaFuncSetAttribute(gather_pages, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
+  int multiprocessors, blocks;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
+  TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, gather_pages, LANES, memory));
   const int64_t grid = std::min(pages, int64_t(multiprocessors) * std::min(blocks, 2));
   gather_pages<<<grid, LANES, memory, stream>>>(pool, ids, out, pages, page);
   return cudaGetLastError();

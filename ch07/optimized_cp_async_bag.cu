@@ -1,5 +1,5 @@
 // Sums the rows of a bag from a ring in shared memory, which cp.async fills eight rows ahead; ids come 32 at a time.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int LANES = 32;  // a block is one warp: bags are few, and none waits for another
 constexpr int STAGES = 8;  // rows on their way: 4 KiB a warp, 64 KiB with 16 warps on a multiprocessor
@@ -9,17 +9,6 @@ template <int width>
 struct alignas(4 * width) Piece {
   float value[width];
 };
-
-// Start copying a piece to shared memory. Pieces of 16 bytes go past the L1 cache, as nobody reads them again.
-template <int piece>
-__device__ void copy(Piece<piece>* to, const float* from) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (piece == 4) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
-  }
-}
 
 template <int piece>
 __global__ void __launch_bounds__(LANES)
@@ -40,16 +29,16 @@ __global__ void __launch_bounds__(LANES)
       if (id == 0) {
         end = i;
       } else if (column < width) {
-        copy<piece>(&ring[i % STAGES][lane], table + id * width + column);
+        copy_async<4 * piece>(&ring[i % STAGES][lane], table + id * width + column);
       }
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group at the end, so that groups can be counted
+    commit_copies();  // an empty group at the end, so that groups can be counted
   };
 
   for (int i = 0; i < STAGES; ++i) fetch(i);
   Piece<piece> sum{};
   for (int i = 0; i < end; ++i) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");  // row i is here
+    wait_for_copies<STAGES - 1>();  // row i is here
     const Piece<piece> row = ring[i % STAGES][lane];
 #pragma unroll
     for (int c = 0; c < piece; ++c) sum.value[c] += row.value[c];

@@ -120,15 +120,13 @@ extern "C" int sum_by_id(const float* grads, float* out, float* heads, const int
                          int64_t* ordered, int* tokens_of, uint8_t* scratch, int64_t scratch_bytes, int64_t tokens,
                          int64_t vocab, int64_t width, cudaStream_t stream) {
   size_t bytes = scratch_bytes;
-  if (const cudaError_t error = sort(scratch, bytes, ids, numbers, ordered, tokens_of, tokens, vocab, stream)) {
-    return error;
-  }
+  TRY(sort(scratch, bytes, ids, numbers, ordered, tokens_of, tokens, vocab, stream));
   const int piece = width % 4 ? 1 : 4;
   const dim3 grid(ceil_div(tokens, CHUNK), ceil_div(width, THREADS * piece));
   const auto sum = piece == 4 ? sum_chunks<4> : sum_chunks<1>;
   const auto join = piece == 4 ? add_heads<4> : add_heads<1>;
   sum<<<grid, THREADS, 0, stream>>>(grads, ordered, tokens_of, out, heads, tokens, vocab, width);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   join<<<grid, THREADS, 0, stream>>>(ordered, heads, out, tokens, width);
   return cudaGetLastError();
 }

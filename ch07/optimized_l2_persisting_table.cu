@@ -51,14 +51,9 @@ int launch(const float* x, const int64_t* ids, const float* table, float* out, i
            cudaStream_t stream) {
   int lanes = 1;  // of a row
   while (lanes < 32 && lanes < width) lanes *= 2;
-  int device, longest, aside;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&longest, cudaDevAttrMaxAccessPolicyWindowSize, device)) {
-    return error;
-  }
-  if (const cudaError_t error = cudaDeviceGetAttribute(&aside, cudaDevAttrMaxPersistingL2CacheSize, device)) {
-    return error;
-  }
+  int longest, aside;
+  TRY(query_device(&longest, cudaDevAttrMaxAccessPolicyWindowSize));
+  TRY(query_device(&aside, cudaDevAttrMaxPersistingL2CacheSize));
 
   const int64_t bytes = rows * width * sizeof(Piece);
   cudaLaunchAttribute attribute = {};
@@ -76,21 +71,16 @@ int launch(const float* x, const int64_t* ids, const float* table, float* out, i
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  if (const cudaError_t error = cudaLaunchKernelEx(
-          &config, add_rows<Piece>, reinterpret_cast<const Piece*>(x), ids, reinterpret_cast<const Piece*>(table),
-          reinterpret_cast<Piece*>(out), n, width)) {
-    return error;
-  }
+  TRY(cudaLaunchKernelEx(
+      &config, add_rows<Piece>, reinterpret_cast<const Piece*>(x), ids, reinterpret_cast<const Piece*>(table),
+      reinterpret_cast<Piece*>(out), n, width));
   release<<<ceil_div(bytes, THREADS * LINE), THREADS, 0, stream>>>(table, bytes);
   return cudaGetLastError();
 }
 
 extern "C" int set_aside(int64_t bytes, cudaStream_t stream) {
-  int device, most;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxPersistingL2CacheSize, device)) {
-    return error;
-  }
+  int most;
+  TRY(query_device(&most, cudaDevAttrMaxPersistingL2CacheSize));
   return cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, std::min(bytes, int64_t(most)));
 }
 

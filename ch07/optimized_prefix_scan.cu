@@ -171,8 +171,7 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" int scan(const float* a, int64_t* states, int64_t places, float* out, int64_t n, cudaStream_t stream) {
   const int64_t tiles = ceil_div(n, TILE);
   if (places < tiles + 1) return cudaErrorInvalidValue;
-  const cudaError_t error = cudaMemsetAsync(states, 0, (tiles + 1) * sizeof(uint64_t), stream);
-  if (error != cudaSuccess) return error;
+  TRY(cudaMemsetAsync(states, 0, (tiles + 1) * sizeof(uint64_t), stream));
   auto* words = reinterpret_cast<uint64_t*>(states);
   scan_in_one_pass<<<tiles, THREADS, 0, stream>>>(a, words, words + tiles, out, n);
   return cudaGetLastError();

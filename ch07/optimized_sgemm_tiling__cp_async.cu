@@ -1,5 +1,5 @@
 // 8 x 8 results a thread, fed by cp.async: the next tiles of the inputs are on their way while this one is multiplied.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int SQUARES_M = 2, SQUARES_N = 2;  // of 4 x 4 elements, a thread
 constexpr int WARPS_M = 2, WARPS_N = 4;      // of 8 x 4 lanes, a block
@@ -18,7 +18,7 @@ struct Shared {
 // Start copying `bytes`, or as many zeros if the source lies outside.
 template <int bytes>
 __device__ void copy(float* to, const float* from, bool inside) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const auto place = shared_address(to);
   if constexpr (bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0)
                  : "memory");
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(THREADS, 2)
       if constexpr (whole) load_whole(shared, depth % STAGES, a + start, b + start * n, n, k);
       else load_checked(shared, depth % STAGES, a + start, b + start * n, n, k, m - top, n - left, k - start);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
   for (int depth = 0; depth < STAGES - 1; ++depth) load(depth);
 
   float sum[4 * SQUARES_M][4 * SQUARES_N] = {};
   for (int depth = 0; depth < depths; ++depth) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    wait_for_copies<STAGES - 2>();
     __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
     load(depth + STAGES - 1);
 #pragma unroll
@@ -132,8 +132,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 template <bool whole>
 int launch(const float* a, const float* b, float* out, int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product<whole>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   const dim3 grid(ceil_div(n, TILE_N), ceil_div(m, TILE_M));
   product<whole><<<grid, THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();

@@ -1,5 +1,5 @@
 // Standardise rows, a block to each, which keeps its row in shared memory from its one read to its one write.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
@@ -24,17 +24,6 @@ __device__ float sum_of_block(float value, float (&of_warps)[WARPS]) {
   return all;
 }
 
-// Straight into shared memory: no register holds it on the way, so all of a row can be in flight.
-template <int width>
-__device__ void copy_async(Piece<width>* to, const Piece<width>* from) {
-  const uint32_t address = uint32_t(__cvta_generic_to_shared(to));
-  if constexpr (width == 4) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
-  }
-}
-
 template <int width>
 __global__ void __launch_bounds__(THREADS)
     standardise(const float* __restrict__ x, float* __restrict__ out, int64_t columns) {
@@ -46,8 +35,8 @@ __global__ void __launch_bounds__(THREADS)
   auto* to = reinterpret_cast<Piece<width>*>(out) + int64_t(blockIdx.x) * pieces;
 
 #pragma unroll 4
-  for (int at = threadIdx.x; at < pieces; at += THREADS) copy_async(row + at, from + at);
-  asm volatile("cp.async.wait_all;" ::: "memory");  // each thread reads only what it copied itself
+  for (int at = threadIdx.x; at < pieces; at += THREADS) copy_async<4 * width>(row + at, from + at);
+  wait_for_all_copies();  // each thread reads only what it copied itself
 
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll 4
@@ -76,9 +65,7 @@ __global__ void __launch_bounds__(THREADS)
 template <int width>
 cudaError_t launch(const float* x, float* out, int64_t rows, int64_t columns, cudaStream_t stream) {
   const int bytes = int(columns * sizeof(float));  // over 48 KB a kernel has to ask, and more than there are is refused
-  const cudaError_t error =
-      cudaFuncSetAttribute(standardise<width>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error != cudaSuccess) return error;
+  TRY(cudaFuncSetAttribute(standardise<width>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   standardise<width><<<rows, THREADS, bytes, stream>>>(x, out, columns);
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
 // Depthwise 5 x 5: one thread asks TMA for a tile and its border; what lies outside the image arrives as zeros.
 // On sm_120 eight bytes are spilled.
-#include "hopper.cuh"
+#include "tma.cuh"
 
 constexpr int TILE_W = 128, TILE_H = 32;  // of the result, a block
 constexpr int HALO = 2, TAPS = 2 * HALO + 1;
@@ -48,16 +48,6 @@ struct alignas(128) Box {
   float value[BOX_H * BOX_W];
 };
 
-// Asks for the box of plane `plane` that begins at (row, column), which may lie outside. A column that is not a multiple
-// of 16 bytes ends in an illegal instruction.
-__device__ void load_box(Box& box, const CUtensorMap* map, int column, int row, int plane, Barrier* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(box.value)),
-      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(shared_address(barrier))
-      : "memory");
-}
-
 __global__ void __launch_bounds__(THREADS)
     depthwise_tiles(const __grid_constant__ CUtensorMap x, const float* __restrict__ weights, float* __restrict__ out,
                     int channels, int height, int width, int tiles) {
@@ -68,7 +58,8 @@ __global__ void __launch_bounds__(THREADS)
   const auto load = [&](int tile, int stage) {
     const int left = tile % across * TILE_W, top = tile / across % down * TILE_H;
     arrive_and_expect(&full[stage], sizeof(box[0].value));  // zeros count as bytes, too
-    load_box(box[stage], &x, left - SIDE, top - HALO, tile / across / down, &full[stage]);
+    // The box may begin outside. A column that is not a multiple of 16 bytes ends in an illegal instruction.
+    load_box(box[stage].value, &x, {left - SIDE, top - HALO, tile / across / down}, &full[stage]);
   };
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) init(&full[stage], 1);
@@ -96,40 +87,16 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Describes planes of fp32 to TMA, to be copied in boxes of BOX_H x BOX_W of one plane. The driver's function is asked
-// for by name, which spares linking with libcuda.
-cudaError_t describe(CUtensorMap* map, const float* data, int64_t planes, int64_t height, int64_t width) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult status;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &status);
-  if (error != cudaSuccess) return error;
-  if (status != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  const cuuint64_t sizes[3] = {cuuint64_t(width), cuuint64_t(height), cuuint64_t(planes)};
-  const cuuint64_t strides[2] = {4 * sizes[0], 4 * sizes[0] * sizes[1]};  // in bytes, of rows and planes
-  const cuuint32_t box[3] = {BOX_W, BOX_H, 1}, steps[3] = {1, 1, 1};
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
-      map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(data), sizes, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);  // NONE fills with zeros
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
-
 extern "C" int depthwise(const float* x, const float* weight, float* out, int64_t batch, int64_t channels,
                          int64_t height, int64_t width, cudaStream_t stream) {
   const int64_t planes = batch * channels, tiles = planes * ceil_div(height, TILE_H) * ceil_div(width, TILE_W);
   if (width % 4 || tiles > (1 << 30)) return cudaErrorInvalidValue;  // TMA wants rows of whole 16 bytes
   CUtensorMap map;
-  if (const cudaError_t error = describe(&map, x, planes, height, width)) return error;
-  int device, multiprocessors, blocks;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
-    return error;
-  }
-  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, depthwise_tiles, THREADS, 0)) {
-    return error;
-  }
-  const int64_t most = int64_t(multiprocessors) * blocks, grid = tiles < most ? tiles : most;
+  TRY(describe(&map, x, {width, height, planes}, {BOX_W, BOX_H, 1}, CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B));
+  int blocks;
+  TRY(count_resident(&blocks, depthwise_tiles, THREADS));
+  const int64_t grid = tiles < blocks ? tiles : blocks;
   depthwise_tiles<<<grid, THREADS, 0, stream>>>(map, weight, out, channels, height, width, tiles);
   return cudaGetLastError();
 }

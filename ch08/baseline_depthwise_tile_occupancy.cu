@@ -66,7 +66,7 @@ cudaError_t launch(const float* x, const float* filters, float* out, int64_t ima
   const auto kernel = convolve_tile<height, width, threads, blocks>;
   constexpr int bytes = bytes_of_tile<height, width>;
   const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, opt_in, bytes)) return error;
+  TRY(cudaFuncSetAttribute(kernel, opt_in, bytes));
   const dim3 grid(unsigned(ceil_div(columns, width)), unsigned(ceil_div(rows, height)), unsigned(images * channels));
   kernel<<<grid, threads, bytes, stream>>>(x, filters, out, int(channels), int(rows), int(columns));
   return cudaGetLastError();

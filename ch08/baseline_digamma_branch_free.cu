@@ -1,5 +1,6 @@
 // Digamma by the branches that each number needs: reflection, recurrence, series.
 #include "kernel.cuh"
+#include "special.cuh"
 
 constexpr int THREADS = 256;
 
@@ -9,22 +10,11 @@ struct alignas(4 * width) Piece {
   float value[width];
 };
 
-// One instruction each, exact to some two units in the last place. No number here is so small as to be flushed to 0.
-__device__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ float logarithm(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y * 0.69314718f;
-}
+__device__ float logarithm(float x) { return log2_special(x) * 0.69314718f; }
 
 // ln x - 1 / 2x - 1 / 12x^2 + 1 / 120x^4 - 1 / 252x^6: exact to fp32 from 6 on.
 __device__ float series(float x) {
-  const float inverse = reciprocal(x), square = inverse * inverse;
+  const float inverse = reciprocal_special(x), square = inverse * inverse;
   const float tail = square * fmaf(square, fmaf(square, 1.0f / 252, -1.0f / 120), 1.0f / 12);
   return logarithm(x) - fmaf(0.5f, inverse, tail);
 }
@@ -37,7 +27,7 @@ __device__ float reflection(float x) {
   cosine = fmaf(s, cosine, 4.058412f), sine = fmaf(s, sine, 0.8117124f);
   cosine = fmaf(s, cosine, -4.934793f), sine = fmaf(s, sine, -1.6449331f);
   cosine = fmaf(s, cosine, 0.99999994f), sine = fmaf(s, sine, 1.0f);
-  return cosine * reciprocal(r * sine);
+  return cosine * reciprocal_special(r * sine);
 }
 
 __device__ float digamma_of(float x) {
@@ -47,7 +37,7 @@ __device__ float digamma_of(float x) {
     x = 1.0f - x;
   }
   while (x < 6.0f) {
-    shift -= reciprocal(x);
+    shift -= reciprocal_special(x);
     x += 1.0f;
   }
   return series(x) + shift;

@@ -10,7 +10,7 @@ __global__ void count(const uint8_t* __restrict__ codes, int* __restrict__ bins,
 }
 
 extern "C" int histogram(const uint8_t* codes, int* bins, int64_t n, cudaStream_t stream) {
-  cudaMemsetAsync(bins, 0, BINS * sizeof(int), stream);
+  TRY(cudaMemsetAsync(bins, 0, BINS * sizeof(int), stream));
   count<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(codes, bins, n);
   return cudaGetLastError();
 }

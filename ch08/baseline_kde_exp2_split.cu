@@ -1,5 +1,6 @@
 // A sum of Gaussians at each point: every exponential by the special-function unit.
 #include "kernel.cuh"
+#include "special.cuh"
 
 constexpr int THREADS = 256;
 constexpr int POINTS = 4;     // of a thread, at once
@@ -8,13 +9,6 @@ constexpr int BLOCK = THREADS * POINTS * TURNS;
 constexpr int MOST = 1024;    // centers
 constexpr int EVERY = 4;      // centers of a step of the loop
 constexpr float SCALE = 0.72134752f;  // log2(e) / 2
-
-// One instruction of the special-function unit, exact to some two units in the last place.
-__device__ float exp2_special(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // exp(-|p - c|^2 / 2) is exp2(-s |p|^2) exp2(2 s p c - s |c|^2), with s for SCALE. The first factor belongs to the
 // point alone, so a pair takes two multiply-adds, an exponential and an addition. Weights are in the exponents too.

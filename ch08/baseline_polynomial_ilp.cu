@@ -1,15 +1,9 @@
 // Horner's rule, one point a thread: one chain of multiply-adds, each of which needs the one before.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int THREADS = 128;  // a warp for each scheduler of a multiprocessor
 constexpr int TILE = 4096;    // coefficients in shared memory, while the next are on their way
 constexpr int AT_ONCE = 8;    // coefficients that a thread fetches ahead
-
-// Four floats on their way to shared memory, of which those beyond the first `bytes` are zero.
-__device__ void copy_four(float* to, const float* from, int bytes) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(bytes) : "memory");
-}
 
 // Asks for the tile of coefficients from `first` on; those from `count` on are zero.
 __device__ void load(float* tile, const float* __restrict__ coefficients, int first, int count) {
@@ -17,7 +11,7 @@ __device__ void load(float* tile, const float* __restrict__ coefficients, int fi
   for (int round = 0; round < TILE / (4 * THREADS); ++round) {
     const int i = 4 * (round * THREADS + threadIdx.x);
     const int left = min(max(count - first - i, 0), 4);
-    copy_four(tile + i, coefficients + (left ? first + i : 0), 4 * left);
+    copy_async<16>(tile + i, coefficients + (left ? first + i : 0), 4 * left);
   }
 }
 
@@ -52,11 +46,11 @@ __global__ void __launch_bounds__(THREADS)
   float value = 0.0f;
   int tile = ceil_div(count, TILE) - 1;
   load(tiles[tile % 2], coefficients, tile * TILE, count);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  commit_copies();
   for (; tile >= 0; --tile) {
     if (tile > 0) load(tiles[(tile - 1) % 2], coefficients, (tile - 1) * TILE, count);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    commit_copies();
+    wait_for_copies<1>();
     __syncthreads();  // this tile is there
     const float* here = tiles[tile % 2];
     Batch next = fetch(here, TILE - AT_ONCE);

@@ -73,7 +73,7 @@ extern "C" int argmax(const float* logits, float* winners, int64_t* ids, int64_t
   const auto kernel = vocabulary % 4 ? find_winners<1> : find_winners<4>;
   auto* pairs = reinterpret_cast<float2*>(winners);
   kernel<<<dim3(BLOCKS, rows), THREADS, 0, stream>>>(logits, pairs, int(vocabulary));
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   join_winners<<<rows, BLOCKS, 0, stream>>>(pairs, ids);
   return cudaGetLastError();
 }

@@ -27,12 +27,11 @@ __global__ void __launch_bounds__(THREADS)
 // Half the warps that the GPU could hold: each block reserves so much shared memory, unused, that no more fit.
 extern "C" int dequantize_rows(const int8_t* codes, const float* scales, __nv_bfloat16* out, int64_t rows,
                                int64_t columns, cudaStream_t stream) {
-  int device = 0, threads = 0;
+  int threads = 0;
   size_t reserved = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device);
-  cudaOccupancyAvailableDynamicSMemPerBlock(&reserved, dequantize, threads / 2 / THREADS, THREADS);
-  cudaFuncSetAttribute(dequantize, cudaFuncAttributeMaxDynamicSharedMemorySize, int(reserved));
+  TRY(query_device(&threads, cudaDevAttrMaxThreadsPerMultiProcessor));
+  TRY(cudaOccupancyAvailableDynamicSMemPerBlock(&reserved, dequantize, threads / 2 / THREADS, THREADS));
+  TRY(cudaFuncSetAttribute(dequantize, cudaFuncAttributeMaxDynamicSharedMemorySize, int(reserved)));
   const dim3 grid(ceil_div(columns, LOADS * THREADS), rows);
   dequantize<<<grid, THREADS, reserved, stream>>>(codes, scales, out, columns);
   return cudaGetLastError();

@@ -48,12 +48,11 @@ __global__ void __launch_bounds__(THREADS)
 template <int width>
 cudaError_t launch(const int8_t* codes, const float* scales, __nv_bfloat16* out, int64_t rows, int64_t columns,
                    cudaStream_t stream) {
-  int device = 0, threads = 0;
+  int threads = 0;
   size_t reserved = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device);
-  cudaOccupancyAvailableDynamicSMemPerBlock(&reserved, dequantize<width>, threads / 2 / THREADS, THREADS);
-  cudaFuncSetAttribute(dequantize<width>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(reserved));
+  TRY(query_device(&threads, cudaDevAttrMaxThreadsPerMultiProcessor));
+  TRY(cudaOccupancyAvailableDynamicSMemPerBlock(&reserved, dequantize<width>, threads / 2 / THREADS, THREADS));
+  TRY(cudaFuncSetAttribute(dequantize<width>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(reserved)));
   const dim3 grid(ceil_div(columns / width, LOADS * THREADS), rows);
   dequantize<width><<<grid, THREADS, reserved, stream>>>(codes, scales, out, columns);
   return cudaGetLastError();

@@ -1,5 +1,6 @@
 // Digamma with no branch: every number takes the same steps, and selects drop those that are not for it.
 #include "kernel.cuh"
+#include "special.cuh"
 
 constexpr int THREADS = 256;
 
@@ -9,22 +10,11 @@ struct alignas(4 * width) Piece {
   float value[width];
 };
 
-// One instruction each, exact to some two units in the last place. No number here is so small as to be flushed to 0.
-__device__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ float logarithm(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y * 0.69314718f;
-}
+__device__ float logarithm(float x) { return log2_special(x) * 0.69314718f; }
 
 // ln x - 1 / 2x - 1 / 12x^2 + 1 / 120x^4 - 1 / 252x^6: exact to fp32 from 6 on.
 __device__ float series(float x) {
-  const float inverse = reciprocal(x), square = inverse * inverse;
+  const float inverse = reciprocal_special(x), square = inverse * inverse;
   const float tail = square * fmaf(square, fmaf(square, 1.0f / 252, -1.0f / 120), 1.0f / 12);
   return logarithm(x) - fmaf(0.5f, inverse, tail);
 }
@@ -37,7 +27,7 @@ __device__ float reflection(float x) {
   cosine = fmaf(s, cosine, 4.058412f), sine = fmaf(s, sine, 0.8117124f);
   cosine = fmaf(s, cosine, -4.934793f), sine = fmaf(s, sine, -1.6449331f);
   cosine = fmaf(s, cosine, 0.99999994f), sine = fmaf(s, sine, 1.0f);
-  return cosine * reciprocal(r * sine);
+  return cosine * reciprocal_special(r * sine);
 }
 
 // digamma(x + 6) - digamma(x) is the sum of 1 / (x + k) for k from 0 to 5. In pairs from both ends, with t = x (x + 5),
@@ -46,7 +36,7 @@ __device__ float digamma_of(float x) {
   const bool negative = x < 0.0f;
   const float right = negative ? 1.0f - x : x, t = right * (right + 5.0f);
   const float over = fmaf(2.0f, right, 5.0f) * fmaf(t, fmaf(3.0f, t, 20.0f), 24.0f);
-  const float recurrence = over * reciprocal(t * (t + 4.0f) * (t + 6.0f));
+  const float recurrence = over * reciprocal_special(t * (t + 4.0f) * (t + 6.0f));
   const float reflected = reflection(x);
   const bool small = right < 6.0f;
   return series(small ? right + 6.0f : right) - (small ? recurrence : 0.0f) - (negative ? reflected : 0.0f);

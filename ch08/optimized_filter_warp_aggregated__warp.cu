@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(THREADS)
 // Fails with cudaErrorInvalidValue where an int cannot count them.
 extern "C" int filter(const float* x, float* out, int* count, int64_t n, int64_t room, cudaStream_t stream) {
   if (n > INT32_MAX) return cudaErrorInvalidValue;
-  const cudaError_t cleared = cudaMemsetAsync(count, 0, sizeof(int), stream);
-  if (cleared != cudaSuccess) return cleared;
+  TRY(cudaMemsetAsync(count, 0, sizeof(int), stream));
   filter_warp<<<ceil_div(n, EACH * THREADS), THREADS, 0, stream>>>(x, out, count, n, room);
   return cudaGetLastError();
 }

@@ -49,12 +49,10 @@ __global__ void __launch_bounds__(THREADS) count(const uint8_t* __restrict__ cod
 }
 
 extern "C" int histogram(const uint8_t* codes, int* bins, int64_t n, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0, resident = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, count, THREADS, 0);
-  const int64_t enough = ceil_div(n, 16 * LOADS * THREADS), full = int64_t(multiprocessors) * resident;
-  cudaMemsetAsync(bins, 0, BINS * sizeof(int), stream);
+  int resident = 0;
+  TRY(count_resident(&resident, count, THREADS));
+  const int64_t enough = ceil_div(n, 16 * LOADS * THREADS), full = resident;
+  TRY(cudaMemsetAsync(bins, 0, BINS * sizeof(int), stream));
   count<<<enough < full ? enough : full, THREADS, 0, stream>>>(codes, bins, n);
   return cudaGetLastError();
 }

@@ -1,5 +1,6 @@
 // A sum of Gaussians at each point: every fourth exponential is a polynomial, so that both pipes are busy.
 #include "kernel.cuh"
+#include "special.cuh"
 
 constexpr int THREADS = 256;
 constexpr int POINTS = 4;     // of a thread, at once
@@ -8,13 +9,6 @@ constexpr int BLOCK = THREADS * POINTS * TURNS;
 constexpr int MOST = 1024;    // centers
 constexpr int EVERY = 4;      // centers of a step of the loop: the last one's exponentials are polynomials
 constexpr float SCALE = 0.72134752f;  // log2(e) / 2
-
-// One instruction of the special-function unit, exact to some two units in the last place.
-__device__ float exp2_special(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // x = n + r with r at most 1/2: 2^r by a polynomial of degree 3, fitted for the least relative error, 7.5e-5, and 2^n.
 // Adding 1.5 x 2^23 rounds x to a whole number, n in the lowest bits, from where a shift takes it to the exponent.

@@ -1,16 +1,10 @@
 // Horner's rule in CHAINS ranges of the coefficients, one point a thread: chains that do not wait for each other.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int THREADS = 128;  // a warp for each scheduler of a multiprocessor
 constexpr int CHAINS = 8;
 constexpr int TILE = 4096 / CHAINS;  // coefficients of each range in shared memory, while the next are on their way
 constexpr int AT_ONCE = 8;           // coefficients of each range that a thread fetches ahead
-
-// Four floats on their way to shared memory, of which those beyond the first `bytes` are zero.
-__device__ void copy_four(float* to, const float* from, int bytes) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(bytes) : "memory");
-}
 
 // Asks for a tile of each range of `length` coefficients, from `first` on; those from `count` on are zero.
 __device__ void load(float (&tile)[CHAINS][TILE], const float* __restrict__ coefficients, int first, int length,
@@ -20,7 +14,7 @@ __device__ void load(float (&tile)[CHAINS][TILE], const float* __restrict__ coef
     const int i = 4 * (round * THREADS + threadIdx.x);
     const int at = i / TILE * length + first + i % TILE;
     const int left = min(max(count - at, 0), 4);
-    copy_four(&tile[i / TILE][i % TILE], coefficients + (left ? at : 0), 4 * left);
+    copy_async<16>(&tile[i / TILE][i % TILE], coefficients + (left ? at : 0), 4 * left);
   }
 }
 
@@ -72,11 +66,11 @@ __global__ void __launch_bounds__(THREADS)
   int tile = ceil_div(count, CHAINS * TILE) - 1;
   const int length = (tile + 1) * TILE;  // of a range
   load(tiles[tile % 2], coefficients, tile * TILE, length, count);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  commit_copies();
   for (; tile >= 0; --tile) {
     if (tile > 0) load(tiles[(tile - 1) % 2], coefficients, (tile - 1) * TILE, length, count);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    commit_copies();
+    wait_for_copies<1>();
     __syncthreads();  // this tile is there
     const auto& here = tiles[tile % 2];
     Batch next = fetch(here, TILE - AT_ONCE);

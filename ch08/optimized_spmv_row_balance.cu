@@ -132,10 +132,10 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" int multiply(const int* starts, const int* columns, const float* values, const float* x, int* first_rows,
                         float* out, int64_t rows, int64_t count, cudaStream_t stream) {
   const int64_t tiles = ceil_div(rows + count, TILE);
-  if (const cudaError_t error = cudaMemsetAsync(out, 0, rows * sizeof(float), stream)) return error;
+  TRY(cudaMemsetAsync(out, 0, rows * sizeof(float), stream));
   find_first_rows<<<ceil_div(tiles + 1, WARPS), THREADS, 0, stream>>>(starts, first_rows, int(rows), int(count),
                                                                       int(tiles));
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   walk<<<tiles, THREADS, 0, stream>>>(starts, columns, values, x, first_rows, out, int(rows), int(count));
   return cudaGetLastError();
 }

@@ -1,7 +1,9 @@
 // Cross entropy and its gradient in one pass: the blocks of a cluster hold a row's logits in shared memory while they
 // find its maximum and its sum.
 // targets: sm_90a, sm_100a, sm_103a, sm_120a, sm_121a (clusters)
-#include "hopper.cuh"
+#include "ampere.cuh"
+#include "cluster.cuh"
+#include "special.cuh"
 
 constexpr int THREADS = 192;
 constexpr int WARPS = THREADS / 32;
@@ -15,12 +17,6 @@ constexpr int RESIDENT = 6;
 constexpr int MOST = 8 * PIECES * THREADS * CLUSTER;  // logits of a row
 constexpr uint32_t LOWEST_TWO = 0xfbfffbff;  // -65504 twice: finite, so that two of them may be subtracted
 constexpr float LOG2E = 1.44269504f, LN2 = 0.69314718f;
-
-__device__ float exp2_special(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // A maximum, and the sum of exp2(LOG2E * (logit - maximum)).
 struct Part {
@@ -46,11 +42,6 @@ struct Piece {
 };
 
 __device__ Piece piece_of(uint4 words) { return reinterpret_cast<const Piece&>(words); }
-
-// A piece on its way to shared memory, where this thread alone reads it.
-__device__ void copy(uint4* to, const uint4* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
 
 // `aligned`: a row has a multiple of eight logits, so a piece is whole and one access of 16 bytes.
 template <bool aligned>
@@ -84,7 +75,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, RESIDENT)
     for (int p = 0; p < PIECES; ++p) {
       const int at = p * THREADS;
       if (at < count) {
-        copy(staged + at, places + at);
+        copy_async<16>(staged + at, places + at);
       } else {
         staged[at] = {LOWEST_TWO, LOWEST_TWO, LOWEST_TWO, LOWEST_TWO};
       }
@@ -100,7 +91,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, RESIDENT)
       }
     }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  wait_for_all_copies();
 
   __half2 highest = __half2half2(__ushort_as_half(uint16_t(LOWEST_TWO)));
 #pragma unroll
@@ -169,11 +160,10 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, RESIDENT)
 extern "C" int cross_entropy(__half* logits, const int64_t* targets, float* loss, int64_t tokens, int64_t vocabulary,
                              cudaStream_t stream) {
   if (vocabulary > MOST) return cudaErrorInvalidValue;
-  if (const cudaError_t error = cudaMemsetAsync(loss, 0, sizeof(float), stream)) return error;
+  TRY(cudaMemsetAsync(loss, 0, sizeof(float), stream));
   const auto kernel = vocabulary % 8 ? loss_and_gradient<false> : loss_and_gradient<true>;
   constexpr int BYTES = PIECES * THREADS * sizeof(uint4);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   kernel<<<tokens * CLUSTER, THREADS, BYTES, stream>>>(logits, targets, loss, int(vocabulary));
   return cudaGetLastError();
 }

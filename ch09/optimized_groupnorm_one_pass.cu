@@ -1,6 +1,6 @@
 // Group norm in one pass: blocks keep their chunks in shared memory until the group's mean and variance are known, which
 // they find by telling each other what their chunks have.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
@@ -49,12 +49,6 @@ struct Piece {
   __nv_bfloat16 value[8];
 };
 
-// A piece on its way to shared memory, where this thread alone reads it.
-__device__ void copy(uint4* to, const void* from) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-}
-
 // `aligned`: planes are whole pieces, so each is of one channel, and one access of 16 bytes.
 template <bool aligned>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
@@ -77,7 +71,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
     for (int p = 0; p < PIECES; ++p) {
       const int at = 8 * (p * THREADS + threadIdx.x);
-      if (at < count) copy(staged + p * THREADS, x + begin + at);
+      if (at < count) copy_async<16>(staged + p * THREADS, x + begin + at);
     }
   } else {
 #pragma unroll 1
@@ -88,7 +82,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
       for (int i = 0; i < 8 && at + i < count; ++i) place[i] = x[begin + at + i];
     }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  wait_for_all_copies();
 
   Part part = {};
 #pragma unroll
@@ -159,18 +153,12 @@ extern "C" int group_norm(const __nv_bfloat16* x, const __nv_bfloat16* gain, con
   if (places < all + 1 || together * plane > INT32_MAX / 2 || all > INT32_MAX) return cudaErrorInvalidValue;
   const auto kernel = plane % 8 ? normalize<false> : normalize<true>;
   constexpr int BYTES = PIECES * THREADS * sizeof(uint4);
-  int device = 0, multiprocessors = 0, resident = 0;
+  int resident = 0;
   const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, opt_in, BYTES)) return error;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
-    return error;
-  }
-  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, BYTES)) {
-    return error;
-  }
-  if (chunks > int64_t(resident) * multiprocessors) return cudaErrorInvalidValue;
-  if (const cudaError_t error = cudaMemsetAsync(states, 0xff, (all + 1) * sizeof(uint64_t), stream)) return error;
+  TRY(cudaFuncSetAttribute(kernel, opt_in, BYTES));
+  TRY(count_resident(&resident, kernel, THREADS, BYTES));
+  if (chunks > resident) return cudaErrorInvalidValue;
+  TRY(cudaMemsetAsync(states, 0xff, (all + 1) * sizeof(uint64_t), stream));
   auto* words = reinterpret_cast<uint64_t*>(states);
   kernel<<<all, THREADS, BYTES, stream>>>(x, gain, shift, out, words, reinterpret_cast<uint32_t*>(words + all),
                                           int(plane), together, int(groups), int(chunks), epsilon);

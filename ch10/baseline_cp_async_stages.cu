@@ -1,7 +1,6 @@
 // One buffer: load a stage of both tiles, wait for it, multiply, wait for all warps, load the next.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
-using bf16 = __nv_bfloat16;
 constexpr int TILE_M = 256, TILE_N = 128;  // of the result, a block
 constexpr int WARP = 64;                   // rows and columns of the result, a warp
 constexpr int THREADS = 256;               // 4 x 2 warps
@@ -57,15 +56,6 @@ __device__ void load_fragments(uint32_t (&of_a)[WARP / 16][4], uint32_t (&of_b)[
   }
 }
 
-// sum[16, 8] += a[16, 16] b[8, 16]^T
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 __global__ void __launch_bounds__(THREADS)
     product(const bf16* __restrict__ a, const bf16* __restrict__ b, bf16* __restrict__ out, int64_t m, int64_t n,
             int64_t k) {
@@ -118,8 +108,7 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
                     cudaStream_t stream) {
   if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   product<<<ceil_div(m, TILE_M) * ceil_div(n, TILE_N), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }

@@ -1,7 +1,6 @@
 // Products by warps, as on Ampere: cp.async fills a ring of tiles, from which ldmatrix and mma.sync take them.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
-using bf16 = __nv_bfloat16;
 constexpr int TILE = 128;     // rows and columns of the result, a block
 constexpr int WARP = 64;      // rows and columns of the result, a warp
 constexpr int THREADS = 128;  // 2 x 2 warps
@@ -17,10 +16,6 @@ struct Shared {
 // Where a piece of a row stands: eight rows of one piece, which ldmatrix reads at once, lie in different banks.
 __device__ int place(int row, int piece) { return row * ROW + (piece ^ row % 8) * PIECE; }
 
-__device__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // Start copying 64 elements of 128 rows; beyond the matrix [rows, k] there are zeros.
 __device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t column, int64_t rows, int64_t k) {
 #pragma unroll
@@ -28,27 +23,8 @@ __device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t c
     const int r = i / (ROW / PIECE), piece = i % (ROW / PIECE);
     const bool inside = row + r < rows && column + piece * PIECE < k;
     const bf16* from = inside ? matrix + (row + r) * k + column + piece * PIECE : matrix;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(tile + place(r, piece))),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+    copy_async<16>(tile + place(r, piece), from, inside ? 16 : 0);
   }
-}
-
-// Four matrices of 8 x 8, lane 8 i + r naming row r of matrix i: each lane gets two neighbours of row lane / 4 of each.
-__device__ void load_matrices(uint32_t (&to)[4], const bf16* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-
-// sum[16, 8] += a[16, 16] b[8, 16]^T
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t* b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -65,13 +41,13 @@ __global__ void __launch_bounds__(THREADS)
       load_tile(shared.a[i % STAGES], a, top, int64_t(i) * ROW, m, k);
       load_tile(shared.b[i % STAGES], b, left, int64_t(i) * ROW, n, k);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
   for (int i = 0; i < STAGES - 1; ++i) load(i);
 
   float sum[WARP / 16][WARP / 8][4] = {};
   for (int i = 0; i < rows; ++i) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    wait_for_copies<STAGES - 2>();
     __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
     load(i + STAGES - 1);
     const bf16 *tile_a = shared.a[i % STAGES], *tile_b = shared.b[i % STAGES];
@@ -113,8 +89,7 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
                     cudaStream_t stream) {
   if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   product<<<dim3(ceil_div(n, TILE), ceil_div(m, TILE)), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
 // Split-k product whose blocks write fp32 parts to memory, which a second kernel adds and rounds.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 64, TILE_N = 128;
 constexpr int THREADS = GROUP_THREADS + 32;  // a warpgroup that multiplies, a warp that copies
@@ -94,14 +94,13 @@ extern "C" int multiply(const __nv_bfloat16* x, const __nv_bfloat16* weight, flo
                         int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
   if (m > TILE_M) return cudaErrorInvalidValue;
   CUtensorMap map_x, map_weight;
-  if (const cudaError_t error = describe(&map_x, x, m, k, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_weight, weight, n, k, TILE_N)) return error;
+  TRY(describe(&map_x, x, m, k, TILE_M));
+  TRY(describe(&map_weight, weight, n, k, TILE_N));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   const int64_t blocks = SPLITS * ceil_div(n, TILE_N);
   product<<<blocks, THREADS, BYTES, stream>>>(map_x, map_weight, parts, m, n, k);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   add_parts<<<ceil_div(m * n / 4, 256), 256, 0, stream>>>(parts, out, m * n);
   return cudaGetLastError();
 }

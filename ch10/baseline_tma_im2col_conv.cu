@@ -1,6 +1,7 @@
 // All threads find the addresses of patches, pixel by pixel, and copy them by cp.async into tiles that wgmma reads.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "ampere.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 256;   // pixels and results of a block
 constexpr int THREADS = 2 * GROUP_THREADS;  // 64 pixels a warpgroup
@@ -13,13 +14,6 @@ struct Shared {
   bf16 b[STAGES][TILE_N * ROW];
   Barrier full[STAGES];
 };
-
-// Starts copying 16 bytes, or writes zeros.
-__device__ void copy_piece(void* to, const bf16* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
-}
 
 __global__ void __launch_bounds__(THREADS, 1)
     convolve(const bf16* __restrict__ x, const __grid_constant__ CUtensorMap filters, bf16* __restrict__ out,
@@ -56,16 +50,16 @@ __global__ void __launch_bounds__(THREADS, 1)
                             channel < channels;
         const int64_t pixel = int64_t(top) + at + down * side + right;
         char* to = reinterpret_cast<char*>(shared.a[stage]) + swizzled(at, piece);
-        copy_piece(to, inside ? x + pixel * channels + channel : x, inside);
+        copy_async<16>(to, inside ? x + pixel * channels + channel : x, inside ? 16 : 0);
       }
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
   for (int i = 0; i < STAGES - 2; ++i) load(i);
 
   float sum[TILE_N / 2] = {};
   for (int i = 0; i < steps; ++i) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 3) : "memory");
+    wait_for_copies<STAGES - 3>();
     publish_tile();
     wait(&shared.full[i % STAGES], i / STAGES % 2);
     __syncthreads();  // this stage is here, and the products before the last have ended in all warps
@@ -82,10 +76,9 @@ extern "C" int conv3x3(const __nv_bfloat16* x, const __nv_bfloat16* filters, __n
   const int64_t pixels = images * side * side;
   if (channels % PIECE || results % PIECE || pixels > INT32_MAX) return cudaErrorInvalidValue;
   CUtensorMap map;
-  if (const cudaError_t error = describe(&map, filters, results, 9 * channels, TILE_N)) return error;
+  TRY(describe(&map, filters, results, 9 * channels, TILE_N));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(convolve, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(convolve, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   const dim3 grid(ceil_div(results, TILE_N), ceil_div(pixels, TILE_M));
   convolve<<<grid, THREADS, BYTES, stream>>>(x, map, out, int(pixels), int(side), int(channels), int(results));
   return cudaGetLastError();

@@ -1,6 +1,6 @@
 // A persistent wgmma product whose threads store their sums straight from registers, 4 bytes at a time.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block at a time
 constexpr int CONSUMERS = 2;               // warpgroups, 64 rows each
@@ -85,15 +85,12 @@ __global__ void __launch_bounds__(THREADS, 1)
 extern "C" int multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n,
                         int64_t k, cudaStream_t stream) {
   CUtensorMap map_a, map_b;
-  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  TRY(describe(&map_a, a, m, k, TILE_M));
+  TRY(describe(&map_b, b, n, k, TILE_N));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  const auto count = cudaDevAttrMultiProcessorCount;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, count, device)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N);
   const int64_t blocks = tiles < multiprocessors ? tiles : multiprocessors;
   product<<<blocks, THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);

@@ -9,7 +9,7 @@ __global__ void count(const int* __restrict__ ids, int* __restrict__ counts, int
 }
 
 extern "C" int count_ids(const int* ids, int* counts, int64_t n, int64_t vocabulary, cudaStream_t stream) {
-  if (const cudaError_t error = cudaMemsetAsync(counts, 0, vocabulary * sizeof(int), stream)) return error;
+  TRY(cudaMemsetAsync(counts, 0, vocabulary * sizeof(int), stream));
   count<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(ids, counts, n);
   return cudaGetLastError();
 }

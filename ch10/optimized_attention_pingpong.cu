@@ -1,6 +1,7 @@
 // One warpgroup finds its weights while the other's products run: named barriers make them take turns.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "special.cuh"
+#include "wgmma.cuh"
 
 constexpr int WIDTH = 128, QUERIES = 128, KEYS = 128;    // of a head, and of tiles, in two halves of 64 columns
 constexpr int CONSUMERS = 2;                             // warpgroups, 64 queries each
@@ -12,27 +13,6 @@ struct Shared {
   bf16 k[STAGES][2][KEYS * ROW], v[STAGES][2][KEYS * ROW];
   Barrier queries, full_k[STAGES], full_v[STAGES], empty_k[STAGES], empty_v[STAGES];
 };
-
-// sum[64, 128] += a[64, 16] v[16, 128], where a thread holds its part of a, and rows of v run along those of the sum.
-__device__ void multiply_held(float (&sum)[64], const uint32_t* a, uint64_t v) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "
-      "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]),
-      "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]),
-      "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]),
-      "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]),
-      "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]),
-      "+f"(sum[35]), "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
-      "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]), "+f"(sum[48]),
-      "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]), "+f"(sum[54]), "+f"(sum[55]),
-      "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]), "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]),
-      "+f"(sum[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(v));
-}
 
 // Begins the product of 64 queries of a warpgroup with KEYS keys.
 __device__ void start_scores(float (&score)[64], const bf16 (&q)[2][QUERIES * ROW], const bf16 (&k)[2][KEYS * ROW],
@@ -55,11 +35,6 @@ __device__ void start_sums(float (&sum)[64], const uint32_t (&weights)[32], cons
   hold(sum);
 }
 
-__device__ float power_of_two(float x) {
-  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
-  return x;
-}
-
 // Scores become weights, on the scale of the largest so far; `shrink` is by how much that has made older ones smaller.
 // A thread has two rows, which three others share; `left` keys count.
 __device__ void weigh(float (&score)[64], float (&peak)[2], float (&total)[2], float (&shrink)[2], float scale,
@@ -78,13 +53,13 @@ __device__ void weigh(float (&score)[64], float (&peak)[2], float (&total)[2], f
     for (int i = 0; i < 32; ++i) top = fmaxf(top, score[i / 2 * 4 + 2 * row + i % 2]);
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-    shrink[row] = power_of_two((peak[row] - top) * scale);
+    shrink[row] = exp2_special((peak[row] - top) * scale);
     peak[row] = top;
     total[row] *= shrink[row];
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       float& one = score[i / 2 * 4 + 2 * row + i % 2];
-      one = power_of_two(one * scale - top * scale);
+      one = exp2_special(one * scale - top * scale);
       total[row] += one;
     }
   }
@@ -221,11 +196,10 @@ extern "C" int attend(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv
   CUtensorMap maps[3];
   const bf16* sides[3] = {q, k, v};
   for (int i = 0; i < 3; ++i) {
-    if (const cudaError_t error = describe(&maps[i], sides[i], heads * tokens, WIDTH, 128)) return error;
+    TRY(describe(&maps[i], sides[i], heads * tokens, WIDTH, 128));
   }
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(attention, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(attention, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   const float scale = 1.44269504f / sqrtf(float(WIDTH));  // weights are powers of 2
   const dim3 grid(ceil_div(tokens, QUERIES), heads);
   attention<<<grid, THREADS, BYTES, stream>>>(maps[0], maps[1], maps[2], out, int(tokens), scale);

@@ -1,6 +1,6 @@
 // A cluster of eight blocks holds a plane from its one read to its one write. Its blocks only share the L2 cache and the
 // barrier of the cluster: neither distributed shared memory nor multicast.
-#include "hopper.cuh"
+#include "cluster.cuh"
 
 constexpr int CLUSTER = 8;  // blocks: as many as every GPU with clusters of this kind allows
 constexpr int THREADS = 512, WARPS = THREADS / 32;
@@ -125,9 +125,7 @@ extern "C" int normalize(const float* x, float* moments, float* out, int64_t pla
                          cudaStream_t stream) {
   if (pixels > MOST) return cudaErrorInvalidValue;
   const auto kernel = pixels % 4 ? normalize_shared<1> : normalize_shared<4>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES)) {
-    return error;
-  }
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   kernel<<<planes * CLUSTER, THREADS, BYTES, stream>>>(x, reinterpret_cast<float2*>(moments), out, pixels);
   return cudaGetLastError();
 }

@@ -1,7 +1,6 @@
 // A ring of four stages, filled a few copies at a time: fragments are fetched a step ahead of their products.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
-using bf16 = __nv_bfloat16;
 constexpr int WARP = 64;                 // rows and columns of the result, a warp
 constexpr int WARPS_M = 2, WARPS_N = 4;  // of a block, which has a multiprocessor for itself
 constexpr int DEPTH = 32;                // of k, in a stage
@@ -37,12 +36,10 @@ __device__ void load_part(uint32_t tile, const bf16* matrix, int64_t row, int64_
 #pragma unroll
   for (int r = 0; r < tile_rows; r += AT_ONCE) {
     if constexpr (whole) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+      copy_async<16>(to, from);
     } else {
       const bool inside = from_row + r < rows && column + piece * PIECE < k;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(inside ? from : matrix),
-                   "r"(inside ? 16 : 0)
-                   : "memory");
+      copy_async<16>(to, inside ? from : matrix, inside ? 16 : 0);
     }
     from += AT_ONCE * k;
     to += AT_ONCE * ROW;
@@ -51,24 +48,8 @@ __device__ void load_part(uint32_t tile, const bf16* matrix, int64_t row, int64_
 
 template <int pending>
 __device__ void wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+  wait_for_copies<pending>();
   __syncthreads();
-}
-
-// Four matrices of 8 x 8, whose rows begin where the 32 lanes say; of each, lane l gets two elements of row l / 4, from
-// 2 (l % 4) on.
-__device__ void load(uint32_t (&to)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Eight sums of a row, rounded on the way out.
@@ -96,7 +77,7 @@ __global__ void __launch_bounds__(THREADS)
     product(const bf16* __restrict__ a, const bf16* __restrict__ b, bf16* __restrict__ out, int64_t m, int64_t n,
             int64_t k) {
   extern __shared__ __align__(128) uint8_t memory[];
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const uint32_t ring = shared_address(memory);
   // Tiles are taken down a band of BAND rows, column by column: those in work at one time share rows in the L2 cache.
   const int across = ceil_div(n, TILE_N), down = ceil_div(m, TILE_M);
   const int first = blockIdx.x / (BAND * across) * BAND, rest = blockIdx.x % (BAND * across);
@@ -119,8 +100,8 @@ __global__ void __launch_bounds__(THREADS)
   const auto fetch = [&](uint32_t stage, int step) {
 #pragma unroll
     for (int j = 0; j < LOADS; ++j) {
-      load(of_a[step % 2][j], ((stage + a_place) ^ step * 32) + j * SIDE * ROW);
-      load(of_b[step % 2][j], ((stage + b_place) ^ step * 32) + j * SIDE * ROW);
+      load_matrices(of_a[step % 2][j], ((stage + a_place) ^ step * 32) + j * SIDE * ROW);
+      load_matrices(of_b[step % 2][j], ((stage + b_place) ^ step * 32) + j * SIDE * ROW);
     }
   };
   float sum[LOADS][2 * LOADS][4] = {};
@@ -128,7 +109,7 @@ __global__ void __launch_bounds__(THREADS)
   uint32_t reading = ring, filling = ring;
   for (int i = 0; i < STAGES - 1; ++i, filling += STAGE) {
     for (int step = 0; i < depths && step < STEPS; ++step) load_step(filling, i, step);
-    asm volatile("cp.async.commit_group;" ::: "memory");  // one for each stage, empty at the end: they are counted
+    commit_copies();  // one for each stage, empty at the end: they are counted
   }
   wait<STAGES - 2>();
   fetch(reading, 0);
@@ -154,7 +135,7 @@ __global__ void __launch_bounds__(THREADS)
         }
       }
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
     filling = after(filling);
   }
 
@@ -175,12 +156,9 @@ __global__ void __launch_bounds__(THREADS)
 template <bool whole>
 int launch(const bf16* a, const bf16* b, bf16* out, int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
   constexpr int BYTES = STAGES * STAGE;
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product<whole>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   const auto carve_out = cudaFuncAttributePreferredSharedMemoryCarveout;  // room for the ring; L1 is not used
-  if (const cudaError_t error = cudaFuncSetAttribute(product<whole>, carve_out, cudaSharedmemCarveoutMaxShared)) {
-    return error;
-  }
+  TRY(cudaFuncSetAttribute(product<whole>, carve_out, cudaSharedmemCarveoutMaxShared));
   product<whole><<<ceil_div(n, TILE_N) * ceil_div(m, TILE_M), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }

@@ -1,7 +1,6 @@
 // Fragments by ldmatrix, four registers an instruction, from rows that are swizzled and so need no padding.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
-using bf16 = __nv_bfloat16;
 constexpr int TILE_M = 256, TILE_N = 128;  // of the result, a block
 constexpr int WARP = 64;                   // rows and columns of the result, a warp
 constexpr int THREADS = 256;               // 4 x 2 warps
@@ -18,10 +17,6 @@ struct Shared {
 // Where a piece of a row stands. Eight rows of one piece, which ldmatrix reads at once, lie in different banks.
 __device__ int place(int row, int piece) { return row * ROW + (piece ^ row / 2 % 4) * PIECE; }
 
-__device__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // Start copying 32 elements of `height` rows; beyond the matrix [rows, k] there are zeros.
 template <int height>
 __device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t column, int64_t rows, int64_t k) {
@@ -30,18 +25,8 @@ __device__ void load_tile(bf16* tile, const bf16* matrix, int64_t row, int64_t c
     const int r = (i * THREADS + threadIdx.x) / (ROW / PIECE), piece = threadIdx.x % (ROW / PIECE);
     const bool inside = row + r < rows && column + piece * PIECE < k;
     const bf16* from = inside ? matrix + (row + r) * k + column + piece * PIECE : matrix;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(tile + place(r, piece))),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+    copy_async<16>(tile + place(r, piece), from, inside ? 16 : 0);
   }
-}
-
-// Four matrices of 8 x 8, lane 8 i + r naming row r of matrix i: each lane gets two neighbours of row lane / 4 of each.
-__device__ void load_matrices(uint32_t* to, const bf16* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
-               : "memory");
 }
 
 // What mma.sync wants of 64 rows of a and of b, 16 elements of k: 16 rows an instruction.
@@ -53,15 +38,6 @@ __device__ void load_fragments(uint32_t (&of_a)[WARP / 16][4], uint32_t (&of_b)[
     load_matrices(of_a[j], a + place(row_a + 16 * j + lane % 16, 2 * step + lane / 16));
     load_matrices(of_b[2 * j], b + place(row_b + 16 * j + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
   }
-}
-
-// sum[16, 8] += a[16, 16] b[8, 16]^T
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -82,12 +58,12 @@ __global__ void __launch_bounds__(THREADS)
       load_tile<TILE_M>(shared.a[i % STAGES], a, top, int64_t(i) * ROW, m, k);
       load_tile<TILE_N>(shared.b[i % STAGES], b, left, int64_t(i) * ROW, n, k);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
   load(0);
 
   for (int i = 0; i < rows; ++i) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    wait_for_copies<0>();
     __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
     load(i + 1);
     const bf16 *tile_a = shared.a[i % STAGES], *tile_b = shared.b[i % STAGES];
@@ -124,8 +100,7 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
                     cudaStream_t stream) {
   if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   product<<<ceil_div(m, TILE_M) * ceil_div(n, TILE_N), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }

@@ -2,7 +2,8 @@
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
-#include "hopper.cuh"
+#include "cluster.cuh"
+#include "wgmma.cuh"
 
 // Everything but the product itself moves bytes, so it takes two numbers for one bf16: ROW is 64 such pairs, k counts
 // pairs, and TMA fills what is beyond the edge with zero bytes, which are zeros in e4m3 too.
@@ -33,46 +34,13 @@ __device__ Place place_of(int tile, int tiles_m, int tiles_n) {
   return {(first + rest % height) * CLUSTER * TILE_M, rest / height * TILE_N};
 }
 
-__device__ inline void multiply_fp8(float (&sum)[128], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "
-      "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
-      "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
-      "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "
-      "%123, %124, %125, %126, %127}, "
-      "%128, %129, 1, 1, 1;"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
-        "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]),
-        "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]),
-        "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]),
-        "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
-        "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]), "+f"(sum[42]),
-        "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]), "+f"(sum[48]), "+f"(sum[49]),
-        "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]), "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]),
-        "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]), "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63]),
-        "+f"(sum[64]), "+f"(sum[65]), "+f"(sum[66]), "+f"(sum[67]), "+f"(sum[68]), "+f"(sum[69]), "+f"(sum[70]),
-        "+f"(sum[71]), "+f"(sum[72]), "+f"(sum[73]), "+f"(sum[74]), "+f"(sum[75]), "+f"(sum[76]), "+f"(sum[77]),
-        "+f"(sum[78]), "+f"(sum[79]), "+f"(sum[80]), "+f"(sum[81]), "+f"(sum[82]), "+f"(sum[83]), "+f"(sum[84]),
-        "+f"(sum[85]), "+f"(sum[86]), "+f"(sum[87]), "+f"(sum[88]), "+f"(sum[89]), "+f"(sum[90]), "+f"(sum[91]),
-        "+f"(sum[92]), "+f"(sum[93]), "+f"(sum[94]), "+f"(sum[95]), "+f"(sum[96]), "+f"(sum[97]), "+f"(sum[98]),
-        "+f"(sum[99]), "+f"(sum[100]), "+f"(sum[101]), "+f"(sum[102]), "+f"(sum[103]), "+f"(sum[104]), "+f"(sum[105]),
-        "+f"(sum[106]), "+f"(sum[107]), "+f"(sum[108]), "+f"(sum[109]), "+f"(sum[110]), "+f"(sum[111]), "+f"(sum[112]),
-        "+f"(sum[113]), "+f"(sum[114]), "+f"(sum[115]), "+f"(sum[116]), "+f"(sum[117]), "+f"(sum[118]), "+f"(sum[119]),
-        "+f"(sum[120]), "+f"(sum[121]), "+f"(sum[122]), "+f"(sum[123]), "+f"(sum[124]), "+f"(sum[125]), "+f"(sum[126]),
-        "+f"(sum[127])
-      : "l"(a), "l"(b));
-}
-
 // One tile's row of 128 numbers: four products, each 32 numbers deep.
 __device__ void multiply_row_fp8(float (&sum)[TILE_N / 2], const bf16* a, const bf16* b) {
   const uint64_t rows = descriptor(a), columns = descriptor(b);
   hold(sum);
   fence_products();
 #pragma unroll
-  for (int k = 0; k < ROW / 16; ++k) multiply_fp8(sum, rows + 2 * k, columns + 2 * k);
+  for (int k = 0; k < ROW / 16; ++k) multiply_fp8(sum, rows + 2 * k, columns + 2 * k, true);
   commit_products();
   hold(sum);
 }
@@ -172,15 +140,13 @@ static const bf16* pairs(const __nv_fp8_e4m3* numbers) { return reinterpret_cast
 extern "C" int gemm(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
   CUtensorMap map_a, map_b, map_out;
-  if (const cudaError_t error = describe(&map_a, pairs(a), m, k / 2, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, pairs(b), n, k / 2, TILE_N / CLUSTER)) return error;
-  if (const cudaError_t error = describe(&map_out, out, m, n, 64)) return error;
+  TRY(describe(&map_a, pairs(a), m, k / 2, TILE_M));
+  TRY(describe(&map_b, pairs(b), n, k / 2, TILE_N / CLUSTER));
+  TRY(describe(&map_out, out, m, n, 64));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t tiles = ceil_div(m, CLUSTER * TILE_M) * ceil_div(n, TILE_N), room = multiprocessors / CLUSTER;
   product<<<CLUSTER * (tiles < room ? tiles : room), THREADS, BYTES, stream>>>(map_a, map_b, map_out, m, n, k / 2);
   return cudaGetLastError();

@@ -2,7 +2,8 @@
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
-#include "hopper.cuh"
+#include "cluster.cuh"
+#include "wgmma.cuh"
 
 // Everything but the product itself moves bytes, so it takes two numbers for one bf16: ROW is 64 such pairs, k counts
 // pairs, and TMA fills what is beyond the edge with zero bytes, which are zeros in e4m3 too.
@@ -31,26 +32,6 @@ __device__ Place place_of(int tile, int tiles_m, int tiles_n) {
   const int first = tile / (BAND * tiles_n) * BAND, rest = tile % (BAND * tiles_n);
   const int height = min(BAND, tiles_m - first);
   return {(first + rest % height) * CLUSTER * TILE_M, rest / height * TILE_N};
-}
-
-__device__ inline void multiply_fp8(float (&sum)[64], uint64_t a, uint64_t b, bool more) {
-  asm volatile(
-      "{\n.reg .pred more;\nsetp.ne.b32 more, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, more, 1, 1;\n}"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
-        "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]),
-        "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]),
-        "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]),
-        "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
-        "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]), "+f"(sum[42]),
-        "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]), "+f"(sum[48]), "+f"(sum[49]),
-        "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]), "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]),
-        "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]), "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63])
-      : "l"(a), "l"(b), "r"(int(more)));
 }
 
 // One tile's row of 128 numbers: four products, each 32 numbers deep, the first of which begins the sums anew.
@@ -160,15 +141,13 @@ static const bf16* pairs(const __nv_fp8_e4m3* numbers) { return reinterpret_cast
 extern "C" int gemm(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
   CUtensorMap map_a, map_b, map_out;
-  if (const cudaError_t error = describe(&map_a, pairs(a), m, k / 2, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, pairs(b), n, k / 2, TILE_N / CLUSTER)) return error;
-  if (const cudaError_t error = describe(&map_out, out, m, n, 64)) return error;
+  TRY(describe(&map_a, pairs(a), m, k / 2, TILE_M));
+  TRY(describe(&map_b, pairs(b), n, k / 2, TILE_N / CLUSTER));
+  TRY(describe(&map_out, out, m, n, 64));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t tiles = ceil_div(m, CLUSTER * TILE_M) * ceil_div(n, TILE_N), room = multiprocessors / CLUSTER;
   product<<<CLUSTER * (tiles < room ? tiles : room), THREADS, BYTES, stream>>>(map_a, map_b, map_out, m, n, k / 2);
   return cudaGetLastError();

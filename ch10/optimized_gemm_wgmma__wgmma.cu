@@ -1,6 +1,6 @@
 // Tensor cores read both tiles from shared memory: a warpgroup of 128 threads starts 64 x 128 x 16 products and waits.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 128;  // of the result, a block; two warpgroups, 64 rows each
 constexpr int THREADS = 2 * GROUP_THREADS;

@@ -1,6 +1,6 @@
 // Tiles of 128 x 256: each byte that is fetched serves a third more products, and each wgmma is 64 x 256 x 16.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block
 constexpr int CONSUMERS = 2;  // warpgroups, 64 rows each
@@ -62,11 +62,10 @@ __global__ void __launch_bounds__(THREADS, 1)
 extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
   CUtensorMap map_a, map_b;
-  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  TRY(describe(&map_a, a, m, k, TILE_M));
+  TRY(describe(&map_b, b, n, k, TILE_N));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   product<<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
   return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
 // A cluster of eight blocks holds a row from its one read to its one write; of totals each block writes its own to all.
-#include "hopper.cuh"
+#include "cluster.cuh"
 
 #include <float.h>
 
@@ -125,9 +125,7 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 2)
 extern "C" int softmax(const float* x, float* out, int64_t rows, int64_t columns, cudaStream_t stream) {
   if (columns > MOST) return cudaErrorInvalidValue;
   const auto kernel = columns % 4 ? softmax_shared<1> : softmax_shared<4>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES)) {
-    return error;
-  }
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   kernel<<<rows * CLUSTER, THREADS, BYTES, stream>>>(x, out, columns);
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
 // One thread starts products of 128 x 256 x 16 whose sums stay in tensor memory. Compiled for sm_100a, not run.
 // targets: sm_100a, sm_103a (tcgen05)
-#include "hopper.cuh"
+#include "blackwell.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block
 constexpr int COPIER = 4, MULTIPLIER = 5;  // warps; the four before them store
@@ -18,46 +18,13 @@ struct Shared {
 // Types, bits 4 to 12: sums are fp32, a and b bf16. Both run along k, which leaves bits 15 and 16 zero. Then n and m.
 constexpr uint32_t INSTRUCTION = 1u << 4 | 1u << 7 | 1u << 10 | TILE_N / 8 << 17 | TILE_M / 16 << 24;
 
-// As for wgmma, swizzle and distances included, but for the constant that tcgen05 wants from bit 46 on.
-__device__ uint64_t operand(const bf16* tile) { return descriptor(tile) | uint64_t(1) << 46; }
-
 // One tile's row of 64 elements: four products, added to the sums unless `first`.
 __device__ void multiply_row(uint32_t sums, const bf16* a, const bf16* b, bool first) {
   const uint64_t rows = operand(a), columns = operand(b);
 #pragma unroll
   for (int k = 0; k < ROW / 16; ++k) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, add;\n}" ::"r"(sums),
-        "l"(rows + 2 * k), "l"(columns + 2 * k), "r"(INSTRUCTION), "r"(uint32_t(!first || k > 0))
-        : "memory");
+    multiply(sums, rows + 2 * k, columns + 2 * k, INSTRUCTION, !first || k > 0);
   }
-}
-
-// Has the barrier arrived at once all products that this thread has started are done.
-__device__ void arrive_after_products(Barrier* barrier) {
-  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
-                   shared_address(barrier))
-               : "memory");
-}
-
-// Tensor memory is ordered by barriers only between these two.
-__device__ void before_barrier() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
-__device__ void after_barrier() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
-
-// A warp reads its 32 lanes, which are the quarter of its number modulo 4: each thread PART columns of its own row.
-__device__ void load_part(uint32_t (&sum)[PART], uint32_t place) {
-  asm volatile(
-      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];\n"
-      "tcgen05.wait::ld.sync.aligned;"
-      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3]), "=r"(sum[4]), "=r"(sum[5]), "=r"(sum[6]),
-        "=r"(sum[7]), "=r"(sum[8]), "=r"(sum[9]), "=r"(sum[10]), "=r"(sum[11]), "=r"(sum[12]), "=r"(sum[13]),
-        "=r"(sum[14]), "=r"(sum[15]), "=r"(sum[16]), "=r"(sum[17]), "=r"(sum[18]), "=r"(sum[19]), "=r"(sum[20]),
-        "=r"(sum[21]), "=r"(sum[22]), "=r"(sum[23]), "=r"(sum[24]), "=r"(sum[25]), "=r"(sum[26]), "=r"(sum[27]),
-        "=r"(sum[28]), "=r"(sum[29]), "=r"(sum[30]), "=r"(sum[31])
-      : "r"(place)
-      : "memory");
 }
 
 __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, int top, int left, int rows) {
@@ -86,7 +53,7 @@ __device__ void store_tile(uint32_t sums, bf16* out, int64_t top, int64_t left, 
   const int64_t row = top + threadIdx.x;
   for (int column = 0; column < TILE_N; column += PART) {
     uint32_t sum[PART];
-    load_part(sum, sums + (threadIdx.x / 32 * 32 << 16) + column);
+    load_sums(sum, sums + (threadIdx.x / 32 * 32 << 16) + column);
 #pragma unroll
     for (int i = 0; i < PART; i += 8) {
       uint32_t pair[4];
@@ -119,11 +86,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     publish_barriers();
   }
   if (warp == MULTIPLIER) {  // a whole warp takes columns, and must give them back
-    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
-                     shared_address(&shared.sums)),
-                 "n"(TILE_N)
-                 : "memory");
-    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+    take_columns<TILE_N>(&shared.sums);
   }
   before_barrier();
   __syncthreads();
@@ -144,18 +107,17 @@ __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   after_barrier();
   if (warp == MULTIPLIER) {
-    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(sums), "n"(TILE_N));
+    give_columns<TILE_N>(sums);
   }
 }
 
 extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
   CUtensorMap map_a, map_b;
-  if (const cudaError_t error = describe(&map_a, a, m, k, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, b, n, k, TILE_N)) return error;
+  TRY(describe(&map_a, a, m, k, TILE_M));
+  TRY(describe(&map_b, b, n, k, TILE_N));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   product<<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
   return cudaGetLastError();
 }

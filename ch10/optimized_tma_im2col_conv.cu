@@ -1,6 +1,7 @@
 // TMA walks over pixels and finds their patches, with zeros outside the image: one thread copies for the whole block.
 // targets: sm_90a (wgmma exists on Hopper alone)
-#include "hopper.cuh"
+#include "cluster.cuh"
+#include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = 256;                // pixels and results of a block at a time
 constexpr int CONSUMERS = 2;                             // warpgroups, 64 pixels each
@@ -125,13 +126,8 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
 cudaError_t describe_patches(CUtensorMap* map, const bf16* x, int64_t images, int64_t side, int64_t channels) {
   // Drivers to 13.1 describe smaller images wrongly: CUTLASS mends their maps by hand.
   if (images * side * side * channels * sizeof(bf16) < 1 << 17) return cudaErrorNotSupported;
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult status;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", &found, 12000, cudaEnableDefault, &status);
-  if (error != cudaSuccess) return error;
-  if (status != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeIm2col)>(found);
+  decltype(&cuTensorMapEncodeIm2col) encode;
+  TRY(find_driver_function(&encode, "cuTensorMapEncodeIm2col"));
   const cuuint64_t line = channels * sizeof(bf16);
   const cuuint64_t sizes[4] = {cuuint64_t(channels), cuuint64_t(side), cuuint64_t(side), cuuint64_t(images)};
   const cuuint64_t strides[3] = {line, line * side, line * side * side};
@@ -148,15 +144,13 @@ extern "C" int conv3x3(const __nv_bfloat16* x, const __nv_bfloat16* filters, __n
   const int64_t pixels = images * side * side;
   if (channels % PIECE || results % PIECE || pixels > INT32_MAX) return cudaErrorInvalidValue;
   CUtensorMap map, map_filters, map_out;
-  if (const cudaError_t error = describe_patches(&map, x, images, side, channels)) return error;
-  if (const cudaError_t error = describe(&map_filters, filters, results, 9 * channels, TILE_N / CLUSTER)) return error;
-  if (const cudaError_t error = describe(&map_out, out, pixels, results, 64)) return error;
+  TRY(describe_patches(&map, x, images, side, channels));
+  TRY(describe(&map_filters, filters, results, 9 * channels, TILE_N / CLUSTER));
+  TRY(describe(&map_out, out, pixels, results, 64));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(convolve, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  TRY(cudaFuncSetAttribute(convolve, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t tiles = ceil_div(pixels, CLUSTER * TILE_M) * ceil_div(results, TILE_N);
   const int64_t room = multiprocessors / CLUSTER;
   convolve<<<CLUSTER * (tiles < room ? tiles : room), THREADS, BYTES, stream>>>(

@@ -1,5 +1,5 @@
 // One warp a block: its first thread has TMA bring pieces of rows into a ring in shared memory, and add them from there.
-#include "hopper.cuh"
+#include "tma.cuh"
 
 constexpr int PIECE = 2048;  // floats, 8 KiB
 constexpr int STAGES = 8;
@@ -55,14 +55,11 @@ extern "C" int add_rows(const float* rows, const int64_t* ids, float* out, int64
                         cudaStream_t stream) {
   if (width % 4) return cudaErrorInvalidValue;  // TMA copies multiples of 16 bytes
   const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(add_pieces, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0, blocks = 0;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  const auto count = cudaDevAttrMultiProcessorCount;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, count, device)) return error;
-  if (const auto error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add_pieces, 32, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(add_pieces, opt_in, BYTES));
+  int blocks = 0;
+  TRY(count_resident(&blocks, add_pieces, 32, BYTES));
   const int64_t pieces = ceil_div(width, PIECE);
   if (n * pieces > int64_t(1) << 30) return cudaErrorInvalidValue;  // they are numbered by 32 bits
-  add_pieces<<<multiprocessors * blocks, 32, BYTES, stream>>>(rows, ids, out, width, pieces, n * pieces);
+  add_pieces<<<blocks, 32, BYTES, stream>>>(rows, ids, out, width, pieces, n * pieces);
   return cudaGetLastError();
 }

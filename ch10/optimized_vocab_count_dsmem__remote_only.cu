@@ -1,6 +1,6 @@
 // Count all ids in the shared memory of four blocks: three of four additions go to another block.
 // targets: sm_90a, sm_100a, sm_103a (clusters, and 227 KiB of shared memory a block)
-#include "hopper.cuh"
+#include "cluster.cuh"
 
 constexpr int THREADS = 1024;
 constexpr int CLUSTER = 4;   // blocks
@@ -68,15 +68,14 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
 extern "C" int count_ids(const int* ids, int* counts, int64_t n, int64_t vocabulary, cudaStream_t stream) {
   const int slots = vocabulary > HEAD ? ceil_div(vocabulary - HEAD, 32 * CLUSTER) * 32 : 0;
   const int bytes = (HEAD + slots) * sizeof(uint32_t);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(count_shared, opt_in, bytes)) return error;
+  TRY(cudaFuncSetAttribute(count_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   cudaLaunchConfig_t config = {};
   config.gridDim = CLUSTER;
   config.blockDim = THREADS;
   config.dynamicSmemBytes = bytes;
   int clusters = 0;
-  if (const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, count_shared, &config)) return error;
-  if (const cudaError_t error = cudaMemsetAsync(counts, 0, vocabulary * sizeof(int), stream)) return error;
+  TRY(cudaOccupancyMaxActiveClusters(&clusters, count_shared, &config));
+  TRY(cudaMemsetAsync(counts, 0, vocabulary * sizeof(int), stream));
   count_shared<<<clusters * CLUSTER, THREADS, bytes, stream>>>(ids, counts, n, vocabulary, slots);
   return cudaGetLastError();
 }

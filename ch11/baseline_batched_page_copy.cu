@@ -6,9 +6,8 @@ extern "C" int copy_pages(const half* pool, half* out, int64_t table, int64_t co
                           cudaStream_t stream) {
   const int64_t *pages = reinterpret_cast<const int64_t*>(table), *slots = pages + count;
   for (int64_t i = 0; i < count; ++i) {
-    const cudaError_t error = cudaMemcpyAsync(out + slots[i] * width, pool + pages[i] * width, width * sizeof(half),
-                                              cudaMemcpyDeviceToHost, stream);
-    if (error) return error;
+    TRY(cudaMemcpyAsync(out + slots[i] * width, pool + pages[i] * width, width * sizeof(half),
+                        cudaMemcpyDeviceToHost, stream));
   }
   return cudaSuccess;
 }

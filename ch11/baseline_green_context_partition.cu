@@ -4,10 +4,6 @@
 constexpr int THREADS = 256;   // of a block of the persistent kernel
 constexpr int LINK_BLOCKS = 16, LINK_THREADS = 512, LINK_WARPS = LINK_BLOCKS * LINK_THREADS / 32;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
 // Persistent: as many blocks as fit, each of which takes its share of the values and stays until the end.
@@ -48,9 +44,8 @@ extern "C" int both(const float* x, float* y, const float* weights, float* state
                     int room, cudaStream_t stream) {
   static cudaStream_t side;
   static cudaEvent_t begun, ended;  // all for the life of the process
-  int device, multiprocessors, resident, lowest, highest;
-  TRY(cudaGetDevice(&device));
-  TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int multiprocessors, resident, lowest, highest;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, activate, THREADS, 0));
   if (!ended) {
     TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest));

@@ -7,10 +7,6 @@ constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int PIECE = 16;  // bytes of a token
 constexpr int STOP = 4;    // bytes of the stop word
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // Larger for larger values, and of equal ones for the first.
 __device__ unsigned long long rank_of(float value, uint32_t index) {
   const uint32_t bits = __float_as_uint(value);

@@ -2,10 +2,6 @@
 #include "kernel.cuh"
 #include <vector>
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // table is the address, in host memory, of `count` pages to read and `count` slots to write; a page has `width` numbers.
 extern "C" int copy_pages(const half* pool, half* out, int64_t table, int64_t count, int64_t width,
                           cudaStream_t stream) {

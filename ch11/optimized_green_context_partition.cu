@@ -6,11 +6,7 @@
 constexpr int THREADS = 256;   // of a block of the persistent kernel
 constexpr int LINK_BLOCKS = 16, LINK_THREADS = 512, LINK_WARPS = LINK_BLOCKS * LINK_THREADS / 32;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
-// Likewise a call of the driver.
+// Like TRY, for a call of the driver.
 #define DRIVER(call) \
   if ((call) != CUDA_SUCCESS) return cudaErrorNotSupported
 
@@ -49,16 +45,6 @@ static void chain(const float* weights, float* states, int64_t links, int width,
   }
 }
 
-// Asked for by name, which spares linking with libcuda.
-template <typename Function>
-static cudaError_t find(Function* function, const char* name, int version) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult status;
-  TRY(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &status));
-  *function = reinterpret_cast<Function>(found);
-  return status == cudaDriverEntryPointSuccess ? cudaSuccess : cudaErrorNotSupported;
-}
-
 // Multiprocessors, and a stream all of whose blocks run on them.
 struct Part {
   cudaStream_t stream;
@@ -72,11 +58,11 @@ static cudaError_t divide(Part* small, Part* large) {
   decltype(&cuDevResourceGenerateDesc) describe;
   decltype(&cuGreenCtxCreate) create;
   decltype(&cuGreenCtxStreamCreate) stream_of;
-  TRY(find(&resource_of, "cuDeviceGetDevResource", 12040));
-  TRY(find(&split, "cuDevSmResourceSplitByCount", 12040));
-  TRY(find(&describe, "cuDevResourceGenerateDesc", 12040));
-  TRY(find(&create, "cuGreenCtxCreate", 12040));
-  TRY(find(&stream_of, "cuGreenCtxStreamCreate", 12050));
+  TRY(find_driver_function(&resource_of, "cuDeviceGetDevResource", 12040));
+  TRY(find_driver_function(&split, "cuDevSmResourceSplitByCount", 12040));
+  TRY(find_driver_function(&describe, "cuDevResourceGenerateDesc", 12040));
+  TRY(find_driver_function(&create, "cuGreenCtxCreate", 12040));
+  TRY(find_driver_function(&stream_of, "cuGreenCtxStreamCreate", 12050));
   int device;
   TRY(cudaGetDevice(&device));
   CUdevResource all, halves[2];

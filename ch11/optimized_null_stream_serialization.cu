@@ -5,10 +5,6 @@ constexpr int THREADS = 1024, BINS = 256;
 constexpr int BLOCKS = 16;   // of a picture: an eighth of the GPU
 constexpr int STREAMS = 8;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __global__ void __launch_bounds__(THREADS) count(const uint8_t* __restrict__ picture, int* bins, int64_t n) {
   __shared__ int block[BINS];
   for (int i = threadIdx.x; i < BINS; i += THREADS) block[i] = 0;

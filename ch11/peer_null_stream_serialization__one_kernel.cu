@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(THREADS) count(const uint8_t* __restrict__ pic
 
 // codes [pictures, n], bins [pictures, 256].
 extern "C" int histograms(const uint8_t* codes, int* bins, int64_t pictures, int64_t n, cudaStream_t stream) {
-  if (const cudaError_t error = cudaMemsetAsync(bins, 0, pictures * BINS * sizeof(int), stream)) return error;
+  TRY(cudaMemsetAsync(bins, 0, pictures * BINS * sizeof(int), stream));
   count<<<dim3(BLOCKS, pictures), THREADS, 0, stream>>>(codes, bins, n);
   return cudaGetLastError();
 }

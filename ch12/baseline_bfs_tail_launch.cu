@@ -3,10 +3,6 @@
 
 constexpr int THREADS = 128;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // `order` gets all vertices as they are found, so those of a level stand in a row; `found` counts them.
 struct Search {
   const int *offsets, *targets, *source;

@@ -4,10 +4,6 @@
 constexpr int THREADS = 128;  // a row, four numbers each
 constexpr int WARPS = THREADS / 32;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __device__ float warp_sum(float value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);

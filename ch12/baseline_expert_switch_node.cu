@@ -1,18 +1,12 @@
 // One token through layers of experts: the host reads which expert was chosen, and launches that one's products.
 #include "kernel.cuh"
 
-using bf16 = __nv_bfloat16;
-
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int EXPERTS = 32;            // at most
 constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of its warp's part of a row
 constexpr int PART = PIECES * 32 * 8;  // elements of that part
 constexpr int UP_WARPS = 2, DOWN_WARPS = 4;  // that share a row
-
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
 
 __device__ float warp_sum(float value) {
 #pragma unroll

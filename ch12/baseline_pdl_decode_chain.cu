@@ -1,8 +1,6 @@
 // Feed-forward blocks of one token as a line of kernels: each begins when all blocks of the one before have ended.
 #include "kernel.cuh"
 
-using bf16 = __nv_bfloat16;
-
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int PIECES = 8;            // of 16 bytes, that a lane loads of its warp's part of a row

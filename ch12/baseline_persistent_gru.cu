@@ -1,5 +1,5 @@
 // A GRU's recurrence, a kernel for each time step: every one loads the recurrent weights again, as fragments for mma.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int WARPS = 8;    // share the sums: each takes slices of 32 numbers of the state
 constexpr int THREADS = 32 * WARPS;
@@ -7,15 +7,6 @@ constexpr int SLICES = 4;   // of a warp, so that the state has at most 32 * WAR
 constexpr int BATCH = 16;   // rows of an mma
 constexpr int UNITS = 8;    // columns of an mma: a block makes this many numbers of the state, with three gates each
 constexpr int GATES = 3;    // reset, update, new
-
-// d += a @ b, for 16 x 16 and 16 x 8 halves in the registers of a warp.
-__device__ void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // Eight halves of row `row` from `first` on, past the L1 cache, which may hold what other blocks have overwritten.
 __device__ uint4 eight(const half* matrix, int row, int rows, int first, int width) {
@@ -60,8 +51,8 @@ __device__ void products(const Weights& weights, const half* state, int batch, i
 #pragma unroll
     for (int gate = 0; gate < GATES; ++gate) {
       const uint4 a = upper[slice], c = lower[slice], b = weights.of[slice][gate];
-      multiply(d[gate], a.x, c.x, a.y, c.y, b.x, b.y);
-      multiply(d[gate], a.z, c.z, a.w, c.w, b.z, b.w);
+      multiply_half(d[gate], {a.x, c.x, a.y, c.y}, b.x, b.y);
+      multiply_half(d[gate], {a.z, c.z, a.w, c.w}, b.z, b.w);
     }
   }
 #pragma unroll

@@ -75,9 +75,8 @@ extern "C" int balance(const float* distances, const float* row_mass, const floa
     rescale<<<ceil_div(columns, WARPS), THREADS, 0, stream>>>(turned, u, column_mass, v, nullptr, columns, rows);
     rescale<<<ceil_div(rows, WARPS), THREADS, 0, stream>>>(weights, v, row_mass, u, gaps, rows, columns);
     judge<<<1, THREADS, 0, stream>>>(gaps, state, rows, tolerance);
-    cudaError_t error = cudaMemcpyAsync(&seen, state, sizeof(seen), cudaMemcpyDeviceToHost, stream);
-    if (!error) error = cudaStreamSynchronize(stream);
-    if (error) return error;
+    TRY(cudaMemcpyAsync(&seen, state, sizeof(seen), cudaMemcpyDeviceToHost, stream));
+    TRY(cudaStreamSynchronize(stream));
   }
   scale<<<blocks, THREADS, 0, stream>>>(weights, u, v, plan, rows, columns);
   return cudaGetLastError();

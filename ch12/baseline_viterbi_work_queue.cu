@@ -88,12 +88,9 @@ __device__ void load_column(const float* transitions, float (&column)[STATES]) {
 // As many blocks as the GPU holds at once, and not more than there are sequences.
 template <typename Kernel>
 cudaError_t resident_blocks(Kernel kernel, int count, int* blocks) {
-  int device = 0, multiprocessors = 0, each = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, STATES, 0);
-  *blocks = each * multiprocessors < count ? each * multiprocessors : count;
-  return error;
+  TRY(count_resident(blocks, kernel, STATES));
+  if (*blocks > count) *blocks = count;
+  return cudaSuccess;
 }
 
 __global__ void __launch_bounds__(STATES) dealt(const float* emissions, const float* transitions, const int64_t* starts,
@@ -112,8 +109,7 @@ __global__ void __launch_bounds__(STATES) dealt(const float* emissions, const fl
 extern "C" int viterbi(const float* emissions, const float* transitions, const int64_t* starts, uint8_t* back,
                        int* path, int count, bool block_each, cudaStream_t stream) {
   int blocks = count;
-  const cudaError_t error = block_each ? cudaSuccess : resident_blocks(dealt, count, &blocks);
-  if (error) return error;
+  if (!block_each) TRY(resident_blocks(dealt, count, &blocks));
   dealt<<<blocks, STATES, 0, stream>>>(emissions, transitions, starts, back, path, count);
   return cudaGetLastError();
 }

@@ -5,10 +5,6 @@ constexpr int THREADS = 256;
 constexpr int BLOCKS = 1024;  // at most; they stride over longer tensors
 constexpr float RATE = 1e-3f, DECAY = 0.1f, BETA1 = 0.9f, BETA2 = 0.999f, EPSILON = 1e-8f;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // found becomes 1 if a gradient is infinite or not a number.
 __global__ void check(const float* gradients, int* found, int64_t n) {
   bool bad = false;

@@ -3,10 +3,6 @@
 
 constexpr int THREADS = 256;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // Moves x by one place around its ring and mixes in the field.
 __global__ void relax(const float* field, const float* x, float* next, float rate, int n) {
   const int i = blockIdx.x * THREADS + threadIdx.x;

@@ -1,21 +1,12 @@
 // Feed-forward blocks of one token: each kernel starts early, and loads its weights before it waits for the last one.
 // targets: sm_90a, sm_100a, sm_103a, sm_121a (griddepcontrol)
-#include "kernel.cuh"
-
-using bf16 = __nv_bfloat16;
+#include "grid.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int PIECES = 8;            // of 16 bytes, that a lane loads of its warp's part of a row
 constexpr int PART = PIECES * 32 * 8;  // elements of that part
 constexpr int DOWN_WARPS = 4;        // warps that share a row of the second product
-
-// The next kernel's blocks may start as soon as all of this kernel's have come here or ended, where there is room.
-__device__ void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
-// Until the kernel before has ended and all that it wrote can be seen. That kernel waited likewise for the one before
-// it, so the whole line up to here has ended.
-__device__ void wait_for_last() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 __device__ float warp_sum(float value) {
 #pragma unroll
@@ -115,42 +106,23 @@ __global__ void __launch_bounds__(THREADS) down_product(const bf16* weights, con
   out[row] = total;
 }
 
-// Launches a kernel that may start before the last one of its stream has ended. In a capture this makes a
-// programmatic edge of the graph. The first kernel has none, so that it waits for all that comes before the graph.
-template <typename... Parameters, typename... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), int64_t blocks, bool early, cudaStream_t stream, Arguments... given) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(THREADS);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
-}
-
 // gains [layers, width], up [layers, 2 * inner, width], down [layers, width, inner]. Scratch: normed has `width`
 // numbers, both 2 * inner, active `inner`. Width and inner are multiples of 8.
 extern "C" int decode(const float* x, const __nv_bfloat16* gains, const __nv_bfloat16* up, const __nv_bfloat16* down,
                       float* out, __nv_bfloat16* normed, float* both, __nv_bfloat16* active, int layers, int width,
                       int inner, float epsilon, cudaStream_t stream) {
   if (width % 8 || inner % 8 || width > PART || inner > DOWN_WARPS * PART) return cudaErrorInvalidValue;
+  // The first kernel may not start early: it waits for all that comes before the graph.
   for (int layer = 0; layer < layers; ++layer) {
     const float* residual = layer == 0 ? x : out;
     const int64_t weights = int64_t(layer) * width * inner;
-    cudaError_t error =
-        launch(normalize, 1, layer > 0, stream, residual, gains + layer * width, normed, width, epsilon);
-    if (error) return error;
-    error =
-        launch(up_product, ceil_div(2 * inner, WARPS), true, stream, up + 2 * weights, normed, both, 2 * inner, width);
-    if (error) return error;
-    error = launch(activate, ceil_div(inner, THREADS), true, stream, both, active, inner);
-    if (error) return error;
-    error = launch(down_product, ceil_div(width, WARPS / DOWN_WARPS), true, stream, down + weights, active, residual,
-                   out, width, inner);
-    if (error) return error;
+    TRY(launch_early(layer > 0, normalize, 1, THREADS, stream, residual, gains + layer * width, normed, width,
+                     epsilon));
+    TRY(launch_early(true, up_product, ceil_div(2 * inner, WARPS), THREADS, stream, up + 2 * weights, normed, both,
+                     2 * inner, width));
+    TRY(launch_early(true, activate, ceil_div(inner, THREADS), THREADS, stream, both, active, inner));
+    TRY(launch_early(true, down_product, ceil_div(width, WARPS / DOWN_WARPS), THREADS, stream, down + weights, active,
+                     residual, out, width, inner));
   }
   return cudaGetLastError();
 }

@@ -1,5 +1,6 @@
 // A GRU's recurrence in one cooperative kernel: the recurrent weights stay in registers, a barrier ends each time step.
-#include "kernel.cuh"
+#include "ampere.cuh"
+#include "grid.cuh"
 
 constexpr int WARPS = 8;    // share the sums: each takes slices of 32 numbers of the state
 constexpr int THREADS = 32 * WARPS;
@@ -7,15 +8,6 @@ constexpr int SLICES = 4;   // of a warp, so that the state has at most 32 * WAR
 constexpr int BATCH = 16;   // rows of an mma
 constexpr int UNITS = 8;    // columns of an mma: a block makes this many numbers of the state, with three gates each
 constexpr int GATES = 3;    // reset, update, new
-
-// d += a @ b, for 16 x 16 and 16 x 8 halves in the registers of a warp.
-__device__ void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // Eight halves of row `row` from `first` on, past the L1 cache, which may hold what other blocks have overwritten.
 __device__ uint4 eight(const half* matrix, int row, int rows, int first, int width) {
@@ -60,8 +52,8 @@ __device__ void products(const Weights& weights, const half* state, int batch, i
 #pragma unroll
     for (int gate = 0; gate < GATES; ++gate) {
       const uint4 a = upper[slice], c = lower[slice], b = weights.of[slice][gate];
-      multiply(d[gate], a.x, c.x, a.y, c.y, b.x, b.y);
-      multiply(d[gate], a.z, c.z, a.w, c.w, b.z, b.w);
+      multiply_half(d[gate], {a.x, c.x, a.y, c.y}, b.x, b.y);
+      multiply_half(d[gate], {a.z, c.z, a.w, c.w}, b.z, b.w);
     }
   }
 #pragma unroll
@@ -103,23 +95,6 @@ __device__ float advance(const float (&sums)[WARPS][GATES][BATCH][UNITS], const 
   return fresh + update * (old - fresh);
 }
 
-// All blocks have come here `times` times; what they wrote before can then be seen past the L1 caches. All of them must
-// be on the GPU at once, which a cooperative launch guarantees. The last thread does it: it has no loads under way, for
-// which its fences would wait.
-__device__ void grid_barrier(unsigned* arrived, unsigned times) {
-  __syncthreads();
-  if (threadIdx.x == THREADS - 1) {
-    __threadfence();
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-    unsigned seen;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-    } while (seen < times * gridDim.x);
-    __threadfence();
-  }
-  __syncthreads();
-}
-
 __global__ void __launch_bounds__(THREADS) all_steps(const half* inputs, const half* weights, const half* bias,
                                                      const half* start, half* states, unsigned* arrived, int steps,
                                                      int batch, int width) {
@@ -141,7 +116,8 @@ __global__ void __launch_bounds__(THREADS) all_steps(const half* inputs, const h
       own += GATES * size;
       if (step + 1 < steps) gates = gates_of(own, bias, column, width);  // on their way during the barrier
     }
-    if (step + 1 < steps) grid_barrier(arrived, step + 1);  // also keeps `sums` until all of the block have read them
+    // This also keeps `sums` until all of the block have read them.
+    if (step + 1 < steps) grid_barrier<THREADS>(arrived, step + 1);
   }
 }
 
@@ -151,7 +127,7 @@ __global__ void __launch_bounds__(THREADS) all_steps(const half* inputs, const h
 extern "C" int gru(const half* inputs, const half* weights, const half* bias, const half* start, half* states,
                    int* arrived, int steps, int batch, int width, cudaStream_t stream) {
   if (width % UNITS || width > 32 * WARPS * SLICES || batch > BATCH) return cudaErrorInvalidValue;
-  if (const cudaError_t error = cudaMemsetAsync(arrived, 0, sizeof(int), stream)) return error;
+  TRY(cudaMemsetAsync(arrived, 0, sizeof(int), stream));
   auto counter = reinterpret_cast<unsigned*>(arrived);
   void* arguments[] = {&inputs, &weights, &bias, &start, &states, &counter, &steps, &batch, &width};
   return cudaLaunchCooperativeKernel(all_steps, dim3(width / UNITS), dim3(THREADS), arguments, 0, stream);

@@ -6,10 +6,6 @@ constexpr int WARPS = THREADS / 32;
 constexpr int ITERATIONS = 8;  // of a pass through the body: to decide and to repeat takes as long as half of one
 constexpr int MOST = 1000 / ITERATIONS;  // passes, should the masses never fit
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __device__ float warp_sum(float value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);

@@ -89,12 +89,9 @@ __device__ void load_column(const float* transitions, float (&column)[STATES]) {
 // As many blocks as the GPU holds at once, and not more than there are sequences.
 template <typename Kernel>
 cudaError_t resident_blocks(Kernel kernel, int count, int* blocks) {
-  int device = 0, multiprocessors = 0, each = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, STATES, 0);
-  *blocks = each * multiprocessors < count ? each * multiprocessors : count;
-  return error;
+  TRY(count_resident(blocks, kernel, STATES));
+  if (*blocks > count) *blocks = count;
+  return cudaSuccess;
 }
 
 __global__ void __launch_bounds__(STATES) queued(const float* emissions, const float* transitions,
@@ -118,9 +115,8 @@ __global__ void __launch_bounds__(STATES) queued(const float* emissions, const f
 extern "C" int viterbi(const float* emissions, const float* transitions, const int64_t* starts, const int64_t* order,
                        uint8_t* back, int* path, int* taken, int count, cudaStream_t stream) {
   int blocks = 0;
-  cudaError_t error = resident_blocks(queued, count, &blocks);
-  if (!error) error = cudaMemsetAsync(taken, 0, sizeof(int), stream);
-  if (error) return error;
+  TRY(resident_blocks(queued, count, &blocks));
+  TRY(cudaMemsetAsync(taken, 0, sizeof(int), stream));
   queued<<<blocks, STATES, 0, stream>>>(emissions, transitions, starts, order, back, path, taken, count);
   return cudaGetLastError();
 }

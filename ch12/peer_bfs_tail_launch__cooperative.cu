@@ -4,10 +4,6 @@
 
 constexpr int THREADS = 128;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // `order` gets all vertices as they are found, so those of a level stand in a row. Of the three counters in
 // `found` a level has one: what it finds is read from it while the next level counts, and the one after is set to zero.
 struct Search {
@@ -45,9 +41,8 @@ __global__ void __launch_bounds__(THREADS) walk(Search of, int vertices) {
 extern "C" int search(const int* offsets, const int* targets, const int* source, int* distances, int* order, int* found,
                       int vertices, cudaStream_t stream) {
   Search of = {offsets, targets, source, distances, order, found};
-  int device, multiprocessors;
-  TRY(cudaGetDevice(&device));
-  TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int multiprocessors;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   void* parameters[] = {&of, &vertices};
   return cudaLaunchCooperativeKernel(reinterpret_cast<void*>(walk), dim3(multiprocessors), dim3(THREADS), parameters, 0,
                                      stream);

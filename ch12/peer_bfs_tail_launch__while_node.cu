@@ -3,10 +3,6 @@
 
 constexpr int THREADS = 128;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 // `order` gets all vertices as they are found, so those of a level stand in a row; `found` counts them,
 // and `ended` the blocks of the level that have ended. Vertices from `begin` to `end` are the level's.
 struct Search {
@@ -56,9 +52,8 @@ extern "C" int record(const int* offsets, const int* targets, const int* source,
                       int* progress, int64_t* made, int vertices, cudaStream_t caller) {
   const Search of = {offsets, targets, source, distances, order, progress, progress + 1, progress + 2, progress + 3,
                      progress + 4};
-  int device, multiprocessors;
-  TRY(cudaGetDevice(&device));
-  TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int multiprocessors;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   cudaGraph_t graph;

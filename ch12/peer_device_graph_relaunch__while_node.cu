@@ -8,10 +8,6 @@ struct Progress {
   int position, running;
 };
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __global__ void start(int* tokens, Progress* progress, int batch, int most) {
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i < batch * most) tokens[i] = 0;

@@ -4,10 +4,6 @@
 constexpr int THREADS = 128;  // a row, four numbers each
 constexpr int WARPS = THREADS / 32;
 
-// A runtime call that fails ends the function that makes it.
-#define TRY(call) \
-  if (const cudaError_t error = (call)) return error
-
 __device__ float warp_sum(float value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);
@@ -53,17 +49,15 @@ __global__ void __launch_bounds__(THREADS) normalize(float* x, const float* weig
 extern "C" int record(float* x, const float* weight, const int* lengths, int64_t* state, int64_t* made, int sequences,
                       int layers, int rows, int width, cudaStream_t caller) {
   if (width % 4 || width > 4 * THREADS) return cudaErrorInvalidValue;
-  int device, multiprocessors, blocks;
-  TRY(cudaGetDevice(&device));
-  TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, normalize, THREADS, 0));
+  int blocks;
+  TRY(count_resident(&blocks, normalize, THREADS));
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   plan<<<1, 32, 0, stream>>>(lengths, state, sequences);
   for (int layer = 0; layer < layers; ++layer) {
-    normalize<<<multiprocessors * blocks, THREADS, 0, stream>>>(x + int64_t(layer) * rows * width,
-                                                                weight + layer * width, state, width);
+    normalize<<<blocks, THREADS, 0, stream>>>(x + int64_t(layer) * rows * width, weight + layer * width, state,
+                                              width);
   }
   cudaGraph_t graph;
   TRY(cudaStreamEndCapture(stream, &graph));

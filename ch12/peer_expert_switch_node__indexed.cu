@@ -1,8 +1,6 @@
 // One token through layers of experts: the products' kernels read on the device which expert's weights they take.
 #include "kernel.cuh"
 
-using bf16 = __nv_bfloat16;
-
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int EXPERTS = 32;            // at most

@@ -70,10 +70,8 @@ __global__ void balance_all(const float* distances, const float* row_mass, const
 extern "C" int balance(const float* distances, const float* row_mass, const float* column_mass, float* plan,
                        float* weights, float* turned, float* u, float* v, float* gaps, int rows, int columns,
                        float epsilon, float tolerance, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (error) return error;
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t wanted = ceil_div(rows > columns ? rows : columns, WARPS);
   const dim3 blocks(wanted < multiprocessors ? wanted : multiprocessors);  // one on each multiprocessor surely fits
   void* arguments[] = {&distances, &row_mass, &column_mass, &plan,    &weights, &turned,   &u,

@@ -2,7 +2,7 @@
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 // The product's copies and descriptors take two numbers for one bf16: ROW is 64 such pairs.
 
@@ -57,27 +57,6 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
     const int64_t row = piece * PIECE / k, block = piece * PIECE % k / BLOCK;
     scales[block * m + row] = scale;
   }
-}
-
-__device__ inline void multiply_fp8(float (&part)[64], uint64_t a, uint64_t b, bool more) {
-  asm volatile(
-      "{\n.reg .pred more;\nsetp.ne.b32 more, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, more, 1, 1;\n}"
-      : "+f"(part[0]), "+f"(part[1]), "+f"(part[2]), "+f"(part[3]), "+f"(part[4]), "+f"(part[5]), "+f"(part[6]),
-        "+f"(part[7]),
-        "+f"(part[8]), "+f"(part[9]), "+f"(part[10]), "+f"(part[11]), "+f"(part[12]), "+f"(part[13]), "+f"(part[14]),
-        "+f"(part[15]), "+f"(part[16]), "+f"(part[17]), "+f"(part[18]), "+f"(part[19]), "+f"(part[20]), "+f"(part[21]),
-        "+f"(part[22]), "+f"(part[23]), "+f"(part[24]), "+f"(part[25]), "+f"(part[26]), "+f"(part[27]), "+f"(part[28]),
-        "+f"(part[29]), "+f"(part[30]), "+f"(part[31]), "+f"(part[32]), "+f"(part[33]), "+f"(part[34]), "+f"(part[35]),
-        "+f"(part[36]), "+f"(part[37]), "+f"(part[38]), "+f"(part[39]), "+f"(part[40]), "+f"(part[41]), "+f"(part[42]),
-        "+f"(part[43]), "+f"(part[44]), "+f"(part[45]), "+f"(part[46]), "+f"(part[47]), "+f"(part[48]), "+f"(part[49]),
-        "+f"(part[50]), "+f"(part[51]), "+f"(part[52]), "+f"(part[53]), "+f"(part[54]), "+f"(part[55]), "+f"(part[56]),
-        "+f"(part[57]), "+f"(part[58]), "+f"(part[59]), "+f"(part[60]), "+f"(part[61]), "+f"(part[62]), "+f"(part[63])
-      : "l"(a), "l"(b), "r"(int(more)));
 }
 
 // One tile's row of 128 numbers: four products, each 32 numbers deep, the first of which begins the sums anew.
@@ -223,19 +202,17 @@ extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const 
   CUtensorMap map_a, map_b, map_out;
   const auto* pairs_a = reinterpret_cast<const bf16*>(x_codes);
   const auto* pairs_b = reinterpret_cast<const bf16*>(codes);
-  if (const cudaError_t error = describe(&map_a, pairs_a, m, k / 2, TILE_M)) return error;
-  if (const cudaError_t error = describe(&map_b, pairs_b, n, k / 2, TILE_N)) return error;
-  if (const cudaError_t error = describe(&map_out, out, m, n, 64)) return error;
+  TRY(describe(&map_a, pairs_a, m, k / 2, TILE_M));
+  TRY(describe(&map_b, pairs_b, n, k / 2, TILE_N));
+  TRY(describe(&map_out, out, m, n, 64));
   constexpr int BYTES = sizeof(Shared);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(product, opt_in, BYTES)) return error;
-  int device = 0, multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int64_t pieces = m * k / PIECE;
   cast<<<ceil_div(pieces, 256), 256, 0, stream>>>(x, reinterpret_cast<uint2*>(x_codes), x_scales, pieces, int(m),
                                                   int(k));
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N), room = multiprocessors;
   product<<<tiles < room ? tiles : room, THREADS, BYTES, stream>>>(map_a, map_b, map_out, x_scales, by_block,
                                                                    int(m), int(n), int(k / BLOCK));

@@ -1,8 +1,6 @@
 // Decoder blocks for one token, five kernels each: a kernel begins when all blocks of the one before have ended.
 #include "kernel.cuh"
 
-using bf16 = __nv_bfloat16;
-
 constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;
 constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of a row at once
@@ -234,10 +232,8 @@ extern "C" int decode(const float* x, const float* cosines, const float* sines, 
                       float* qkv, __nv_bfloat16* attended, __nv_bfloat16* active, int layers, int heads, int kv_heads,
                       int inner, int tokens, float epsilon, cudaStream_t stream) {
   if (heads % kv_heads || heads * DIM > MOST || inner % 8 || inner > MOST) return cudaErrorInvalidValue;
-  int device, blocks;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-  if (error) return error;
+  int blocks;
+  TRY(query_device(&blocks, cudaDevAttrMultiProcessorCount));
   const Work work = {x, cosines, sines, gains, qkv_weights, out_weights, gate_up_weights, down_weights, keys, values,
                      out, fresh, qkv, attended, active, layers, heads, kv_heads, inner, tokens, epsilon};
   for (int layer = 0; layer < layers; ++layer) {

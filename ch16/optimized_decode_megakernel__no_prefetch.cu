@@ -1,7 +1,5 @@
 // Decoder blocks for one token in one kernel: a warp asks for its weights behind the barrier.
-#include "kernel.cuh"
-
-using bf16 = __nv_bfloat16;
+#include "grid.cuh"
 
 constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;
@@ -221,23 +219,6 @@ __device__ void run(const Work& w, int layer, int phase, uint4 (&own)[PIECES], S
   }
 }
 
-// All blocks have come here `times` times; what they wrote before can be seen past the L1 caches. They must all be on
-// the GPU at once, which a cooperative launch guarantees. The thread that does it has no weights on their way, or its
-// fences would wait for them.
-__device__ void grid_barrier(unsigned* arrived, unsigned times) {
-  __syncthreads();
-  if (threadIdx.x == BLOCK - 1) {
-    __threadfence();
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-    unsigned seen;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-    } while (seen < times * gridDim.x);
-    __threadfence();
-  }
-  __syncthreads();
-}
-
 __global__ void __launch_bounds__(BLOCK, 1) all_phases(Work work, unsigned* arrived) {
   __shared__ Shared shared;
   uint4 own[PIECES];
@@ -245,7 +226,7 @@ __global__ void __launch_bounds__(BLOCK, 1) all_phases(Work work, unsigned* arri
   load_first(matrix_of(work, 0, QKV), own);
   for (int step = 0; step < steps; ++step) {
     const int phase = step % PHASES;
-    if (step > 0) grid_barrier(arrived, step);
+    if (step > 0) grid_barrier<BLOCK>(arrived, step);
     if (!EARLY && step > 0 && phase != ATTEND) load_first(matrix_of(work, step / PHASES, phase), own);
     run(work, step / PHASES, phase, own, shared);
     const int next = step + (phase == QKV ? 2 : 1);  // attention has no weights: those behind it come meanwhile
@@ -263,10 +244,8 @@ extern "C" int decode(const float* x, const float* cosines, const float* sines, 
                       float* qkv, __nv_bfloat16* attended, __nv_bfloat16* active, int* arrived, int layers, int heads,
                       int kv_heads, int inner, int tokens, float epsilon, cudaStream_t stream) {
   if (heads % kv_heads || heads * DIM > MOST || inner % 8 || inner > MOST) return cudaErrorInvalidValue;
-  int device, blocks;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-  if (error) return error;
+  int blocks;
+  TRY(query_device(&blocks, cudaDevAttrMultiProcessorCount));
   Work work = {x, cosines, sines, gains, qkv_weights, out_weights, gate_up_weights, down_weights, keys, values,
                out, fresh, qkv, attended, active, layers, heads, kv_heads, inner, tokens, epsilon};
   auto counter = reinterpret_cast<unsigned*>(arrived);

@@ -139,9 +139,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) choose(const float* scores, i
 extern "C" int select_top(const float* scores, int64_t* best, int rows, int n, int top, cudaStream_t stream) {
   if (n < top || top > ROOM || top < 1) return cudaErrorInvalidValue;
   constexpr int bytes = ROOM * (sizeof(unsigned) + sizeof(int));
-  if (const cudaError_t error = cudaFuncSetAttribute(choose, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) {
-    return error;
-  }
+  TRY(cudaFuncSetAttribute(choose, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   choose<<<rows, THREADS, bytes, stream>>>(scores, best, n, top);
   return cudaGetLastError();
 }

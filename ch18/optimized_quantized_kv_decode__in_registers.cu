@@ -1,18 +1,6 @@
 // A new token's attention to an 8-bit cache: each warp takes 16 keys at a time from memory to its tensor core fragments.
-#include "kernel.cuh"
-
-// d += a b, of 16 x 16 and 16 x 8 numbers. Lane 4 g + q holds rows g and 8 + g of a, column g of b, rows g and 8 + g of d.
-__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ float power(float exponent) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
-  return result;
-}
+#include "ampere.cuh"
+#include "special.cuh"
 
 __device__ __forceinline__ unsigned pair(float low, float high) {
   const __half2 both = __floats2half2_rn(low, high);
@@ -94,7 +82,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend(
       for (int step = 0; step < STEPS; ++step) {
         const unsigned a[4] = {query[step][0], 0, query[step][1], 0};
         const unsigned codes = key[half][step / 4].of[step % 4] ^ 0x80808080u;
-        multiply(product[half], a, widened(codes, LOWER), widened(codes, UPPER));
+        multiply_half(product[half], a, widened(codes, LOWER), widened(codes, UPPER));
       }
     }
     float higher = peak;
@@ -108,7 +96,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend(
     higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, 1));
     higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, 2));
     if (__any_sync(0xffffffff, higher > peak)) {
-      const float shrink = power(peak - higher);
+      const float shrink = exp2_special(peak - higher);
       const float even = __shfl_sync(0xffffffff, shrink, 8 * c), odd = __shfl_sync(0xffffffff, shrink, 8 * c + 4);
       total *= shrink;
       peak = higher;
@@ -119,7 +107,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend(
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      weight[i] = power(weight[i] - peak);
+      weight[i] = exp2_special(weight[i] - peak);
       total += weight[i];
     }
     const unsigned b0 = pair(weight[0] * of_value[0], weight[1] * of_value[1]);
@@ -135,7 +123,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend(
         const unsigned second = __byte_perm(codes[2], codes[3], half ? 0x7362 : 0x5140);
         const unsigned a[4] = {widened(first, LOWER), widened(first, UPPER), widened(second, LOWER),
                                widened(second, UPPER)};
-        multiply(sums[2 * word + half], a, b0, b1);
+        multiply_half(sums[2 * word + half], a, b0, b1);
       }
     }
     load_values(tile + WARPS);
@@ -156,7 +144,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend(
     float most = -INFINITY, weighted = 0.0f, all = 0.0f;
     for (int w = 0; w < WARPS; ++w) most = fmaxf(most, shared_peak[w][row]);
     for (int w = 0; w < WARPS; ++w) {
-      const float share = power(shared_peak[w][row] - most);
+      const float share = exp2_special(shared_peak[w][row] - most);
       weighted += share * shared_sums[w][row][column];
       all += share * shared_total[w][row];
     }

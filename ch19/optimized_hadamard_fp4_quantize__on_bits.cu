@@ -1,18 +1,10 @@
 // Blocks of 16 numbers are rotated by tensor cores, and rounded to FP4 with integer operations on their bits.
-#include "kernel.cuh"
+#include "ampere.cuh"
+#include "special.cuh"
 
 constexpr int BLOCK = 16;                 // numbers that share a scale
 constexpr int THREADS = 256, TILES = 4;  // tiles of 16 blocks that a warp loads at once
 constexpr float SHARE = 0.167f, LOW = 0.015625f, HIGH = 448.0f;
-
-// d = a b, of 16 x 16 and 16 x 8 numbers.
-__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  d[0] = d[1] = d[2] = d[3] = 0.0f;
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 // Four bytes of `low` and `high`, each named by a digit of `which`; a digit from 8 on repeats a byte's sign instead.
 template <unsigned which>
@@ -20,12 +12,6 @@ __device__ __forceinline__ unsigned bytes(unsigned low, unsigned high) {
   unsigned chosen;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(low), "r"(high), "n"(which));
   return chosen;
-}
-
-__device__ __forceinline__ float inverse(float value) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
 }
 
 // A number's code in bits 24 to 26. Times 2^-126 a size has the bits of its place among the eight sizes of e2m1, and a
@@ -65,7 +51,7 @@ __global__ void __launch_bounds__(THREADS, 5) quantize(
   for (int tile = 0; tile < TILES; ++tile) {
     const uint2 upper = numbers[2 * tile], lower = numbers[2 * tile + 1];
     const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
-    float left[4], right[4];
+    float left[4] = {}, right[4] = {};
     multiply(left, a, turn[0]);
     multiply(right, a, turn[1]);
 #pragma unroll
@@ -77,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, 5) quantize(
       most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
       const unsigned bits = __float_as_uint(fminf(fmaxf(most * SHARE, LOW), HIGH));
       const unsigned scale = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20;  // to nearest even: e4m3 keeps three bits
-      const float factor = inverse(__uint_as_float(scale << 20)) * 0x1p-126f;
+      const float factor = reciprocal_special(__uint_as_float(scale << 20)) * 0x1p-126f;
       if (i % 4 == q) mine[i / 4] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
       unsigned sized[4], code[4];
       // A byte of noise n stands for (n + 0.5) / 256 of a place.

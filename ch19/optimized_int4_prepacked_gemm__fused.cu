@@ -1,8 +1,7 @@
 // The checkpoint is read as it lies: a tile of its rows goes to shared memory, and each lane gathers the codes of its
 // fragments of mma.sync byte by byte. Every block has an equal share of all steps.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
-using bf16 = __nv_bfloat16;
 constexpr int TILE = 256;                        // outputs that a block works on at a time
 constexpr int GROUP = 128;                       // features that share a scale: a step
 constexpr int PIECES = GROUP / 32;               // of 32 codes, 16 bytes, in a row of a step
@@ -51,39 +50,6 @@ struct Cursor {
   }
 };
 
-__device__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// Start copying 16 bytes to shared memory; zeros, if not `inside`.
-__device__ void copy_async(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
-}
-
-__device__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int pending>
-__device__ void wait_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
-
-// Four matrices of 8 x 8, lane 8 i + r naming row r of matrix i: each lane gets two neighbours of row lane / 4 of each.
-__device__ void load_matrices(uint32_t* to, const bf16* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-
-// sum[16, 8] += a[16, 16] b[8, 16]^T
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t* b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 // Both codes of a byte, as bf16 of 128 + code: four bits go to the end of a mantissa of seven.
 __device__ uint32_t pair_of(uint32_t byte) { return (byte | byte << 12) & 0x000F000F | PAIR; }
 
@@ -101,20 +67,20 @@ __device__ void load(Stage<ROWS>& stage, const Problem& problem, const Cursor& a
     const int row = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES, output = at.tile * TILE + row;
     const bool inside = output < problem.outputs;
     const uint8_t* from = problem.codes + (int64_t(output) * problem.groups + at.group) * (GROUP / 2) + piece * 16;
-    copy_async(stage.codes + code_place(row, piece), inside ? from : problem.codes, inside);
+    copy_async<16>(stage.codes + code_place(row, piece), inside ? from : problem.codes, inside ? 16 : 0);
   }
   if (threadIdx.x < TILE / 8) {
     const int output = at.tile * TILE + threadIdx.x * 8;
     const bool inside = output < problem.outputs;
     const bf16* from = problem.scales + at.group * problem.outputs + output;
-    copy_async(stage.scales + threadIdx.x * 8, inside ? from : problem.scales, inside);
+    copy_async<16>(stage.scales + threadIdx.x * 8, inside ? from : problem.scales, inside ? 16 : 0);
   }
 #pragma unroll
   for (int i = 0; i < ROWS * ROW_PIECES; i += THREADS<ROWS>) {
     const int row = (i + threadIdx.x) / ROW_PIECES, piece = threadIdx.x % ROW_PIECES;
     const bool inside = row < problem.rows;
     const bf16* from = problem.x + (row * problem.groups + at.group) * GROUP + piece * 8;
-    copy_async(stage.x + place(row, piece), inside ? from : problem.x, inside);
+    copy_async<16>(stage.x + place(row, piece), inside ? from : problem.x, inside ? 16 : 0);
   }
 }
 
@@ -248,7 +214,7 @@ __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 16 ? 3 : ROWS <= 32 ? 2
   int filled = 0;
   const auto load_next = [&] {  // a group for each stage, empty at the end, so that they can be counted
     if (ahead.step < end) load(ring[filled], problem, ahead);
-    end_group();
+    commit_copies();
     ahead.advance(problem.groups);
     filled = filled + 1 == STAGES ? 0 : filled + 1;
   };
@@ -258,7 +224,7 @@ __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 16 ? 3 : ROWS <= 32 ? 2
   clear<ROWS>(sum);
   int stage = 0;
   for (Cursor at(begin, problem.groups); at.step < end; at.advance(problem.groups)) {
-    wait_groups<STAGES - 2>();
+    wait_for_copies<STAGES - 2>();
     __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
     load_next();
     multiply_group<ROWS>(sum, ring[stage]);
@@ -276,8 +242,7 @@ __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 16 ? 3 : ROWS <= 32 ? 2
 template <int ROWS>
 int launch(const Problem& problem, int blocks, cudaStream_t stream) {
   constexpr int BYTES = STAGES * sizeof(Stage<ROWS>);
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(linear<ROWS>, opt_in, BYTES)) return error;
+  TRY(cudaFuncSetAttribute(linear<ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   linear<ROWS><<<blocks, THREADS<ROWS>, BYTES, stream>>>(problem);
   return cudaGetLastError();
 }

@@ -1,16 +1,9 @@
 // Rows of FP4 experts times a few tokens: a block for 32 rows, whose warps share out the features.
-#include "kernel.cuh"
+#include "ampere.cuh"
 
 constexpr int WARPS = 8;   // of a block
 constexpr int DEPTH = 3;   // steps of 64 features that a warp loads at once
 constexpr int TOKENS = 8;  // columns of a product
-
-// d = a b + c, of 16 x 16 and 16 x 8 numbers. Lane 4 g + q holds rows g and 8 + g of a, column g of b, rows g and 8 + g of d.
-__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // Past the first cache, which is left to what is read again.
 __device__ __forceinline__ uint4 load_once(const uint4* from) {
@@ -61,7 +54,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[2][4], const uint4* __r
             const unsigned a[4] = {w & 0x8E008E00u, w << 3 & 0x8E008E00u,
                                    (w << 1 & 0x80008000u) | (w << 6 & 0x0E000E00u),
                                    (w << 2 & 0x80008000u) | (w << 9 & 0x0E000E00u)};
-            multiply(product, a, word(b, 2 * half), word(b, 2 * half + 1));
+            multiply_half(product, a, word(b, 2 * half), word(b, 2 * half + 1));
           }
           const unsigned four = tile ? exponents[i].y : exponents[i].x;
           const float upper = __uint_as_float((four >> 8 * group & 0xFF) << 23);
@@ -154,11 +147,11 @@ extern "C" int mixture(const __half* x, const int64_t* ids, const __half* shares
   activate<<<dim3(wide / 16, experts), WARPS * 32, 0, stream>>>(
       x, reinterpret_cast<const uint4*>(up_codes), reinterpret_cast<const uint2*>(up_scales), ids, hidden, tokens * top,
       tokens, width, wide);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   project<<<dim3(width / 32, experts), WARPS * 32, 0, stream>>>(
       hidden, reinterpret_cast<const uint4*>(down_codes), reinterpret_cast<const uint2*>(down_scales), ids, answers,
       tokens * top, tokens, width, wide);
-  if (const cudaError_t error = cudaGetLastError()) return error;
+  TRY(cudaGetLastError());
   combine<<<dim3(ceil_div(width, 128), tokens), 128, 0, stream>>>(answers, ids, shares, out, top, tokens, width);
   return cudaGetLastError();
 }

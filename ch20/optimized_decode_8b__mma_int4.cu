@@ -1,7 +1,6 @@
 // Not yet run on a GPU: a token through a decoder of four-bit weights; a kernel loads weights before it waits.
-#include "kernel.cuh"
-
-using bf16 = __nv_bfloat16;
+#include "ampere.cuh"
+#include "grid.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
@@ -10,20 +9,6 @@ constexpr int ROWS = 16;    // of a tile
 constexpr int SHORT = 4, LONG = 7;  // groups that a warp takes of a row, for short rows and for long ones
 
 enum Kind { STORED, GATED, ADDED };
-
-// The next kernel may start, and load what does not depend on this one.
-__device__ void start_next() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Returns when all kernels before have ended, and what they wrote can be seen.
-__device__ void wait_for_last() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 __device__ float warp_sum(float value) {
 #pragma unroll
@@ -55,12 +40,7 @@ __device__ uint32_t widened(uint32_t word, int i) {
 
 // 16 rows of 16 weights times 16 numbers, which all eight columns of the right side have.
 __device__ void multiply_add(float (&sum)[4], uint32_t word, uint32_t first, uint32_t second) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(widened(word, 0)), "r"(widened(word, 1)), "r"(widened(word, 2)), "r"(widened(word, 3)), "r"(first),
-        "r"(second));
+  multiply(sum, {widened(word, 0), widened(word, 1), widened(word, 2), widened(word, 3)}, first, second);
 }
 
 // What a warp multiplies of a tile: lane 4 g + t has, of rows g and g + 8, 16 weights of each 64, in the order of mma.
@@ -235,24 +215,16 @@ __global__ void __launch_bounds__(LAST_THREADS)
 // Launches a kernel that, from Hopper on, may start before the last one of its stream has ended.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, int threads, cudaStream_t stream, Arguments... given) {
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (error) return error;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config = {blocks, dim3(threads), 0, stream, &attribute, major >= 9 ? 1u : 0u};
-  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+  int major = 0;
+  TRY(query_device(&major, cudaDevAttrComputeCapabilityMajor));
+  return launch_early(major >= 9, kernel, blocks, threads, stream, given...);
 }
 
 template <Kind KIND, typename Input, typename Output>
 cudaError_t multiply(const int* words, const bf16* scales, const Input* x, const bf16* gain, Output* out, int outputs,
                      int columns, float epsilon, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (error) return error;
+  int multiprocessors = 0;
+  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int tiles = ceil_div(outputs, KIND == GATED ? ROWS / 2 : ROWS), groups = ceil_div(columns, GROUP);
   const auto codes = reinterpret_cast<const uint4*>(words);
   const auto factors = reinterpret_cast<const uint32_t*>(scales);

@@ -192,6 +192,35 @@ def test_any_folder_is_compiled_in_and_a_change_of_any_header_builds_anew(tmp_pa
     assert found == [False, True, False, False]
 
 
+BOXES = """#include "tma.cuh"
+template <int dimensions> __global__ void load(const __grid_constant__ CUtensorMap map) {
+  __shared__ __align__(128) uint8_t box[128];
+  __shared__ Barrier landed;
+  const int at[dimensions] = {};
+  load_box(box, &map, at, &landed);
+  wait(&landed, 0);
+}
+"""
+
+
+@needs_nvcc
+def test_a_box_has_one_to_five_dimensions_and_a_wait_ends_in_debug_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameter = "const __grid_constant__ CUtensorMap map"
+    kernels = "".join(f"template __global__ void load<{n}>({parameter});\n" for n in range(1, 6))
+    (tmp_path / "x.cu").write_text(BOXES + kernels)
+
+    def ptx() -> str:
+        return compile_source(tmp_path / "x.cu", "sm_90a", tmp_path).path.with_suffix(".ptx").read_text()
+
+    fast = ptx()
+    assert all(f"cp.async.bulk.tensor.{n}d." in fast for n in range(1, 6))
+    assert "trap;" not in fast
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+    assert "trap;" in ptx()
+
+
 @needs_nvcc
 def test_a_compile_error_names_file_and_line_and_leaves_no_library(tmp_path: Path) -> None:
     source = tmp_path / "broken.cu"

@@ -35,7 +35,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display", "text")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_755, "common/python": 15_787, "tools": 3_571, "tests": 23_389}
+LINES = {"core": 7_755, "common/python": 15_787, "tools": 3_571, "tests": 23_417}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_071  # of all of common/models together
 
@@ -181,11 +181,11 @@ def chapters_import_the_library_and_their_baseline(root: Path) -> list[str]:
         for line, name in imported(ast.walk(parse(file))):
             if name.startswith(".") or (ours.fullmatch(name.split(".")[0]) and not f"{name}.".startswith(own)):
                 found.append(at(root, file, line, f"imports {name}: {allowed} are all it may"))
+    headers = {header.name for header in root.glob("common/cuda/*.cuh")}
     for file in cuda_files(root):
         for line, text in enumerate(file.read_text().splitlines(), 1):
-            if (match := re.match(r'\s*#include\s+"(.+)"', text)) and match[1] not in ("kernel.cuh", "hopper.cuh"):
-                wanted = "kernel.cuh, or hopper.cuh for sm_90a, is the header of this project"
-                found.append(at(root, file, line, f"includes {match[1]}: {wanted}"))
+            if (match := re.match(r'\s*#include\s+"(.+)"', text)) and match[1] not in headers:
+                found.append(at(root, file, line, f"includes {match[1]}: headers in quotes are those of common/cuda"))
     return found
 
 
@@ -478,6 +478,7 @@ def test_an_honest_pair_passes_every_rule(rule: Rule, tmp_path: Path) -> None:
     write(tmp_path, {BASELINE: honest, OPTIMIZED: shared, "ch07/optimized_x__tile.py": shared})
     write(tmp_path, {"ch07/optimized_x.cu": '// Rows are copied.\n#include "kernel.cuh"\n// n is even; m is odd\n'})
     write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/base/results.py": ""})
+    write(tmp_path, {"common/cuda/kernel.cuh": ""})
     modelled = SENTENCE + "from common.models.decoder import forward\n" + honest
     write(tmp_path, {"ch15/baseline_x.py": modelled})
     contract = "from common.python.workload import Draw\nfrom common.models.caches import Cache\n"
