@@ -36,6 +36,8 @@ def new(tree: Path, address: str, kind: Kind = Kind.torch) -> NewPair:
 @pytest.mark.parametrize("kind", Kind)
 def test_a_new_pair_keeps_every_rule_of_the_house_but_that_its_todos_are_left(kind: Kind, tree: Path) -> None:
     new(tree, "ch7:two_words", kind)
+    (tree / "common" / "cuda").mkdir(parents=True)
+    (tree / "common" / "cuda" / "kernel.cuh").touch()
     assert {rule for rule in RULES if rule(tree)} == {nothing_is_left_lying}
 
 
