@@ -78,8 +78,9 @@ def run_on_ray(
                         rest = [other for other in nodes if other["NodeID"] not in full]
                         waiting += [(pair, model)] * bool(rest and model in _models(rest))
         except KeyboardInterrupt:
-            for task, (pair, model) in at_work.items():
+            for task in at_work:
                 ray.cancel(task, force=True)
+            for pair, model in (*at_work.values(), *waiting):
                 landed[model].not_run[pair.key] = INTERRUPTED
         return list(landed.values())
 
