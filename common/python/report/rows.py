@@ -163,15 +163,19 @@ def memory_text(ratio: float) -> str:
 
 
 def _places(value: float) -> int:
-    """Decimal places that leave a ratio three digits, once rounded; near 1 four, for the verdict's margin is 1%."""
-    digits = 3 if 0.1 <= value < 1.1 else 2 - math.floor(math.log10(float(f"{value:.3g}"))) if value > 0 else 0
-    return max(0, digits)
+    """Three significant digits; near 1 a fourth, since the margin of the verdict is 1%."""
+    return 3 if 0.1 <= value < 1.1 else _three_digits(value)
+
+
+def _three_digits(value: float) -> int:
+    """Decimal places that leave three digits, counted after rounding: 9.996 is 10.0, not 10.00."""
+    return max(0, 2 - math.floor(math.log10(float(f"{value:.3g}")))) if value > 0 else 0
 
 
 def time_text(us: float) -> str:
     """Three digits in the unit that suits: 12.3 us, 1.23 ms, 2.50 s."""
     unit, scale = ("us", 1.0) if us < 999.5 else ("ms", 1e3) if us < 999.5e3 else ("s", 1e6)
-    return f"{us / scale:#.3g}".rstrip(".") + f" {unit}"
+    return f"{us / scale:.{_three_digits(us / scale)}f} {unit}"
 
 
 def bytes_text(count: float) -> str:
