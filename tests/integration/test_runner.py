@@ -142,7 +142,7 @@ def test_resume_does_not_measure_a_single_file_again(tree: Tree) -> None:
     assert [result.key for result in finished.pairs] == ["ch01:x"]
 
 
-def test_a_pair_may_take_as_much_longer_as_others_work_makes_it(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pairs_time_limit_grows_with_the_machines_load(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.pair("ch01:a", HONEST.replace("(a):", "(a):\n        __import__('time').sleep(2)"))
     monkeypatch.setattr(session, "crowding", crowding)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

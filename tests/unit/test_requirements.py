@@ -55,7 +55,7 @@ def test_an_unmet_need_is_named_with_what_was_found(required: Requirements, reas
     assert unmet(required, machine()) == [reason]
 
 
-def test_without_a_gpu_that_alone_is_named_and_a_large_pair_runs_at_its_smaller_sizes() -> None:
+def test_without_a_gpu_only_the_lack_of_one_is_named_and_a_large_pair_runs_at_smaller_sizes() -> None:
     assert unmet(needs(sm=80, targets=["sm_90a"], memory_gib=60), machine(gpus=0)) == ["needs 1 GPU, found 0"]
     assert unmet(needs(memory_gib=60), machine(gpus=0)) == []
 

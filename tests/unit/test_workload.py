@@ -62,7 +62,7 @@ def test_a_contradiction_is_refused_with_what_would_be_right(changes: dict[str, 
         workload(**changes)
 
 
-def test_one_seed_draws_the_same_inputs_and_another_seed_a_later_draw_and_the_host_others(tmp_path: Path) -> None:
+def test_inputs_repeat_with_the_seed_and_differ_by_seed_draw_and_host(tmp_path: Path) -> None:
     source = draw(tmp_path)
     first, later = everything(source), everything(source)
     again, other = (everything(draw(tmp_path, seed)) for seed in (7, 8))
