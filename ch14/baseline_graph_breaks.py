@@ -100,7 +100,7 @@ workload = Workload(
     tolerance=5e-3,
     frozen=("weights",),
     clock="end_to_end",
-    rungs="cond captured",
+    rungs="cond launched",
 )
 
 

@@ -1,76 +1,93 @@
-"""Tiles of keys stream past a tile of queries; a running maximum and sum let no score ever leave the multiprocessor."""
+"""A warp copies tiles; two warpgroups share the tensor cores out of step: one multiplies, one finds weights."""
 
 import math
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
-from triton import knobs
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ch18.baseline_flash_forward import workload as workload
+from common.models.attention import KEYS, QUERIES, SCORES, STAGES, fill, shared
+from common.python.requirements import needs
 from common.python.workload import Step
 
-
-@triton.jit
-def take_keys(q, keys, values, at, left, sums, total, peak, scale, KEYS: tl.constexpr, PART: tl.constexpr):
-    """Rows `at` to `at` + KEYS of keys and values, of which `left` count: new sums [QUERIES, WIDTH], totals and peaks.
-
-    The softmax's weights are powers of 2 on the scale of the largest so far, and are divided by their total at the end.
-    """
-    scores = tl.dot(q, keys.load([at, 0]).T)
-    if PART:
-        scores = tl.where(tl.arange(0, KEYS)[None, :] < left, scores, float("-inf"))
-    higher = tl.maximum(peak, tl.max(scores, axis=1) * scale)
-    weights = tl.exp2(scores * scale - higher[:, None])
-    shrink = tl.exp2(peak - higher)  # what came before, on the new scale
-    total = total * shrink + tl.sum(weights, axis=1)
-    loaded = values.load([at, 0])
-    sums = tl.dot(weights.to(loaded.dtype), loaded, sums * shrink[:, None])
-    return sums, total, higher
+requires = needs(targets=["sm_90a"])  # wgmma
 
 
-@triton.jit
-def attend(q, keys, values, out, tokens, scale, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
-    """A tile of queries of one head: q, keys and values describe [heads * tokens, WIDTH]."""
-    head, first = tl.program_id(1) * tokens, tl.program_id(0) * QUERIES
-    mine = q.load([head + first, 0])
-    sums = tl.zeros((QUERIES, WIDTH), tl.float32)
-    total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
-    whole = tokens // KEYS * KEYS
-    for start in range(0, whole, KEYS):
-        sums, total, peak = take_keys(mine, keys, values, head + start, KEYS, sums, total, peak, scale, KEYS, False)
-    if whole < tokens:
-        at, left = head + whole, tokens - whole
-        sums, total, peak = take_keys(mine, keys, values, at, left, sums, total, peak, scale, KEYS, True)
-    row, column = first + tl.arange(0, QUERIES), tl.arange(0, WIDTH)
-    place = out + (head + row).to(tl.int64)[:, None] * WIDTH + column[None, :]
-    tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
+@gluon.jit
+def copy(q, k, v, memory, tokens):
+    mine, keys, values, q_full, k_full, v_full, q_free, k_free, v_free = memory
+    head, blocks = gl.program_id(1) * tokens, gl.cdiv(tokens, KEYS)
+    for w in gl.static_range(2):
+        fill(mine.index(w), q, head + (2 * gl.program_id(0) + w) * QUERIES, q_full.index(w), q_free.index(w), 0)
+    for n in range(blocks):
+        row, slot, phase = head + (blocks - 1 - n) * KEYS, n % STAGES, n // STAGES & 1
+        fill(keys.index(slot), k, row, k_full.index(slot), k_free.index(slot), phase)
+        fill(values.index(slot), v, row, v_full.index(slot), v_free.index(slot), phase)
 
 
-def tile() -> tuple[int, int, int, int]:
-    """Queries and keys of a tile, warps, and how many tiles of keys there is room for.
+@gluon.jit
+def consume(w: gl.constexpr, memory, out, tokens, scale):
+    """Warpgroup `w`'s queries attend to all keys, from the last tile of keys, which may be a part, to the first."""
+    mine, keys, values, q_full, k_full, v_full, _q_free, k_free, v_free = memory
+    WIDTH: gl.constexpr = keys.shape[2]
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
+    head, first, blocks = gl.program_id(1) * tokens, (2 * gl.program_id(0) + w) * QUERIES, gl.cdiv(tokens, KEYS)
+    q, slot, none = mine.index(w), 0, gl.zeros([QUERIES, KEYS], gl.float32, SCORES)
+    mbarrier.wait(q_full.index(w), 0)
+    mbarrier.wait(k_full.index(0), 0)
+    scores = warpgroup_mma(q, keys.index(0).permute((1, 0)), none, use_acc=False)
+    mbarrier.arrive(k_free.index(0))
+    left = gl.arange(0, KEYS, gl.SliceLayout(0, SCORES))[None, :] < tokens - (blocks - 1) * KEYS
+    scores = gl.where(left, scores, float("-inf"))
+    peak = gl.max(scores, axis=1) * scale
+    weights = gl.exp2(scores * scale - peak[:, None])
+    total, p = gl.sum(weights, axis=1), gl.convert_layout(weights.to(keys.dtype), WEIGHTS)
+    sums = gl.zeros([QUERIES, WIDTH], gl.float32, SUMS)
+    for n in range(1, blocks):  # scores of the tile ahead are made beside the sums of the one before
+        ahead = n % STAGES
+        mbarrier.wait(k_full.index(ahead), n // STAGES & 1)
+        scores = warpgroup_mma(q, keys.index(ahead).permute((1, 0)), none, use_acc=False, is_async=True)
+        mbarrier.wait(v_full.index(slot), (n - 1) // STAGES & 1)
+        sums = warpgroup_mma(p, values.index(slot), sums, is_async=True)
+        scores = warpgroup_mma_wait(1, deps=(scores,))
+        mbarrier.arrive(k_free.index(ahead))
+        higher = gl.maximum(peak, gl.max(scores, axis=1) * scale)
+        weights, shrink = gl.exp2(scores * scale - higher[:, None]), gl.exp2(peak - higher)
+        total, peak = total * shrink + gl.sum(weights, axis=1), higher
+        sums = warpgroup_mma_wait(0, deps=(sums,))
+        mbarrier.arrive(v_free.index(slot))
+        p, slot = gl.convert_layout(weights.to(keys.dtype), WEIGHTS), ahead
+        sums = sums * gl.convert_layout(shrink, gl.SliceLayout(1, SUMS))[:, None]
+    mbarrier.wait(v_full.index(slot), (blocks - 1) // STAGES & 1)
+    sums = warpgroup_mma(p, values.index(slot), sums)
+    sums = sums / gl.convert_layout(total, gl.SliceLayout(1, SUMS))[:, None]
+    row = first + gl.arange(0, QUERIES, gl.SliceLayout(1, SUMS))
+    place = (head + row).to(gl.int64)[:, None] * WIDTH + gl.arange(0, WIDTH, gl.SliceLayout(0, SUMS))[None, :]
+    gl.store(out + place, sums.to(keys.dtype), mask=(row < tokens)[:, None])
 
-    On Hopper a block is one warpgroup, and several share a multiprocessor: one multiplies while another finds its
-    weights. Where shared memory is small and sums stay in registers, tiles have fewer keys and sums more warps; without
-    TMA, on Ampere and Ada, addresses take registers too, and tiles of 64 keys would spill.
-    """
-    major = 0 if knobs.runtime.interpret else torch.cuda.get_device_capability()[0]
-    return {8: (128, 32, 8, 2), 9: (64, 128, 4, 1), 10: (128, 128, 8, 3)}.get(major, (128, 64, 8, 2))
+
+@gluon.jit
+def attend(q, k, v, out, tokens, scale):
+    memory = shared(q, k, v)
+    rest = (memory, out, tokens, scale)
+    gl.warp_specialize(
+        [(consume, (0,) + rest), (consume, (1,) + rest), (copy, (q, k, v, memory, tokens))], [4, 1], [240, 24]
+    )
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
-    heads, tokens, width = q.shape
-    out = torch.empty_like(q)
-    # What TMA copies: boxes of all columns of some rows. A box may reach into the next head; those scores are masked.
-    queries, keys, warps, stages = tile()
-    rows = (queries, keys, keys)
-    boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width]) for x, n in zip((q, k, v), rows)]
-    grid, scale = (triton.cdiv(tokens, queries), heads), width**-0.5 * math.log2(math.e)
+    (heads, tokens, width), out, scale = q.shape, torch.empty_like(q), q.shape[2] ** -0.5 * math.log2(math.e)
+    layout, sides = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16), ((q, 64), (k, 128), (v, 128))
+    boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width], layout) for x, n in sides]
 
     def step() -> Tensor:
-        attend[grid](*boxes, out, tokens, scale, width, queries, keys, num_warps=warps, num_stages=stages)
+        attend[triton.cdiv(tokens, 128), heads](*boxes, out, tokens, scale, num_warps=4)
         return out
 
     return step

@@ -1,54 +1,25 @@
-"""Codes are widened in registers on their way into the product; scales go to scores and weights, a number a key."""
+"""A warp widens the codes of 16 keys in the registers that they were loaded to: no barrier until the end."""
 
 import math
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ch18.baseline_quantized_kv_decode import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
 from common.python.workload import Step
 
-KEYS = 64  # of a tile
-
-
-@triton.jit
-def attend(
-    q, k, v, k_scale, v_scale, out, group, keys, scale, WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr
-):
-    head = tl.program_id(0).to(tl.int64)  # a key head, of all requests
-    query, column = tl.arange(0, QUERIES), tl.arange(0, WIDTH)
-    place, mask = (head * group + query[:, None]) * WIDTH + column[None, :], query[:, None] < group
-    mine = tl.load(q + place, mask=mask, other=0.0)
-    sums = tl.zeros((QUERIES, WIDTH), tl.float32)
-    total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
-    for start in range(0, keys, KEYS):
-        row = start + tl.arange(0, KEYS)
-        live = row < keys
-        at = (head * keys + row[:, None]) * WIDTH + column[None, :]
-        codes = tl.load(k + at, mask=live[:, None], other=0).to(mine.dtype)  # exact: bf16 has eight bits
-        of_keys = tl.load(k_scale + head * keys + row, mask=live, other=0.0) * scale
-        scores = tl.where(live[None, :], tl.dot(mine, codes.T) * of_keys[None, :], float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores, axis=1))
-        weights, shrink = tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher)
-        codes = tl.load(v + at, mask=live[:, None], other=0).to(mine.dtype)
-        scaled = weights * tl.load(v_scale + head * keys + row, mask=live, other=0.0)[None, :]
-        sums = tl.dot(scaled.to(mine.dtype), codes, sums * shrink[:, None])
-        total, peak = total * shrink + tl.sum(weights, axis=1), higher
-    tl.store(out + place, sums / total[:, None], mask=mask)
+requires = needs(sm=80)
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, k_scale: Tensor, v_scale: Tensor) -> Step:
-    requests, heads, keys, width = k.shape
-    group, out = q.shape[1] // heads, torch.empty_like(q)
-    scale = width**-0.5 * math.log2(math.e)  # weights are powers of 2
-    rows = max(16, triton.next_power_of_2(group))  # the least that a product takes
-    places = (q, k, v, k_scale, v_scale, out)
+    attend = load_cuda(__file__, f"attend_{q.dtype}".replace("torch.", ""))
+    (requests, heads, keys, width), out = k.shape, torch.empty_like(q)
+    group, scale = q.shape[1] // heads, width**-0.5 * math.log2(math.e)  # weights are powers of 2
 
     def step() -> Tensor:
-        grid = (requests * heads,)
-        attend[grid](*places, group, keys, scale, width, KEYS, rows, num_warps=4, num_stages=3)
+        attend(q, k, v, k_scale, v_scale, out, requests * heads, group, keys, width, scale)
         return out
 
     return step

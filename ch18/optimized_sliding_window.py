@@ -1,75 +1,74 @@
-"""The loop begins with the window of a tile's first query and ends at the diagonal; its edges alone are masked."""
+"""Copies begin at the diagonal and end with the window of the tile's first query; the band's edges alone are masked."""
 
 import math
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
-from triton import knobs
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ch18.baseline_sliding_window import workload as workload
+from common.models.attention import KEYS, QUERIES, SCORES, attend_tile, copy_tile, place_of, shared, turns
+from common.python.requirements import needs
 from common.python.workload import Step
 
-
-@triton.jit
-def take_keys(
-    q, keys, values, head, start, row, window, sums, total, peak, scale, MASKED: tl.constexpr, KEYS: tl.constexpr
-):
-    """A tile of keys and values from `start` on: new sums, totals and peaks. Weights are powers of 2."""
-    scores = tl.dot(q, keys.load([head + start, 0]).T) * scale
-    higher = tl.maximum(peak, tl.max(scores, axis=1))
-    if MASKED:
-        behind = row[:, None] - (start + tl.arange(0, KEYS))[None, :]  # how far the key is behind the query
-        scores = tl.where((behind >= 0) & (behind < window), scores, float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores, axis=1))
-        higher = tl.where(higher == float("-inf"), 0.0, higher)  # this query has seen no key yet
-    weights, shrink = tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher)
-    loaded = values.load([head + start, 0])
-    sums = tl.dot(weights.to(loaded.dtype), loaded, sums * shrink[:, None])
-    return sums, total * shrink + tl.sum(weights, axis=1), higher
+requires = needs(targets=["sm_90a"])  # wgmma
 
 
-@triton.jit
-def attend(q, keys, values, out, tokens, window, scale, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
-    head, first = tl.program_id(0) * tokens, tl.program_id(1) * QUERIES
-    mine, row = q.load([head + first, 0]), first + tl.arange(0, QUERIES)
-    sums = tl.zeros((QUERIES, WIDTH), tl.float32)
-    total, peak = tl.zeros((QUERIES,), tl.float32), tl.full((QUERIES,), float("-inf"), tl.float32)
-    begin = tl.maximum(first - window + 1, 0) // KEYS * KEYS
-    inside = tl.maximum(
-        begin, tl.cdiv(tl.maximum(first + QUERIES - window, 0), KEYS) * KEYS
-    )  # in every window from here
-    diagonal = tl.maximum(inside, first // KEYS * KEYS)  # and to here
-    end = tl.minimum(first + QUERIES, tokens)
-    for start in range(begin, tl.minimum(inside, end), KEYS):
-        sums, total, peak = take_keys(
-            mine, keys, values, head, start, row, window, sums, total, peak, scale, True, KEYS
-        )
-    for start in range(inside, diagonal, KEYS):
-        sums, total, peak = take_keys(
-            mine, keys, values, head, start, row, window, sums, total, peak, scale, False, KEYS
-        )
-    for start in range(diagonal, end, KEYS):
-        sums, total, peak = take_keys(
-            mine, keys, values, head, start, row, window, sums, total, peak, scale, True, KEYS
-        )
-    place = out + (head + row).to(tl.int64)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tl.store(place, sums / total[:, None], mask=row[:, None] < tokens)
+@gluon.jit
+def tile_of(turn, tokens, heads):
+    """A head's first row and the tile's first query in it: all heads' last tile, which is longest, then that before."""
+    rows, place = gl.cdiv(tokens, 2 * QUERIES), place_of(turn)
+    return place % heads * tokens, (rows - 1 - place // heads) * (2 * QUERIES)
+
+
+@gluon.jit
+def band(first, window):
+    """Tiles of keys before the diagonal's: how many all queries see whole, and how many the window's edge cuts."""
+    last, lowest = first // KEYS, gl.maximum(first - window + 1, 0) // KEYS
+    inside = gl.cdiv(gl.maximum(first + 2 * QUERIES - window, 0), KEYS)  # in the window of the last query from here
+    whole = gl.maximum(last - inside, 0)
+    return whole, last - lowest - whole
+
+
+@gluon.jit
+def copy(q, k, v, memory, tokens, window, heads, tiles):
+    n = 0
+    for turn in range(turns(tiles)):
+        head, first = tile_of(turn, tokens, heads)
+        whole, cut = band(first, window)
+        n = copy_tile(q, k, v, memory, head, first, 1 + whole + cut, n, turn)
+
+
+@gluon.jit
+def consume(w: gl.constexpr, memory, out, tokens, window, heads, tiles, scale):
+    n, begin = 0, w * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, SCORES)) - window + 1
+    for turn in range(turns(tiles)):
+        head, first = tile_of(turn, tokens, heads)
+        whole, cut = band(first, window)
+        n = attend_tile(memory, out, head, first, begin, whole, cut, n, turn, tokens, scale, w)
+
+
+@gluon.jit
+def attend(q, k, v, out, tokens, window, heads, tiles, scale):
+    memory, sizes = shared(q, k, v), (tokens, window, heads, tiles)
+    rest = (memory, out) + sizes + (scale,)
+    gl.warp_specialize(
+        [(consume, (0,) + rest), (consume, (1,) + rest), (copy, (q, k, v, memory) + sizes)], [4, 1], [240, 24]
+    )
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, window: int) -> Step:
     heads, tokens, width = q.shape
-    major = 0 if knobs.runtime.interpret else torch.cuda.get_device_capability()[0]
-    tile = {8: (128, 32, 8, 2), 9: (64, 128, 4, 1), 10: (128, 128, 8, 3)}  # as in flash_forward
-    queries, keys, warps, stages = tile.get(major, (128, 64, 8, 2))
-    rows, out = (queries, keys, keys), torch.empty_like(q)
-    boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width]) for x, n in zip((q, k, v), rows)]
-    grid, scale = (heads, triton.cdiv(tokens, queries)), width**-0.5 * math.log2(math.e)
+    out, tiles, scale = torch.empty_like(q), triton.cdiv(tokens, 128) * heads, width**-0.5 * math.log2(math.e)
+    layout, sides = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16), ((q, 64), (k, 128), (v, 128))
+    boxes = [TensorDescriptor.from_tensor(x.view(-1, width), [n, width], layout) for x, n in sides]
+    programs = min(tiles, torch.cuda.get_device_properties().multi_processor_count)
 
     def step() -> Tensor:
-        attend[grid](*boxes, out, tokens, window, scale, width, queries, keys, num_warps=warps, num_stages=stages)
+        attend[(programs,)](*boxes, out, tokens, window, heads, tiles, scale, num_warps=4)
         return out
 
     return step

@@ -1,4 +1,4 @@
-"""Rows are cast to fp8 with a scale each, weights were ahead; tiles find their expert and scale the finished sums."""
+"""Rows are cast to fp8 with a scale each, weights were ahead; programs walk over all experts' tiles and scale sums."""
 
 import torch
 import triton
@@ -28,24 +28,26 @@ def cast_row(x, codes, scales, width, LARGEST: tl.constexpr, WIDTH: tl.constexpr
 @triton.jit
 def grouped_product(
     rows, weights, out, by_row, by_output, ends, experts, outputs, width,
-    EXPERTS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
+    EXPERTS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    i, j = tl.swizzle2d(tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), GROUP)
-    expert = tl.arange(0, EXPERTS)
+    expert, across = tl.arange(0, EXPERTS), tl.cdiv(outputs, N)
     end = tl.load(ends + expert, expert < experts, 0)
     begin = tl.load(ends + expert - 1, (expert > 0) & (expert < experts), 0)
-    tiles = tl.cdiv(end - begin, M)
-    last = tl.cumsum(tiles, 0)  # one past an expert's last tile
-    if i < tl.sum(tiles):
-        mine = (last - tiles <= i) & (i < last)  # of one expert alone
+    down = tl.cdiv(end - begin, M)
+    last = tl.cumsum(down, 0) * across  # one past an expert's last tile
+    # Flattened, both loops are one, and its pipeline of loads runs on across the border between two tiles.
+    for tile in tl.range(tl.program_id(0), tl.sum(down) * across, tl.num_programs(0), flatten=True):
+        mine = (last - down * across <= tile) & (tile < last)  # of one expert alone
         owner, limit = tl.sum(tl.where(mine, expert, 0)), tl.sum(tl.where(mine, end, 0))
-        first = tl.sum(tl.where(mine, begin + (i - last + tiles) * M, 0))
+        # Tiles go down an expert's rows, then to its next outputs: they share the weights, which come from memory once.
+        rest, height = tl.sum(tl.where(mine, tile - last + down * across, 0)), tl.sum(tl.where(mine, down, 0))
+        first, left = tl.sum(tl.where(mine, begin, 0)) + rest % height * M, rest // height * N
         total = tl.zeros((M, N), tl.float32)
         for step in range(tl.cdiv(width, K)):
             # an expert's last tile may have rows of the next one, and a last column of outputs too: neither is stored
-            a, b = rows.load([first, step * K]), weights.load([owner * outputs + j * N, step * K])
+            a, b = rows.load([first, step * K]), weights.load([owner * outputs + left, step * K])
             total = tl.dot(a, b.T, total)
-        row, column = first + tl.arange(0, M), j * N + tl.arange(0, N)
+        row, column = first + tl.arange(0, M), left + tl.arange(0, N)
         of_row = tl.load(by_row + row, row < limit, 0.0)
         of_column = tl.load(by_output + owner * outputs + column, column < outputs, 0.0)
         place = out + row.to(tl.int64)[:, None] * outputs + column[None, :]
@@ -57,7 +59,7 @@ def tile() -> dict[str, int]:
     """Wide where wgmma or tcgen05 leave operands in shared memory."""
     wide = triton.knobs.runtime.interpret or torch.cuda.get_device_properties().shared_memory_per_block_optin > 220_000
     shape = {"M": 128, "N": 256, "num_warps": 8} if wide else {"M": 64, "N": 64, "num_warps": 4}
-    return {**shape, "K": 128, "GROUP": 4, "num_stages": 3}
+    return {**shape, "K": 128, "num_stages": 3}
 
 
 def cast_to(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,12 +75,12 @@ def prepare(x: Tensor, ends: Tensor, weights: Tensor) -> Step:
     from_rows = TensorDescriptor.from_tensor(rows, [options["M"], options["K"]])
     from_weights = TensorDescriptor.from_tensor(codes, [options["N"], options["K"]])
     sizes = experts, outputs, width, triton.next_power_of_2(experts)
-    # enough for any routing: only an expert's last tile may be part full; programs without a tile end at once
-    grid = triton.cdiv(outputs, options["N"]), tokens // options["M"] + experts
+    # In the interpreter three programs, so that each has several tiles.
+    programs = 3 if triton.knobs.runtime.interpret else torch.cuda.get_device_properties().multi_processor_count
 
     def step() -> Tensor:
         cast_row[(tokens,)](x, rows, by_row, width, LARGEST, wide, num_warps=8)
-        grouped_product[grid](from_rows, from_weights, out, by_row, by_output, ends, *sizes, **options)
+        grouped_product[(programs,)](from_rows, from_weights, out, by_row, by_output, ends, *sizes, **options)
         return out
 
     return step
