@@ -1,0 +1,109 @@
+"""What Nsight Compute counts of pairs' memory accesses, as a table: bytes of DRAM, sectors a request, bank conflicts.
+
+    python -m tools.analysis.memory_counters ch07:transpose ch07:strided_copy > table.md
+
+Each baseline and each optimized file steps once in a process of its own, at `bench` size with cold caches; a step of
+several kernels is added up. "needed" is what the pair's cost says. A load or a store of a warp is a request, and 32
+bytes are a sector: neighbouring lanes need 4 sectors a request for 4 bytes each, 16 for 16. The metrics are described
+at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit codes: 0; 1 a variant could not be counted; 2 usage; 4
+there is no ncu or no GPU.
+"""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas
+
+from common.python.base.machine import machine
+from common.python.base.toolkit import ROOT, find_program
+from common.python.corpus.discovery import Pair, Variant, choose
+from common.python.corpus.targets import TargetError
+from common.python.performance_targets import total
+from common.python.profile.nsight import Uncaptured, complaint, mark, run_to_end, step_command
+from tools.cli.roofline import costs
+
+COUNTED, FAILED, USAGE, NOTHING = 0, 1, 2, 4
+LIMIT_S = 120.0
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+SECTORS = {op: f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
+REQUESTS = {op: f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
+CONFLICTS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
+METRICS = [READ, WRITTEN, *SECTORS.values(), *REQUESTS.values(), *CONFLICTS]
+HEAD = ["variant", "read MB", "needed", "written MB", "needed", "sectors/load", "sectors/store", "bank conflicts"]
+
+
+def count(program: Path, pair: Pair, variant: Variant, scratch: Path) -> pandas.Series:
+    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured, TimeoutExpired."""
+    step = step_command(
+        LIMIT_S,
+        root=pair.folder.root.resolve(),
+        baseline=pair.baseline_module,
+        modules={variant.name: variant.module},
+        size="bench",
+        seed=0,
+        reproducible=False,
+        marked=True,
+    )
+    words = [
+        *(str(program), "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "application-only"),
+        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(variant.name)}/"),
+        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(METRICS)),
+    ]
+    code, printed = run_to_end([*words, *step], scratch / f"{variant.name}.log", LIMIT_S, os.environ | {"LC_ALL": "C"})
+    if failure := complaint(printed, code):
+        raise Uncaptured(failure)
+    _, head, rows = printed.partition('"ID",')
+    return (
+        pandas.read_csv(io.StringIO(head + rows), header=[0, 1], thousands=",")
+        .droplevel(1, axis="columns")[METRICS]
+        .sum()
+    )
+
+
+def row(name: str, seen: pandas.Series, needed: tuple[float, float]) -> list[str]:
+    rates = [seen[SECTORS[op]] / seen[REQUESTS[op]] if seen[REQUESTS[op]] else 0.0 for op in ("ld", "st")]
+    megabytes = [seen[READ], needed[0], seen[WRITTEN], needed[1]]
+    return [
+        name,
+        *(f"{bytes_ / 1e6:.1f}" for bytes_ in megabytes),
+        *(f"{rate:.1f}" for rate in rates),
+        f"{seen[CONFLICTS].sum():,.0f}",
+    ]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    targets = sys.argv[1:] if words is None else list(words)
+    program = find_program("ncu")
+    try:
+        pairs = choose(ROOT, targets)
+    except TargetError as error:
+        print(f"memory_counters: {error}", file=sys.stderr)
+        return USAGE
+    if program is None or not machine().gpus:
+        print(
+            "memory_counters: this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted", file=sys.stderr
+        )
+        return NOTHING
+    needed, code = costs(ROOT, targets), COUNTED
+    print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="counters-") as scratch:
+        for pair in pairs:
+            cost = needed[pair.key]
+            bytes_ = (0.0, 0.0) if isinstance(cost, str) else (total(cost).read, total(cost).write)
+            for variant in (variant for variant in pair.variants if variant.label in ("baseline", "optimized")):
+                try:
+                    cells = row(variant.name, count(program, pair, variant, Path(scratch)), bytes_)
+                    print("| " + " | ".join(cells) + " |", flush=True)
+                except (Uncaptured, subprocess.TimeoutExpired) as error:
+                    print(f"memory_counters: {variant.name}: {error}", file=sys.stderr)
+                    code = FAILED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
