@@ -216,6 +216,12 @@ def test_the_first_screen_has_cards_of_verdicts_medians_and_what_regressed(folde
     assert "nothing is expected of this device" in Page(page(read_run(folder), root)).shown()
 
 
+def test_a_chapter_folds_once_in_whatever_order_its_pairs_ran(tmp_path: Path) -> None:
+    ran = ("ch07", "a"), ("ch01", "b"), ("ch07", "c")
+    found = made(tmp_path, *(pair(TWO, name, chapter=chapter) for chapter, name in ran))
+    assert [text for element, text in found.texts if element == "b"] == ["ch01", "ch07"]
+
+
 def test_kernels_of_baseline_and_headline_stand_beside_each_other(found: Page) -> None:
     heads = [text for element, text in found.texts if element == "th"]
     at = heads.index("baseline: 4 kernels")

@@ -6,6 +6,7 @@ The page needs no network and no script. Foreign text is always escaped, and los
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +31,12 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     `held` has the status of each pair that was held against an expectation, by key; None where nothing is expected.
     """
     pairs, about = run.summary.pairs, run.summary.manifest
-    places = homes(root, about.targets)
+    places, chapter = homes(root, about.targets), attrgetter("chapter")
     return _written(
         "report.html",
         run=run,
         pairs=pairs,
-        chapters=[(name, list(own)) for name, own in groupby(pairs, key=lambda result: result.chapter)],
+        chapters=[(name, list(own)) for name, own in groupby(sorted(pairs, key=chapter), key=chapter)],
         places={result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)},
         cards=_cards,
         median=median,
