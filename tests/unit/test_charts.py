@@ -173,7 +173,7 @@ def test_a_timeline_has_a_line_for_each_copy_engine_and_stream_and_joins_what_ha
     copies = [event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 13, 1000 + 400 * i, 100) for i in range(2)]
     kernels = [event("kernel", "k", 7, 1100, 50), event("kernel", "k", 7, 1150, 50), event("cpu_op", "k", 0, 0, 9e9)]
     chart = timeline_chart({"baseline": [*kernels, *copies], "optimized": kernels[:1]})
-    assert words(chart)[-3:] == ["baseline, copies in", "baseline, stream 1", "optimized, stream 1"]
+    assert [*words(chart)][-3:] == ["baseline, copies in", "baseline, stream 1", "optimized, stream 1"]
     bars = [found.attrib["d"].count("M") for found in styled(chart, "path", "fill")]
     assert bars == [2, 1, 1]
 
