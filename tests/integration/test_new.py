@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from common.python.base.toolkit import find_nvcc
 from tools.cli.benchmark_cli import app
+from tools.cli.new_pair import MOST_LETTERS
 
 
 def invoke(tree: Tree, *words: str | Path) -> Result:
@@ -50,7 +51,18 @@ def test_a_new_pair_in_cuda_compiles_without_a_spill(chapters: Tree) -> None:
 
 
 def test_a_refused_pair_is_one_line_and_nothing_is_written(chapters: Tree) -> None:
-    refused = {"ch05:My": "did you mean ch05:my?", "ch06:my": "; did you mean ch05?", "my": "as in ch07:my_pair"}
+    refused = {
+        "my": "'my' names no new pair: write its folder and name, as in ./kernels:my",
+        "ch05": "write its folder and name",
+        "ch05/baseline_my_thing.py": "write its folder and name",
+        "ch21:x": "chapters are ch01 to ch20",
+        "ch06:my": "; did you mean ch05?",
+        "ch05:My-Pair": "did you mean ch05:my_pair?",
+        "ch05:x__wide": "did you mean ch05:x_wide?",
+        "ch05:../x": "did you mean ch05:x?",
+        "ch05:a\nb": r"'a\nb' is no name of a pair",
+        f"ch05:{'n' * (MOST_LETTERS + 1)}": f"at most {MOST_LETTERS} characters",
+    }
     for address, right in refused.items():
         done = invoke(chapters, "new", address)
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
