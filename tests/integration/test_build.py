@@ -314,8 +314,6 @@ def test_a_sweep_in_which_nothing_is_compiled_does_not_pass(cli: Callable[..., R
     [
         (["--arch", "sm_42"], "'sm_42' is not an architecture; known are sm_80, sm_86, sm_89, sm_90, sm_90a"),
         (["--arch", ""], "'' is not an architecture"),
-        (["ch99"], "chapters are ch01 to ch20"),
-        (["ch03:locl"], "did you mean ch03:local?"),
     ],
 )
 def test_what_does_not_exist_is_one_line_and_2(

@@ -129,16 +129,7 @@ def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the
     assert_usage(cli(*run, "ch01:wrong", "--sweep", "n=1,2"), "one pair")
 
 
-def test_show_puts_both_sources_side_by_side(small: Tree) -> None:
-    done = cli("show", "ch01:doubles", "--root", small.root)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Doubles every element, padded." in done.stdout
-    heads = [line for line in done.stdout.splitlines() if "baseline_doubles.py" in line]
-    assert any("optimized_doubles.py" in line for line in heads)
-    assert any("optimized_doubles__padded.py" in line for line in heads)
-
-
-@pytest.mark.parametrize("command", ["run", "verify", "list", "show"])
+@pytest.mark.parametrize("command", ["run", "verify", "list", "show", "build"])
 @pytest.mark.parametrize(
     ("target", "right"),
     [
@@ -148,6 +139,7 @@ def test_show_puts_both_sources_side_by_side(small: Tree) -> None:
         ("ch02:transposed", "did you mean ch02:transpose?"),
         ("ch01:zzzzzz", "there are ch01:doubles, ch01:wrong"),
         ("ch01/optimized_doubles__paded.py", "did you mean optimized_doubles__padded?"),
+        ("ch01/peer_doubles__cub.py", "did you mean baseline_doubles?"),
     ],
 )
 def test_a_target_that_names_nothing(small: Tree, command: str, target: str, right: str) -> None:

@@ -110,17 +110,6 @@ def test_a_cuda_file_says_in_its_first_lines_what_it_is_for(
     assert cuda_targets(tmp_path / "x.cu") == targets
 
 
-def test_needs_are_of_the_declared_types() -> None:
-    with pytest.raises(TypeError, match=r"needs\(sm='hopper'\) must be a whole number"):
-        needs(sm="hopper")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"needs\(gpus=True\) must be a whole number"):
-        needs(gpus=True)
-    with pytest.raises(TypeError, match=r"needs\(memory_gib='40'\) must be a number of GiB"):
-        needs(memory_gib="40")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"needs\(tools=\[1\]\) must be a list of words"):
-        needs(tools=[1])  # type: ignore[list-item]
-
-
 def test_huge_pages_are_given_where_the_kernel_says_always_or_on_request(tmp_path: Path) -> None:
     told = tmp_path / "enabled"
     assert not gives_huge_pages(told), "a kernel without them has no such file"
