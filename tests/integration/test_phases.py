@@ -1,9 +1,7 @@
 """A run has two phases: all pairs are proven at once, then timed one after the other; in turn with room for one."""
 
 import os
-import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from small_tree import HONEST, WRONG, Tree, doing, late_s, nothing_left, row
@@ -11,9 +9,7 @@ from small_tree import HONEST, WRONG, Tree, doing, late_s, nothing_left, row
 from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.session import APART, Session
-from common.python.run.suite import Suite
 from common.python.workers.parallel import at_once
-from common.python.workers.process import Worker
 
 PAIRS = ("ch01:a", "ch01:b", "ch01:c")
 HANGS_AT_TEST_SIZE = doing("if a.numel() < 1000: import time; time.sleep(600)")
@@ -93,44 +89,24 @@ def test_with_room_for_one_pair_at_a_time_each_has_its_row_before_the_next_is_pr
 # What ends a suite early, in either phase.
 
 
-def stopped_in(tree: Tree, phase: str, stop: Callable[[Suite], None]) -> tuple[list[str], dict[str, str]]:
-    """Run the pairs, and stop where the second enters this phase: those that were kept, and why others were not run."""
+@pytest.mark.parametrize("twice", [False, True])
+def test_ctrl_c_while_pairs_are_proven_keeps_what_is_done_and_says_why_the_rest_was_not_run(
+    tree: Tree, twice: bool
+) -> None:
+    """Here where the second has been proven; while it is timed, test_endings sends the signals."""
+    three(tree)
 
-    def show(heard: str, result: PairResult) -> None:
-        if (heard, result.key) == (phase, "ch01:b"):
-            stop(suite)
+    def show(phase: str, result: PairResult) -> None:
+        if (phase, result.key) == ("proven", "ch01:b"):
+            suite.asked_to_stop = lambda: True
+            if twice:
+                raise KeyboardInterrupt
 
     suite = tree.open("ch1", show=show, jobs=1)
     summary = suite.run()
-    assert [line["pair"] for line in tree.journal()] == [pair.key for pair in summary.pairs]
-    assert not summary.complete
+    assert [line["pair"] for line in tree.journal()] == [pair.key for pair in summary.pairs] == ["ch01:a"]
+    assert (summary.complete, summary.not_run) == (False, {"ch01:b": "Ctrl-C", "ch01:c": "Ctrl-C"})
     assert nothing_left()
-    return [pair.key for pair in summary.pairs], summary.not_run
-
-
-def stop_now(suite: Suite) -> None:
-    raise KeyboardInterrupt
-
-
-def stop_soon(suite: Suite) -> None:
-    suite.asked_to_stop = lambda: True
-
-
-@pytest.mark.parametrize(
-    ("phase", "stop", "kept"),
-    [
-        ("proven", stop_now, ["ch01:a"]),
-        ("proven", stop_soon, ["ch01:a"]),
-        ("samples", stop_now, ["ch01:a"]),
-        ("samples", stop_soon, ["ch01:a", "ch01:b"]),
-    ],
-)
-def test_ctrl_c_keeps_what_is_done_and_says_why_the_rest_was_not_run(
-    tree: Tree, phase: str, stop: Callable[[Suite], None], kept: list[str]
-) -> None:
-    """Once it ends the pair at work, twice the run."""
-    three(tree)
-    assert stopped_in(tree, phase, stop) == (kept, {pair: "Ctrl-C" for pair in PAIRS if pair not in kept})
 
 
 def test_a_failed_proof_ends_a_suite_that_is_to_fail_fast_before_anything_is_timed(tree: Tree) -> None:
@@ -219,46 +195,6 @@ def test_what_autotunes_is_compiled_while_nothing_else_is_at_work(tree: Tree, mo
     tree.pair("ch01:b", optimized=HONEST + '\n    MODE = "max-autotune"  # of torch.compile\n')
     assert tree.open("ch1", jobs=3).run().complete
     assert company == {"ch01:a": {"ch01:c"}, "ch01:b": set(), "ch01:c": {"ch01:a"}}
-
-
-@pytest.fixture
-def worker(tree: Tree) -> Worker:
-    tree.pair("ch01:x", optimized=HANGS_AT_TEST_SIZE)
-    return Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", {"seed": 0, "reproducible": False})
-
-
-def hang(worker: Worker) -> None:
-    load = {"baseline": "ch01.baseline_x", "modules": {"optimized_x": "ch01.optimized_x"}, "size": "test"}
-    worker.call("load", 60, **load)
-    worker.call("prepare", 600, names=["optimized_x"], size="test")
-
-
-@pytest.mark.parametrize("how", ["another raises", "the caller stops", "the time is up"])
-def test_work_that_waits_for_a_worker_is_ended_with_the_rest(worker: Worker, how: str) -> None:
-    begun = threading.Event()
-
-    def work(item: str) -> str:
-        if item == "hangs":
-            begun.set()
-            hang(worker)
-        elif how == "another raises":
-            begun.wait()
-            raise ValueError("no luck")
-        return item
-
-    def consume() -> None:
-        for item, _ in at_once(work, ["hangs", "ends"], 2, deadline):
-            if item == "ends" and how == "the caller stops":
-                raise KeyboardInterrupt
-
-    started = time.monotonic()
-    deadline = started + 2 if how == "the time is up" else float("inf")
-    expected = {"another raises": ValueError, "the caller stops": KeyboardInterrupt, "the time is up": TimeoutError}
-    with pytest.raises(expected[how]):
-        consume()
-    worker._process.join(late_s())
-    assert not worker._process.is_alive()
-    assert time.monotonic() - started < 2 + late_s() + 5
 
 
 def test_no_more_than_so_many_are_at_work_at_once() -> None:
