@@ -28,11 +28,6 @@ def test_a_run_without_peaks_has_those_of_the_datasheet_if_there_is_one(tmp_path
         assert (peaks.source if peaks else None) == source
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere has no summary\.json"):
-        read_run(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("links", [True, False])
 def test_latest_names_the_run_that_was_marked_last(
     links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import STARTED, blocks, manifest, pair, refused, variant, write_run
+from synthetic_run import STARTED, blocks, manifest, pair, refused, write_run
 
-from common.python.base.results import Manifest, PairResult, Proof, Telemetry
+from common.python.base.results import Interval, Manifest, PairResult, Proof, Telemetry
 from common.python.regress.runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
 from common.python.report.artifacts import read_run
 
@@ -43,12 +43,6 @@ def test_a_copy_of_an_older_run_under_another_name_is_not_the_newest(tmp_path: P
     write_run(tmp_path / "before-update", [sound()])
     assert run_folders(tmp_path) == folders
     assert run_folders(tmp_path / "before-update") == [tmp_path / "before-update"]
-
-
-@pytest.mark.parametrize("name", ["", "nowhere"])
-def test_a_folder_without_runs_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="holds no run: name a folder of runs"):
-        run_folders(tmp_path / name)
 
 
 HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2", "ch07/helpers.py": "5"}
@@ -107,33 +101,9 @@ def with_telemetry(state: Telemetry, discarded: str | None = None) -> PairResult
     return found
 
 
-def without_proof() -> PairResult:
-    found = sound()
-    found.variants[1].proofs = []
-    return found
-
-
-def refuted() -> PairResult:
-    found = sound()
-    found.variants[1].proofs.append(Proof(size="bench", when="after timing", reason="off"))
-    return found
-
-
-def with_failed_rung() -> PairResult:
-    found = sound()
-    row = variant("optimized_copy__wide", status="failed", reason="segfault")
-    return found.model_copy(update={"variants": [*found.variants, row]})
-
-
-def without_control() -> PairResult:
-    us = {"baseline_copy": 100.0, "optimized_copy": 50.0}
-    return sound(blocks=blocks(us))
-
-
-def with_bad_control() -> PairResult:
-    found = sound()
-    found.control = found.variants[1].speedup
-    return found
+FAILED = {"status": "failed", "reason": "segfault"}
+REFUTED = [Proof(size="bench", when="before timing"), Proof(size="bench", when="after timing", reason="off")]
+OFF = Interval(ratio=2.0, low=1.99, high=2.01, rounds=4)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +117,18 @@ def with_bad_control() -> PairResult:
         (lambda: refused("failed", "copy", "segfault"), "it failed: segfault"),
         (lambda: refused("unsupported", "copy", "needs sm_100"), "it is unsupported: needs sm_100"),
         (lambda: sound(control_us=150.0), "it is too noisy, not"),
-        (with_failed_rung, "it failed: optimized_copy__wide: segfault"),
+        (
+            lambda: pair(TWO | {"optimized__wide": 40.0}, rows={"optimized__wide": FAILED}),
+            "it failed: optimized_copy__wide: segfault",
+        ),
         (lambda: sound(device="cpu"), "it was measured on the CPU"),
         (lambda: sound(size="test"), "its size is test, not bench"),
-        (without_proof, "optimized_copy holds no proof"),
-        (refuted, "optimized_copy holds no proof"),
-        (without_control, "its control is missing"),
-        (with_bad_control, "its control is missing or reads other than 1"),
+        (lambda: sound(rows={"optimized": {"proofs": []}}), "optimized_copy holds no proof"),
+        (lambda: sound(rows={"optimized": {"proofs": REFUTED}}), "optimized_copy holds no proof"),
+        (lambda: sound(blocks=blocks({"baseline_copy": 100.0, "optimized_copy": 50.0})), "its control is missing"),
+        (lambda: sound().model_copy(update={"control": OFF}), "its control is missing or reads other than 1"),
         (lambda: with_telemetry(Telemetry(other_processes=1)), "other processes were on the GPU"),
         (lambda: with_telemetry(Telemetry(other_processes=1), "GPU slowed"), None),
-        (lambda: with_telemetry(Telemetry(other_processes=0)), None),
         (lambda: with_telemetry(Telemetry()), None),  # NVML refused
     ],
 )

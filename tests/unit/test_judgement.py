@@ -12,7 +12,6 @@ from common.python.base.results import (
     Block,
     Cost,
     PairResult,
-    Proof,
     Sample,
     Telemetry,
     Trio,
@@ -24,6 +23,7 @@ from common.python.stats.verdict import enough, hint, judge, lacked_memory, time
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
+TWO, DISTURBED = {BASE: 100.0, OPT: 50.0}, {BASE: 100.0, OPT: 50.0, CONTROL: 90.0}
 ROUNDS = 4
 # Factors of each round on every variant's time but the baseline's: about 0.1% of noise, and nought in the mean.
 WOBBLE = (1.001, 0.999, 1.001, 0.999)
@@ -89,27 +89,9 @@ def with_row(result: PairResult, name: str, **facts: Any) -> PairResult:
     return result.model_copy(update={"variants": rows})
 
 
-@pytest.mark.parametrize(
-    ("optimized", "verdict"),
-    [
-        (50.0, "faster"),
-        (98.0, "faster"),
-        (99.5, "same"),
-        (100.5, "same"),
-        (102.0, "slower"),
-        ((99.0, 101.0, 95.0, 105.0), "inconclusive"),
-        ((98.0, 99.7, 98.0, 99.7), "inconclusive"),
-    ],
-)
-def test_the_interval_of_the_speedup_decides(optimized: Us, verdict: str) -> None:
-    judged = judge(pair({BASE: 100.0, OPT: optimized}), PEAKS)
-    assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", verdict, verdict)
-    assert (row(judged, BASE).verdict, row(judged, BASE).speedup) == (None, None)
-
-
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "faster")])
 def test_fewer_than_three_rounds_conclude_nothing(rounds: int, verdict: str) -> None:
-    assert judge(pair({BASE: 100.0, OPT: 50.0}, rounds=rounds), PEAKS).verdict == verdict
+    assert judge(pair(TWO, rounds=rounds), PEAKS).verdict == verdict
 
 
 SESSIONS = (Path(__file__).parent / "judged_sessions.jsonl").read_text().splitlines()
@@ -123,19 +105,11 @@ def test_a_stored_session_is_judged_as_it_was(line: str) -> None:
     assert judged.model_copy(update={"notes": [], "hint": None}) == stored
 
 
-def disturbed() -> tuple[PairResult, Peaks | None]:
-    return pair({BASE: 100.0, OPT: 50.0, CONTROL: 90.0}), PEAKS
-
-
-def invalid_by_rate() -> tuple[PairResult, Peaks | None]:
-    return pair({BASE: 100.0, OPT: 10.0}), PEAKS  # 20 MB in 10 us, where 20 are the least
-
-
-def invalid_by_escape() -> tuple[PairResult, Peaks | None]:
-    result = pair({BASE: 100.0, OPT: 50.0})
+def escaping() -> PairResult:
+    result = pair(TWO)
     walls = [Sample(variant=OPT, device_us=50.0, wall_us=200.0, host_us=5.0)]
     walls += [Sample(variant=BASE, device_us=100.0, wall_us=110.0, host_us=5.0)]
-    return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]}), PEAKS
+    return result.model_copy(update={"blocks": [b.model_copy(update={"walls": walls}) for b in result.blocks]})
 
 
 ESCAPES = [  # the slowest sample on the device's clock; by block, the span of the own stream, wall and host; escaped
@@ -159,7 +133,7 @@ ESCAPES = [  # the slowest sample on the device's clock; by block, the span of t
 def test_work_beyond_the_clock_escapes_it_where_no_sample_was_without(
     slowest: float, walls: list[list[tuple[float, float, float]]], escaped: bool
 ) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
+    result = pair(TWO)
     result.blocks[1].samples.append(sample(OPT, slowest))
     for block, taken in zip(result.blocks, walls):
         block.walls = [Sample(variant=OPT, device_us=span, wall_us=wall, host_us=host) for span, wall, host in taken]
@@ -167,62 +141,55 @@ def test_work_beyond_the_clock_escapes_it_where_no_sample_was_without(
     assert ("escaped the clock" in (row(judged).reason or "")) == (judged.verdict == "invalid") == escaped
 
 
-def invalid_by_busy_time() -> tuple[PairResult, Peaks | None]:
-    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=110.0, peak_bytes=1.0)), PEAKS
-
-
-def invalid_by_proof() -> tuple[PairResult, Peaks | None]:
-    """As a session leaves a variant that was wrong after the last round."""
-    wrong = Proof(size="bench", when="after timing", reason="relative error")
-    facts = {"proofs": [wrong], "verdict": "invalid", "status": "failed", "reason": "wrong at bench size"}
-    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, **facts), PEAKS
-
-
 def test_a_headline_that_failed_fails_the_pair_even_when_its_baseline_is_too_noisy() -> None:
-    result = with_row(disturbed()[0], OPT, status="failed", verdict="invalid", reason="wrong at bench size")
+    result = with_row(pair(DISTURBED), OPT, status="failed", verdict="invalid", reason="wrong at bench size")
     judged = judge(result, PEAKS)
     assert row(judged, BASE).verdict == "too noisy"
     assert (judged.status, judged.verdict) == ("failed", "invalid")
 
 
-def invalid_by_memory() -> tuple[PairResult, Peaks | None]:
-    """Twice as long on inputs that are new, in a test made for it."""
-    trios = [Trio(untouched_us=50.0, same_us=50.0, new_us=100.0)] * 16
-    return with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, trios=trios), PEAKS
-
-
 @pytest.mark.parametrize(
-    ("made", "reason", "beside"),
+    ("result", "reason", "beside"),
     [
-        (invalid_by_rate, "hbm: 10 us would be 2.00 times the peak of 1 TB/s", "invalid"),
-        (invalid_by_escape, "145 us of work went on after the step's own stream was done: it escaped the clock", None),
-        (invalid_by_busy_time, "the device worked 110 us for a step that reads 50 us: work escaped the clock", None),
-        (invalid_by_memory, "2.0 times as long on inputs that it has not seen, in 16 of 16 trials", "invalid"),
-        (invalid_by_proof, "wrong at bench size", "invalid"),
+        # 20 MB in 10 us, where 20 are the least.
+        (pair({BASE: 100.0, OPT: 10.0}), "hbm: 10 us would be 2.00 times the peak of 1 TB/s", "invalid"),
+        (escaping(), "145 us of work went on after the step's own stream was done: it escaped the clock", None),
+        (
+            with_row(pair(TWO), OPT, why=Why(busy_us=110.0, peak_bytes=1.0)),
+            "the device worked 110 us for a step that reads 50 us: work escaped the clock",
+            None,
+        ),
+        (
+            with_row(pair(TWO), OPT, trios=[Trio(untouched_us=50.0, same_us=50.0, new_us=100.0)] * 16),
+            "2.0 times as long on inputs that it has not seen, in 16 of 16 trials",
+            "invalid",
+        ),
+        # As a session leaves a variant that was wrong after the last round.
+        (with_row(pair(TWO), OPT, verdict="invalid", status="failed", reason="it is wrong"), "it is wrong", "invalid"),
     ],
+    ids=["rate", "escape", "busy time", "memory", "proof"],
 )
 def test_impossible_times_are_invalid_and_show_no_ratio_unless_another_process_may_have_done_that_work(
-    made: Any, reason: str, beside: str | None
+    result: PairResult, reason: str, beside: str | None
 ) -> None:
     """Processes take turns on a GPU: times are longer then, and never shorter."""
-    result, peaks = made()
-    blamed = judge(result, peaks)
+    blamed = judge(result, PEAKS)
     assert blamed.verdict == row(blamed).verdict == "invalid"
     assert reason in (blamed.reason or "")
     assert (row(blamed).speedup, row(blamed).memory_ratio) == (None, None)
     for block in result.blocks:
         block.telemetry = Telemetry(other_processes=1)
-    judged = judge(result, peaks)
+    judged = judge(result, PEAKS)
     assert (judged.verdict, row(judged).speedup) == (beside or "too noisy", None)
     doubt = ", unless it was that of another process: something disturbs this session, 1 others on the GPU"
     assert judged.reason == f"{blamed.reason}{'' if beside else doubt}"
 
 
 def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
-    result, peaks = disturbed()
+    result = pair(DISTURBED)
     result.load = 9.25
     result.blocks[0].telemetry = Telemetry(other_processes=2)
-    judged = judge(result, peaks)
+    judged = judge(result, PEAKS)
     assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", "too noisy", "too noisy")
     assert judged.reason == (
         "the control, baseline against itself, reads [1.109, 1.113]: something disturbs this session, "
@@ -263,7 +230,7 @@ def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) 
 def test_a_stream_may_be_busy_for_half_as_long_again_and_30_us(
     busy_us: float | None, stream_us: float | None, verdict: str
 ) -> None:
-    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us, stream_us=stream_us))
+    result = with_row(pair(TWO), OPT, why=Why(busy_us=busy_us, stream_us=stream_us))
     assert judge(result, PEAKS).verdict == verdict
 
 
@@ -272,7 +239,7 @@ def test_a_stream_may_be_busy_for_half_as_long_again_and_30_us(
 )
 def test_ranks_may_wait_for_each_other_in_a_profile(busy_us: float, gpus: int, verdict: str) -> None:
     """Seen on two H200s: 174 us in a profile for an all-reduce that reads 89 us."""
-    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, why=Why(busy_us=busy_us))
+    result = with_row(pair(TWO), OPT, why=Why(busy_us=busy_us))
     for block in result.blocks:
         block.gpus = [Telemetry()] * gpus
         block.walls = [Sample(variant=OPT, device_us=50.0, wall_us=96.7, host_us=70.0)]
@@ -280,7 +247,7 @@ def test_ranks_may_wait_for_each_other_in_a_profile(busy_us: float, gpus: int, v
 
 
 def test_work_outside_the_stream_is_what_an_end_to_end_clock_measures() -> None:
-    result = pair({BASE: 100.0, OPT: 50.0}, clock="end_to_end")
+    result = pair(TWO, clock="end_to_end")
     result = with_row(result, OPT, why=Why(busy_us=500.0))
     assert judge(result, PEAKS).verdict == "faster"
 
@@ -392,7 +359,7 @@ def test_the_headline_or_the_last_rung_that_can_run_speaks_for_the_pair(optimize
     ],
 )
 def test_a_lack_of_memory_is_recognised(reason: str, short: bool) -> None:
-    result = with_row(pair({BASE: 100.0, OPT: 50.0}), OPT, status="failed", reason=reason)
+    result = with_row(pair(TWO), OPT, status="failed", reason=reason)
     assert lacked_memory(result) is short
     assert not lacked_memory(with_row(result, OPT, status="unsupported"))
 
@@ -400,12 +367,9 @@ def test_a_lack_of_memory_is_recognised(reason: str, short: bool) -> None:
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("no answer within 3 s during prepare", "--timeout-multiplier"),
         ("no answer within 3 s during prepare: rank 0 is at x.py:3, rank 1 has done its part", "same collectives"),
         ("AcceleratorError: CUDA error: misaligned address", "sanitize.sh"),
-        ("OutOfMemoryError at x.py:3: CUDA out of memory. Tried to allocate 2 GiB", "memory_gib"),
         ("the worker was killed by SIGKILL during prepare", "dmesg"),
-        ("the worker was killed by SIGSEGV during prepare", "stack"),
         ("it takes 6.0 times as long on inputs that it has not seen: it remembers answers", "Workload.frozen"),
         ("relative error 1.00e-03, the tolerance is 1.0e-06", None),
         (None, None),
@@ -436,7 +400,7 @@ def test_a_time_beyond_the_limit_is_noted(peak: float, noted: bool) -> None:
     ],
 )
 def test_what_a_reader_should_know_is_noted(change: dict[str, Any], note: str | None) -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})  # 8 blocks of 6 samples
+    result = pair(TWO)  # 8 blocks of 6 samples
     of_block = {key: value for key, value in change.items() if key != "floor_us"}
     result.floor_us = change.get("floor_us")
     result.blocks[3] = result.blocks[3].model_copy(update=of_block)
@@ -445,7 +409,7 @@ def test_what_a_reader_should_know_is_noted(change: dict[str, Any], note: str | 
 
 
 def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
-    result = pair({BASE: 100.0, OPT: 50.0})
+    result = pair(TWO)
     spoilt = blocks({BASE: 100.0, OPT: 900.0, CONTROL: 100.0}, discarded="thermal slowdown")
     result.blocks = [block for both in zip(result.blocks, spoilt[:3]) for block in both] + result.blocks[3:]
     judged = judge(result, PEAKS)
@@ -505,7 +469,7 @@ def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
 
 def test_the_control_leaves_out_samples_on_new_inputs() -> None:
     """Where sizes follow from the data, whoever that is may take longer: ms of `moe_grouped_gemm`, on an H200."""
-    result = pair({BASE: 100.0, OPT: 50.0})
+    result = pair(TWO)
     result.blocks = []
     for index, taken in enumerate(
         [
@@ -552,7 +516,7 @@ def test_the_host_pace_widens_an_interval_as_far_as_times_are_the_hosts(
 
     With one pace throughout the half-width is 0.22%, on the device's clock 0.18%.
     """
-    made = pair({BASE: 100.0, OPT: 50.0}, clock, best_pace_us=min(PACES))
+    made = pair(TWO, clock, best_pace_us=min(PACES))
     for block in made.blocks:
         block.paces = [PACES[block.round]] * 2
         block.samples = [s.model_copy(update={"host_us": host_us.get(s.variant, 5.0)}) for s in block.samples]
@@ -581,13 +545,6 @@ def test_times_come_in_the_order_taken() -> None:
     assert times(made, OPT, "device") == []
 
 
-def test_judging_changes_nothing_of_what_it_is_given() -> None:
-    result = contended(3, "end_to_end")
-    before = result.model_dump_json()
-    judge(result, PEAKS)
-    assert result.model_dump_json() == before
-
-
 NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200
 
 
@@ -609,11 +566,11 @@ NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance
 def test_a_session_takes_more_rounds_while_the_control_is_off(control: list[float], late: bool, wanted: bool) -> None:
     rounds = len(control)
     us = {BASE: [100.0] * rounds, OPT: [50.0] * rounds, CONTROL: [100.0 / ratio for ratio in control]}
-    assert enough(pair({BASE: 100.0, OPT: 50.0}, blocks=still(us)), [OPT], rounds, late) is wanted
+    assert enough(pair(TWO, blocks=still(us)), [OPT], rounds, late) is wanted
 
 
 def test_a_wide_interval_takes_more_rounds_while_there_is_time() -> None:
     us = {BASE: [100.0] * 8, OPT: [49.0, 51.0] * 4}
-    result = pair({BASE: 100.0, OPT: 50.0}, blocks=still(us))
+    result = pair(TWO, blocks=still(us))
     assert (enough(result, [OPT], 8, late=False), enough(result, [OPT], 8, late=True)) == (False, True)
     assert enough(result, [], 8, late=False), "of what prepares slowly nobody waits for the precision"

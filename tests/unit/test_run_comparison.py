@@ -39,13 +39,6 @@ def test_times_are_compared_between_the_runs_and_speedups_within_each(tmp_path: 
     assert optimized.gain.low < 1.1 < optimized.gain.high < 1.11
 
 
-def test_the_same_run_twice_is_the_same(tmp_path: Path) -> None:
-    one = run(tmp_path, [pair(US)])
-    found = compare_runs(one, one)
-    assert (found.differences, found.only_a, found.only_b) == ([], [], [])
-    assert [change.reads for change in found.changes] == ["same", "same"]
-
-
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
