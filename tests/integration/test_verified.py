@@ -97,16 +97,6 @@ def test_a_change_of_a_file_or_of_what_it_imports_is_proven(
     assert proven == ["ch01:x"] * 2
 
 
-def test_a_pair_with_a_problem_has_no_note(tree: Tree, proven: list[str]) -> None:
-    optimized = tree.root / "ch01" / "optimized_x.py"
-    optimized.write_text(optimized.read_text() + "\nWRONG = 2 * 3\n")
-    (code, first), again = sweep(tree), sweep(tree)
-    assert (code, again[0]) == (1, 1)
-    assert "optimized_x.py" in first
-    assert "optimized_x.py" in again[1]
-    assert proven == ["ch01:x"] * 2
-
-
 def test_what_could_not_run_then_and_can_now_is_proven(
     tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
