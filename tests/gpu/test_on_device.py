@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 import torch
+from small_tree import Tree
 
 from common.python.base.results import PairResult
 from common.python.corpus.discovery import find_pairs
@@ -17,29 +18,15 @@ from common.python.workload import Draw
 
 ROOT = Path(__file__).resolve().parents[2]
 CHEATS = ROOT / "tests" / "cheats"
-HUGE = '''"""Holds {gib} GiB while it doubles a few numbers."""
-import torch
-{head}
+HUGE = """
+    def prepare(a):
+        held = torch.empty({gib} << 30, dtype=torch.uint8, device=a.device)
 
-def prepare(a):
-    held = torch.empty({gib} << 30, dtype=torch.uint8, device=a.device)
+        def step():
+            held[:1].zero_()
+            return a * 2
 
-    def step():
-        held[:1].zero_()
-        return a * 2
-
-    return step
-'''
-WORKLOAD = """
-from common.python.workload import Cost, Workload
-
-workload = Workload(
-    inputs=lambda draw, n: {"a": draw.normal(n)},
-    reference=lambda a: a * 2,
-    cost=lambda n: Cost(hbm_bytes=8 * n),
-    sizes={"bench": {"n": 1 << 20}, "test": {"n": 67}},
-    tolerance=0.0,
-)
+        return step
 """
 
 
@@ -116,13 +103,8 @@ def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(pair, tm
 
 def test_variants_too_large_for_one_memory_run_in_turn(tmp_path: Path) -> None:
     total = torch.cuda.get_device_properties(0).total_memory >> 30
-    chapter = tmp_path / "ch01"
-    chapter.mkdir()
-    (chapter / "__init__.py").touch()
     gib = int(total * 0.6)
-    (chapter / "baseline_huge.py").write_text(HUGE.format(gib=gib, head=WORKLOAD))
-    head = "from ch01.baseline_huge import workload as workload"
-    (chapter / "optimized_huge.py").write_text(HUGE.format(gib=gib, head=head))
+    Tree(tmp_path).pair("ch01:huge", HUGE.format(gib=gib), optimized=HUGE.format(gib=gib))
     result = run(tmp_path, "ch01:huge", tmp_path / "artifacts", iterations=6, warmup=1)
     assert result.status == "measured", result.reason
     assert any(re.search("do not fit in memory together", note) for note in result.notes)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_tree import Tree
 
 from common.python.base.results import PairResult
 from common.python.base.toolkit import find_program
@@ -13,27 +14,12 @@ from common.python.run.options import Options
 from common.python.run.suite import open_suite
 
 ROOT = Path(__file__).resolve().parents[2]
-HOLDS = '''"""{sentence}"""
-import torch
-{head}
+HOLDS = """
+    def prepare(a):
+        def step():
+            return (a * 2).clone()
 
-def prepare(a):
-    def step():
-        return (a * 2).clone()
-
-    return step
-'''
-WORKLOAD = """
-from common.python.workload import Cost, Workload
-
-workload = Workload(
-    inputs=lambda draw, n: {"a": draw.normal(n)},
-    reference=lambda a: a * 2,
-    cost=lambda n: Cost(hbm_bytes=8 * n),
-    sizes={"bench": {"n": 1 << 20}, "test": {"n": 67}},
-    tolerance=0.0,
-    goal="memory",
-)
+        return step
 """
 
 
@@ -86,12 +72,8 @@ def test_a_timeline_holds_the_step_or_its_lack_is_said(transpose: tuple[PairResu
 
 
 def test_a_pair_about_memory_keeps_the_allocators_history(tmp_path: Path) -> None:
-    chapter = tmp_path / "root" / "ch01"
-    chapter.mkdir(parents=True)
-    (chapter / "__init__.py").touch()
-    (chapter / "baseline_held.py").write_text(HOLDS.format(sentence="Holds a copy.", head=WORKLOAD))
-    head = "from ch01.baseline_held import workload as workload"
-    (chapter / "optimized_held.py").write_text(HOLDS.format(sentence="Holds it as well.", head=head))
+    sizes = '{"bench": {"n": 1 << 20}, "test": {"n": 67}}'
+    Tree(tmp_path / "root").pair("ch01:held", HOLDS, fields='goal="memory",', optimized=HOLDS, sizes=sizes)
     result, profiles = profiled(tmp_path / "root", "ch01:held", tmp_path)
     assert result.status == "measured", result.reason
     for name in ("baseline_held", "optimized_held"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_tree import alive, until
 
 from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
@@ -20,31 +21,6 @@ from common.python.run.settings import Settings
 from common.python.run.variant_status import new_row
 
 ROOT = Path(__file__).resolve().parents[2]
-BASELINE = '''"""Doubles every element."""
-from common.python.workload import Cost, Workload
-
-workload = Workload(
-    inputs=lambda draw, n: {"a": draw.normal(n)},
-    reference=lambda a: a * 2,
-    cost=lambda n: Cost(hbm_bytes=8 * n),
-    sizes={"bench": {"n": 64}, "test": {"n": 7}},
-    tolerance=0.0,
-)
-seen = []
-
-def prepare(a):
-    def step():
-        seen.append("step")
-        return a * 2
-
-    return step
-'''
-OPTIMIZED = '''"""Fails on the device."""
-from ch01.baseline_x import workload as workload
-
-def prepare(a):
-    raise RuntimeError("no such luck")
-'''
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'
 NSYS = 'case "$1" in export) cp "$HERE/kernels.sqlite" "${3#--output=}";; *) printf report > "$3.nsys-rep";; esac'
 # Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`
@@ -100,9 +76,8 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     chapter = tmp_path / "root" / "ch01"
     chapter.mkdir(parents=True)
-    (chapter / "__init__.py").touch()
-    (chapter / "baseline_x.py").write_text(BASELINE)
-    (chapter / "optimized_x.py").write_text(OPTIMIZED)
+    for name in ("baseline_x", "optimized_x"):
+        (chapter / f"{name}.py").write_text('"""Doubles every element."""\n')
     (pair,) = find_pairs(tmp_path / "root")
     result = PairResult(chapter="ch01", name="x", status="measured", verdict="faster", device="NVIDIA H200")
     result.variants = [new_row(pair, variant) for variant in pair.variants]
@@ -165,11 +140,9 @@ def test_nothing_is_started_unless_asked_for_nor_for_what_was_not_measured(place
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("true", "it wrote no baseline_x.ncu-rep"),
         (': > "$2.ncu-rep"', "it wrote no baseline_x.ncu-rep"),
         ("echo ==ERROR== Unknown section; exit 1", "exit code 1: Unknown section"),
         ("exec /nowhere/at/all", "exit code 127"),
-        (NCU.replace("cat", "true"), "the report holds no kernel"),
         (NCU.replace('cat "$HERE/table.csv"', "exit 5"), "exit code 5"),
         (NCU.replace("cat", "sed s/tile/other/"), "its report lacks tile, among the step's longest kernels"),
     ],
@@ -205,8 +178,7 @@ def test_a_tool_that_hangs_is_ended_at_the_pairs_limit_with_all_that_it_started(
     assert time.monotonic() - started < 5
     assert notes[0] == "ncu on baseline: it did not end in the 0.5 s that were left of the limit"
     assert notes[1:] == [f"ncu on optimized: {NO_TIME}", f"nsys on baseline, optimized: {NO_TIME}"]
-    status = Path("/proc", (place.folder / "child").read_text().strip(), "status")
-    assert not status.exists() or "State:\tS" not in status.read_text()
+    until(lambda: not alive(int((place.folder / "child").read_text())), 5)
 
 
 def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) -> None:
@@ -224,10 +196,8 @@ def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) ->
     ("text", "reason"),
     [
         ("", "holds no kernel"),
-        ("==WARNING== No kernels were profiled.\n", "holds no kernel"),
         (table(), "holds no kernel"),
         (table(FIRST, units=(*UNITS[:3], "us", *UNITS[4:])), "lacks gpu__time_duration.sum in ns"),
-        (table(FIRST, units=(*UNITS[:4], "Mbyte", *UNITS[5:])), "lacks dram__bytes_read.sum in byte"),
         (table(FIRST).replace("sm__throughput", "gone"), "lacks sm__throughput.avg.pct_of_peak_sustained_elapsed in %"),
         (
             table((*FIRST[:6], "n/a", *FIRST[7:])),
@@ -253,7 +223,6 @@ def test_a_table_that_gives_no_figures_says_why(text: str, reason: str) -> None:
         ("void at::native::<unnamed>::softmax<4, float>(float *)", "softmax"),
         ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(P<float>)", "kernel"),
         ("sm90_xmma_gemm_f32f32_execute_kernel__5x_cublas", "sm90_xmma_gemm_f32f32_execute_kernel__5x_cublas"),
-        ("triton_red_fused_0", "triton_red_fused_0"),
         ("void f<g<int, 4>, h<char", "f"),  # cut
     ],
 )

@@ -3,10 +3,10 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from small_tree import alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDE = """
@@ -33,11 +33,6 @@ def start(end: str) -> "tuple[subprocess.Popen[str], list[int]]":
     return done, pids
 
 
-def alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -59,10 +54,7 @@ def test_a_worker_does_not_outlive_its_reaper() -> None:
     done, pids = start("time.sleep(600)")
     done.kill()
     done.wait(10)
-    deadline = time.monotonic() + 5
-    while alive(pids[-1]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(pids[-1])
+    until(lambda: not alive(pids[-1]), 5)
     subprocess.run(["kill", *map(str, pids[:-1])], check=False)  # these nobody knows any more
 
 

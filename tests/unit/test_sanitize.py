@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_tree import Tree, alive, doing, until
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu, Machine
@@ -167,11 +168,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
     found = watch(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], tmp_path / "log", "", limit_s=0.3)
     assert found == "did not end within 0.3 s"
     assert time.monotonic() - started < 5
-    child = Path("/proc") / (tmp_path / "pid").read_text().strip()
-    deadline = time.monotonic() + 5
-    while child.exists() and "\tZ" not in (child / "status").read_text() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not child.exists() or "State:\tZ" in (child / "status").read_text()
+    until(lambda: not alive(int((tmp_path / "pid").read_text())), 5)
 
 
 def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_that_is_said(
@@ -288,20 +285,8 @@ def test_without_the_tool_nothing_is_checked_and_that_is_said(
 
 
 def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:
-    folder = tmp_path / "ch06"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    shared = '"""It doubles all that it gets."""\nfrom ch06.baseline_x import workload as workload\n'
-    (folder / "baseline_x.py").write_text(
-        "from common.python.workload import Cost, Workload\n"
-        "workload = Workload(inputs=lambda draw, n: {'a': draw.normal(n)}, reference=lambda a: a * 2, tolerance=0.0,\n"
-        "    cost=lambda n: Cost(hbm_bytes=n), sizes={'bench': {'n': 9}, 'test': {'n': 7}})\n"
-    )
-    step = "def prepare(a):\n    def step():\n        {}\n        return a * 2\n    return step\n"
-    (folder / "optimized_x.py").write_text(shared + step.format("print('stepped', len(a))"))
-    (folder / "optimized_x__bad.py").write_text(shared + step.format("raise ValueError('no such place')"))
-    (folder / "optimized_x__broken.py").write_text("import nothing_of_this_name\n")
-
+    steps = {"optimized": doing("print('stepped', len(a))"), "bad": doing("raise ValueError('no such place')")}
+    Tree(tmp_path).pair("ch06:x", **steps, broken="import nothing_of_this_name\n")
     modules = {f"ch06.optimized_x{label}": f"ch06.optimized_x{label}" for label in ("", "__bad", "__broken")}
     about = {"root": tmp_path, "baseline": "ch06.baseline_x", **sanitize.AS_PROVEN}
     calls = [step_command(60, modules=dict([*modules.items()][:n]), **about)[-1] for n in (1, 3)]
@@ -310,8 +295,8 @@ def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tm
     command, env = [sys.executable, "-c", program], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, env=env)
     alone, three = done.stdout.partition("exit 0\n")[::2]
-    assert alone.count("stepped 7") == 1
-    assert three.count("stepped 7") == 1
-    assert "ch06.optimized_x__bad: ValueError at optimized_x__bad.py:5: no such place" in three
+    assert alone.count("stepped 67") == 1
+    assert three.count("stepped 67") == 1
+    assert "ch06.optimized_x__bad: ValueError at optimized_x__bad.py:7: no such place" in three
     assert "ch06.optimized_x__broken: ModuleNotFoundError" in three
     assert three.endswith("exit 1\n")
