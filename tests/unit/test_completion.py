@@ -53,14 +53,12 @@ def script(tmp_path: Path) -> Path:
         ("a", ["all"]),
         ("ch07", ["ch07", "ch07:transpose", "ch07:two_words"]),
         ("ch7", ["ch7:transpose", "ch7:two_words"]),
-        ("ch07:tr", ["ch07:transpose"]),
         ("ch07:zz", []),
         ("ch07/opt", ["ch07/optimized_transpose.py"]),
         ("./ch7/b", ["./ch7/baseline_transpose.py", "./ch7/baseline_two_words.py"]),
         ("ch07/", ["ch07/baseline_transpose.py", "ch07/baseline_two_words.py", "ch07/optimized_transpose.py"]),
         ("ch07:transpose/b", []),
         ("../", []),
-        ("ch99999999", []),
     ],
 )
 def test_what_may_follow_is_offered(typed: str, offered: list[str], tree: Path) -> None:

@@ -30,23 +30,6 @@ def machine_with(gpus: int) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("launch", "gpus", "here", "ranks"),
-    [
-        (ONE_HOST, 1, 0, 0),
-        (ONE_HOST, 2, 2, 2),
-        (Launch(nproc_per_node=8), 2, 8, 8),
-        (Launch(nproc_per_node=8), 1, 0, 0),
-        (Launch(2, 0, rdzv_endpoint="a:1"), 2, 1, 2),
-        (Launch(2, 0, rdzv_endpoint="a:1"), 3, 2, 4),
-    ],
-)
-def test_a_pair_has_as_many_ranks_as_it_needs_or_as_were_asked_for(
-    launch: Launch, gpus: int, here: int, ranks: int
-) -> None:
-    assert (launch.ranks_here(gpus), launch.ranks(gpus)) == (here, ranks)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"nnodes": 2}, "--nnodes 2 needs --rdzv-endpoint HOST:PORT"),
@@ -69,6 +52,7 @@ def test_what_cannot_be_meant_together_is_said_in_one_line(options: dict[str, An
         (ONE_HOST, 4, 2, "needs 4 GPUs, found 2"),
         (Launch(nproc_per_node=8), 2, 4, "needs 8 GPUs, found 4"),
         (Launch(nproc_per_node=1), 2, 4, "needs 2 ranks, --nproc-per-node 1 gives 1"),
+        (Launch(2, 0, rdzv_endpoint="a:1"), 3, 1, "needs 2 GPUs, found 1"),
         (Launch(2, 0, rdzv_endpoint="a:1"), 1, 4, "runs on one host: leave --nnodes away"),
     ],
 )

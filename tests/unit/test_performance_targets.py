@@ -44,21 +44,20 @@ def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str
     assert bound.us == pytest.approx(us)
 
 
-@pytest.mark.parametrize("scale", [1, 10, 1000])
-def test_rates_are_in_the_units_of_the_field(scale: int) -> None:
+def test_rates_are_in_the_units_of_the_field() -> None:
     cost = Cost(
-        hbm_bytes=3e6 * scale,
-        flops=5e9 * scale,
+        hbm_bytes=3e6,
+        flops=5e9,
         dtype="bf16",
-        pcie_bytes=2e5 * scale,
-        nvlink_bytes=1e6 * scale,
-        disk_bytes=1e4 * scale,
-        host_bytes=4e5 * scale,
-        launches=scale,
-        items=100 * scale,
+        pcie_bytes=2e5,
+        nvlink_bytes=1e6,
+        disk_bytes=1e4,
+        host_bytes=4e5,
+        launches=1,
+        items=100,
         unit="tokens",
     )
-    assert rates(cost, 10.0 * scale) == pytest.approx(
+    assert rates(cost, 10.0) == pytest.approx(
         {
             "GB/s": 300.0,
             "TFLOP/s": 500.0,

@@ -294,7 +294,6 @@ def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_an
     [
         (time_text, 0.5234, "0.523 us"),
         (time_text, 999.6, "1.00 ms"),
-        (time_text, 123_456_789.0, "123 s"),
         (time_text, 2_000_000_000.0, "2000 s"),
         (bytes_text, 2_100_000_000, "2.1 GB"),
         (bytes_text, 999.6e6, "1.0 GB"),

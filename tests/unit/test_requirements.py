@@ -44,7 +44,6 @@ def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) ->
         (needs(cores=16), "needs 16 cores, found 8"),
         (needs(numa_nodes=2), "needs 2 NUMA nodes, found 1"),
         (needs(modules=["json", "no_such_module"]), "needs the module no_such_module"),
-        (needs(modules=["no_such_package.part"]), "needs the module no_such_package.part"),
         (needs(modules=["json.no_such_part"]), "needs the module json.no_such_part"),
         (needs(modules=["bisect.json"]), "needs the module bisect.json"),
         (needs(tools=["no-such-tool"]), "needs no-such-tool on the PATH"),
@@ -98,7 +97,6 @@ def test_looking_for_a_part_of_a_package_does_not_import_the_package(
     [
         ("// It multiplies.\n// targets: sm_90a (wgmma)\n", (("sm_90a",), "wgmma")),
         ("//targets:sm_100a,  sm_103a ( tcgen05, TMEM )  \n", (("sm_100a", "sm_103a"), "tcgen05, TMEM")),
-        ("// link: cublas\n// targets: sm_121a\n", (("sm_121a",), "")),
         ("// For all targets: see below.\nint targets;\n", ((), "")),
         ("// \xb5 \n" + "\n" * 11 + "// targets: sm_90a\n", ((), "")),
     ],

@@ -63,9 +63,7 @@ def test_reading_a_file_does_not_run_it(tmp_path: Path) -> None:
         ("import torch", ("PyTorch",)),
         ("from common.python.cuda import load_cuda", ("CUDA",)),
         ("import triton.language as tl", ("Triton",)),
-        ("from triton import jit", ("Triton",)),
         ("from benchmark_harness import (\n    Step,\n    load_cuda,\n)", ("CUDA",)),
-        ("from . import helper", ("PyTorch",)),
         ("def prepare():\n    import triton\n    from common.python.cuda import load_cuda", ("CUDA", "Triton")),
     ],
 )
@@ -115,17 +113,12 @@ def test_needs_of_a_wrong_type_or_name_are_a_problem_that_says_which(call: str, 
     "line",
     [
         "requires = needs(sm=LEAST)",
-        "requires = needs(gpus=count())",
         "requires = needs(**COMMON)",
-        "requires = needs(**{'sm': 90})",
         "requires = needs(90)",
-        "requires = Requirements(sm=90)",
         "requires = NEEDS",
-        "requires: Requirements",
         "requires = also = needs(sm=90)",
         "requires, also = (needs(sm=90), 1)",
         "from ch07.baseline_y import requires",
-        "from ch07.baseline_y import needed as requires",
         "requires = needs(gpus=1)\nrequires = needs(sm=90)",
         "if True:\n    requires = needs(sm=90)",
         "def requires():\n    pass",
@@ -140,7 +133,6 @@ def test_needs_that_cannot_be_read_are_a_problem_that_says_what_would_be_right(l
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\xff\xfe\x00", "ch07/baseline_x.py:1: "),
         (b"# coding: klingon\n", "ch07/baseline_x.py:1: "),
         (b'"""Rows."""\n\nx = "\xff"\n', "ch07/baseline_x.py:3: "),
     ],
@@ -179,15 +171,11 @@ def test_the_pairs_named_are_selected_once_in_the_order_in_which_they_are_named(
     [
         ("transpos", "; did you mean ch07:transpose?"),
         ("ch07-transpose", "; did you mean ch07:transpose?"),
-        ("cpy", "; did you mean ch02:copy?"),
         ("ch07/optimised_transpose.py", "; did you mean ch07/optimized_transpose.py?"),
-        ("ch07/baseline_reduce.cu", "; did you mean ch07/baseline_reduce.py?"),
         ("Ch7:Transpose", "; did you mean ch07:transpose?"),
-        ("CH07", "; did you mean ch07?"),
         ("ch07/", "; did you mean ch07?"),
         ("ALL", "; did you mean all?"),
         ("softmax", "such as ./kernels"),
-        ("x" * 100_000, "such as ./kernels"),
     ],
 )
 def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(

@@ -74,7 +74,6 @@ def test_processes_of_the_session_are_not_others(nvml: SimpleNamespace) -> None:
         (0x20, ["sw_thermal_slowdown"], True),
         (0x48, ["hw_slowdown", "hw_thermal_slowdown"], True),
         (0x80, ["hw_power_brake_slowdown"], True),
-        (0x24, ["sw_power_cap", "sw_thermal_slowdown"], True),
     ],
 )
 def test_only_thermal_and_hardware_slowdowns_discard_a_block(

@@ -5,22 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from small_workload import workload
 from torch import Tensor
 
-from common.python.workload import Cost, Draw, Workload
+from common.python.workload import Draw
 
 SIZES = {"bench": {"n": 64}, "test": {"n": 5}}
-
-
-def workload(**changes: Any) -> Workload:
-    arguments = {
-        "inputs": lambda draw, n: {"a": draw.normal(n)},
-        "reference": lambda a: a,
-        "cost": lambda n: Cost(hbm_bytes=8 * n),
-        "sizes": SIZES,
-        "tolerance": 1e-6,
-    }
-    return Workload(**{**arguments, **changes})
 
 
 def draw(folder: Path, seed: int = 7) -> Draw:
