@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.models.caches import continuing, continuing_pages, new_cache, prefilling, prefilling_pages, uncached
+from common.models.caches import continuing_pages, new_cache, prefilling_pages
 from common.models.decoder import SHAPES, Shape, Weights, draw_weights, forward, greedy
 from common.models.lengths import SHAREGPT_ANSWER, length_mix
 from common.models.references import hidden_states, planted
@@ -28,39 +28,6 @@ def drawn(shape: Shape, folder: Path, seed: int = 0) -> tuple[Weights, Tensor, T
 
 def same(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)  # angles are float32 on one side, float64 on the other
-
-
-@pytest.mark.parametrize("shape", [GROUPED, UNGROUPED])
-def test_a_whole_sequence_passes_as_in_the_reference(shape: Shape, tmp_path: Path) -> None:
-    weights, tokens, positions, wanted = drawn(shape, tmp_path)
-    same(forward(weights, shape, tokens, positions, uncached()), wanted)
-
-
-@pytest.mark.parametrize("shape", [GROUPED, UNGROUPED])
-@pytest.mark.parametrize("extent", [None, LENGTH])
-def test_a_contiguous_cache_continues_a_prompt_by_one_token_and_by_several(
-    shape: Shape, extent: int | None, tmp_path: Path
-) -> None:
-    weights, tokens, positions, wanted = drawn(shape, tmp_path)
-    cache = new_cache(shape, 3, LENGTH + 2, wanted)
-    found = [forward(weights, shape, tokens[:, :4], positions[:, :4], prefilling(cache))]
-    for part in (slice(4, 5), slice(5, 9), slice(9, LENGTH)):
-        attend = continuing(cache, positions[:, part], extent)
-        found.append(forward(weights, shape, tokens[:, part], positions[:, part], attend))
-    same(torch.cat(found, 1), wanted)
-
-
-def test_pages_in_any_order_hold_what_rows_would(tmp_path: Path) -> None:
-    weights, tokens, positions, wanted = drawn(GROUPED, tmp_path)
-    pool = new_cache(GROUPED, 13, 3, wanted)  # 4 pages a row of 11 tokens, one page unused
-    table = torch.randperm(13, generator=torch.Generator().manual_seed(1))[:12].view(3, 4)
-    found = [
-        forward(weights, GROUPED, tokens[:, :5], positions[:, :5], prefilling_pages(pool, table, positions[:, :5]))
-    ]
-    for part in (slice(5, 6), slice(6, LENGTH)):
-        attend = continuing_pages(pool, table, positions[:, part])
-        found.append(forward(weights, GROUPED, tokens[:, part], positions[:, part], attend))
-    same(torch.cat(found, 1), wanted)
 
 
 def test_a_shared_page_is_read_by_both_that_name_it(tmp_path: Path) -> None:
