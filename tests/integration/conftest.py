@@ -4,15 +4,17 @@ import math
 import multiprocessing.forkserver
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_tree import Tree
+from small_tree import HONEST, Hire, Tree, load
 
 from common.python.base import manifest
 from common.python.report import live_view
 from common.python.run import proof_cache, session, suite
 from common.python.stats import memoization_check
 from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
+from common.python.workers.process import Worker
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -64,3 +66,20 @@ def quick_sessions(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
+
+
+@pytest.fixture
+def hire(tree: Tree) -> Iterator[Hire]:
+    """A worker that has loaded `ch01:x` with this body of the optimized rung; the baseline is honest."""
+    workers: list[Worker] = []
+
+    def start(body: str = HONEST, fresh: bool = False, **told: Any) -> Worker:
+        tree.pair("ch01:x", optimized=body)
+        settings = {"seed": 0, "reproducible": False, **told}
+        workers.append(Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", settings, fresh))
+        load(workers[0])
+        return workers[0]
+
+    yield start
+    for worker in workers:
+        worker.kill()

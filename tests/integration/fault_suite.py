@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from small_tree import started_with
+
 from common.python.base.results import Interval, PairResult, Summary
 from common.python.stats.intervals import compare
 
@@ -70,7 +72,9 @@ def run(root: Path, name: str, *words: str) -> Done:
     kept = ("torchinductor_", LOCKS)  # torch's cache of compiled code, and the harness's lock files, which are reused
     left = [path.name for path in temporary.iterdir() if not path.name.startswith(kept)]
     left += [path.name for path in temporary.glob(f"{LOCKS}/*") if not free(path)]
-    return Done(done.returncode, done.stdout + done.stderr, seconds, summary, folder, marked(marker), left)
+    return Done(
+        done.returncode, done.stdout + done.stderr, seconds, summary, folder, list(started_with(marker).values()), left
+    )
 
 
 def free(lock: Path) -> bool:
@@ -80,18 +84,6 @@ def free(lock: Path) -> bool:
         except BlockingIOError:
             return False
         return True
-
-
-def marked(marker: str) -> list[str]:
-    """The living processes that were started with this variable in their environment, or forked from one that was."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if marker.encode() in environ.read_bytes().split(b"\0"):
-                found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue  # it ended meanwhile
-    return found
 
 
 def check_fault(done: Done, key: str, reason: str, line: str | None, hint: str | None) -> None:

@@ -1,5 +1,6 @@
 """Trees of pairs so small that a step takes microseconds: what the tests write, run and read back."""
 
+import contextlib
 import io
 import json
 import multiprocessing.forkserver
@@ -7,7 +8,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent, indent
@@ -18,11 +18,14 @@ import pytest
 from common.python.base.reaper import children
 from common.python.base.results import PairResult, Summary, VariantResult
 from common.python.run.options import Options
-from common.python.run.suite import Show, Suite, open_suite
+from common.python.run.suite import Say, Show, Suite, aloud, open_suite
 from common.python.stats.verdict import judge
+from common.python.workers.process import Worker
 from tools.cli.benchmark_cli import main
 
 Done = subprocess.CompletedProcess[str]
+Hire = Callable[..., Worker]
+LIMIT_S = 60.0  # of a worker's answer
 
 HONEST = """
     def prepare(a):
@@ -115,10 +118,11 @@ class Tree:
         path.write_text(text)
         return path
 
-    def open(self, *targets: str, show: Show = lambda phase, result: None, **options: Any) -> Suite:
+    def open(self, *targets: str, show: Show = lambda phase, result: None, say: Say = aloud, **options: Any) -> Suite:
         """One pair after the other, on whatever machine, unless told otherwise."""
         asked = {"iterations": 6, "warmup": 0, "seed": 7, "jobs": 1, **options}
-        suite = open_suite(Options(targets=list(targets), root=self.root, artifacts_dir=self.artifacts, **asked), show)
+        options = Options(targets=list(targets), root=self.root, artifacts_dir=self.artifacts, **asked)
+        suite = open_suite(options, show, say)
         self.folder = suite.folder
         return suite
 
@@ -153,6 +157,18 @@ def judged_again(result: PairResult) -> PairResult:
     return judge(bare, None)
 
 
+def load(worker: Worker) -> dict[str, Any]:
+    modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
+    answer: dict[str, Any] = worker.call("load", LIMIT_S, baseline="ch01.baseline_x", modules=modules, size="cpu")
+    return answer
+
+
+def prepare(worker: Worker, limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """Prepare the rung; its step is called once."""
+    answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test")
+    return answer
+
+
 def late_s() -> float:
     """How late an end may come: two seconds, more where others keep every core of the machine busy.
 
@@ -175,6 +191,16 @@ def alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def started_with(variable: str) -> dict[int, str]:
+    """The other living processes with this NAME=value in the environment that they began with, and their commands."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if int(place.name) != os.getpid() and variable.encode() in (place / "environ").read_bytes().split(b"\0"):
+                found[int(place.name)] = (place / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
 def nothing_left() -> bool:
     """Whether the forkserver, the parent of every worker's reaper, has no child any more."""
     return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
@@ -183,9 +209,19 @@ def nothing_left() -> bool:
 def cli(*words: str | Path) -> Done:
     """The command in this process, which is as the user starts it but for the start."""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main(list(map(str, words)))
     return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def assert_usage(done: Done, *words: str) -> None:
+    """Exit code 2 and one line that says what would be right."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("benchmark_cli: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
 
 
 def doing(action: str) -> str:

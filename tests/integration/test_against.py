@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_tree import Tree, doing
-from test_cli import Done, assert_usage, cli
+from small_tree import Done, Tree, assert_usage, cli, doing
 
 from common.python.base.results import Summary
 from common.python.regress.against import PREFIX

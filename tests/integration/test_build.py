@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_tree import Tree, alive, until
-from typer.testing import CliRunner, Result
+from small_tree import Done, Tree, alive, assert_usage, cli, until
 
 from common.python.base import toolkit
 from common.python.base.toolkit import find_nvcc, nvcc_version
@@ -16,7 +15,6 @@ from common.python.build import compilation
 from common.python.build.compilation import compile_pairs
 from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import find_pairs
-from tools.cli.benchmark_cli import app
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,7 +245,7 @@ def test_only_what_needs_a_gpu_is_excused_and_what_launches_nothing_does_not_pas
 
 
 @pytest.fixture(scope="module")
-def cli(tree: Tree) -> Callable[..., Result]:
+def build(tree: Tree) -> Callable[..., Done]:
     """The command, in this process so that it has the tree's caches, over chapters of .cu files."""
     needs = "from common.python.requirements import needs\nrequires = needs(targets=['sm_90a'])\n"
     load = "from common.python.cuda import load_cuda\n"
@@ -261,18 +259,14 @@ def cli(tree: Tree) -> Callable[..., Result]:
         path.with_suffix(".cu").write_text(text)
     tree.file("ch05", "baseline_plain", WORKLOAD)
 
-    def call(*words: str) -> Result:
-        options = ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
-        return CliRunner().invoke(app, ["build", *words, *options])
-
-    return call
+    return lambda *words: cli("build", *words, "--root", tree.root, "--artifacts-dir", tree.artifacts)
 
 
 def test_a_sweep_prints_a_table_with_warnings_reasons_and_counts_and_keeps_it(
-    cli: Callable[..., Result], tree: Tree
+    build: Callable[..., Done], tree: Tree
 ) -> None:
-    done = cli("ch03", "--arch", "sm_90a,sm_121a")
-    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    done = build("ch03", "--arch", "sm_90a,sm_121a")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     lines = done.stdout.splitlines()
     hopper, local = ([cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│"))
     assert hopper[:2] == ["ch03/baseline_hopper.cu", "product"]
@@ -284,28 +278,28 @@ def test_a_sweep_prints_a_table_with_warnings_reasons_and_counts_and_keeps_it(
     assert "skipped for sm_121a: for sm_90a only: wgmma: ch03/baseline_hopper.cu" in lines
     assert "2 files, 2 architectures: 3 compiled (0 from the cache), 1 skipped, 0 failed, 2 warnings" in lines[-2]
     folder = Path(lines[-1].removeprefix("results: "))
-    build = Build.model_validate_json((folder / "build.json").read_text())
-    assert [one.status for one in build.compiled] == ["compiled", "skipped", "compiled", "compiled"]
-    assert build.manifest.versions["nvcc"] == nvcc_version()
+    kept = Build.model_validate_json((folder / "build.json").read_text())
+    assert [one.status for one in kept.compiled] == ["compiled", "skipped", "compiled", "compiled"]
+    assert kept.manifest.versions["nvcc"] == nvcc_version()
     assert warning in (folder / "build.md").read_text()
     assert "| ch03/baseline_hopper.cu | product |" in (folder / "build.md").read_text()
-    assert "3 compiled (3 from the cache)" in cli("ch03", "--arch", "sm_90a,sm_121a").stdout
+    assert "3 compiled (3 from the cache)" in build("ch03", "--arch", "sm_90a,sm_121a").stdout
 
 
-def test_a_file_that_does_not_compile_ends_with_1_and_its_line(cli: Callable[..., Result]) -> None:
-    done = cli("--targets", "ch4", "--arch", "sm_90a")
-    assert done.exit_code == 1
+def test_a_file_that_does_not_compile_ends_with_1_and_its_line(build: Callable[..., Done]) -> None:
+    done = build("--targets", "ch4", "--arch", "sm_90a")
+    assert done.returncode == 1
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("failed: ")]
     assert told.startswith("failed: ch04/baseline_wrong.cu:5, sm_90a: baseline_wrong.cu does not compile for sm_90a: ")
     assert 'identifier "missing" is undefined' in told
 
 
-def test_a_sweep_in_which_nothing_is_compiled_does_not_pass(cli: Callable[..., Result]) -> None:
-    nothing = cli("ch05")
-    assert nothing.exit_code == 4
+def test_a_sweep_in_which_nothing_is_compiled_does_not_pass(build: Callable[..., Done]) -> None:
+    nothing = build("ch05")
+    assert nothing.returncode == 4
     assert "nothing to compile: no .cu file and no Triton kernel among these pairs" in nothing.stdout
-    skipped = cli("ch03/baseline_hopper.py", "--arch", "sm_100a")
-    assert skipped.exit_code == 4
+    skipped = build("ch03/baseline_hopper.py", "--arch", "sm_100a")
+    assert skipped.returncode == 4
     assert "0 compiled (0 from the cache), 1 skipped" in skipped.stdout
 
 
@@ -317,15 +311,12 @@ def test_a_sweep_in_which_nothing_is_compiled_does_not_pass(cli: Callable[..., R
     ],
 )
 def test_what_does_not_exist_is_one_line_and_2(
-    cli: Callable[..., Result], words: list[str], right: str, tree: Tree
+    build: Callable[..., Done], words: list[str], right: str, tree: Tree
 ) -> None:
     before = list(tree.artifacts.glob("*"))
-    done = cli(*words)
+    done = build(*words)
     assert list(tree.artifacts.glob("*")) == before
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("benchmark_cli: ")
-    assert right in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert_usage(done, right)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from small_tree import HONEST, SPINS, Done, Tree, cli, doing, late_s, nothing_left, until
+from small_tree import HONEST, SPINS, Done, Tree, cli, doing, late_s, nothing_left, started_with, until
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
@@ -50,14 +50,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
 
 
 def family(mark: Path) -> list[int]:
-    """Every living process that a run of this test has started, by its environment."""
-    wanted = f"BENCHMARK_TEST_RUN={mark}".encode()
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(place.name) != os.getpid() and wanted in (place / "environ").read_bytes().split(b"\0"):
-                found.append(int(place.name))
-    return found
+    """Every living process that a run of this test has started."""
+    return list(started_with(f"BENCHMARK_TEST_RUN={mark}"))
 
 
 def words_of(tree: Tree, *words: str | Path, targets: tuple[str, ...] = ("ch1",)) -> list[str]:
@@ -210,19 +204,9 @@ def test_a_half_written_last_line_is_cut_off_and_its_pair_measured_again(here: T
     path = here.folder / "journal.jsonl"
     path.write_text(path.read_text()[:-20])
     said: list[str] = []
-    finished = resume(here, said)
+    finished = here.run("ch1", resume=here.folder, say=said.append)
     assert said == [f"the last line of {path} was only half written: the pair that it names is measured again"]
     assert journaled(here.folder) == list(PAIRS) == [result.key for result in finished.pairs]
-
-
-def resume(tree: Tree, said: list[str], **options: object) -> Summary:
-    from common.python.run.options import Options
-    from common.python.run.suite import open_suite
-
-    asked = Options(["ch1"], tree.root, tree.artifacts, iterations=6, warmup=0, resume=tree.folder)
-    for name, value in options.items():
-        object.__setattr__(asked, name, value)
-    return open_suite(asked, lambda phase, result: None, said.append).run()
 
 
 def test_a_pair_whose_source_has_changed_is_measured_anew_and_no_other(here: Tree) -> None:
@@ -232,11 +216,11 @@ def test_a_pair_whose_source_has_changed_is_measured_anew_and_no_other(here: Tre
     path = here.root / "ch01" / "optimized_b.py"
     path.write_text(path.read_text() + "\n\n\n")
     said: list[str] = []
-    resume(here, said)
+    here.run("ch1", resume=here.folder, say=said.append)
     assert said == ["ch01:b is measured anew: changed since: optimized_b.py"]
     assert {key for key in PAIRS if stored(here.folder, key) != before[key]} == {"ch01:b"}
     assert sorted(journaled(here.folder)) == sorted(PAIRS)
-    resume(here, said)
+    here.run("ch1", resume=here.folder, say=said.append)
     assert len(said) == 1  # what was measured anew stands
 
 
@@ -329,7 +313,7 @@ def test_the_suites_time_holds_for_a_step_that_never_lets_python_run_and_resume_
     until(nothing_left)
     here.pair("ch01:b")
     here.folder = folder
-    finished = resume(here, [], iterations=4)
+    finished = here.run("ch1", resume=here.folder, iterations=4)
     assert [result.key for result in finished.pairs] == journaled(folder) == ["ch01:a", "ch01:b"]
     assert finished.complete
 

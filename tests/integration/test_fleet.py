@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import Tree, until
-from test_cli import CLI, ROOT, cli
+from small_tree import Tree, cli, until
+from test_cli import CLI, ROOT
 
 from common.python.report.artifacts import read_run
 

@@ -4,17 +4,15 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
-from small_tree import HONEST, Tree, doing, late_s
+from small_tree import HONEST, Hire, Tree, doing, late_s, prepare
 
 from common.python.base.results import Block, Sample
 from common.python.stats.timing_sanity import beyond_wall
 from common.python.workers.channel import Channel, Forged
-from common.python.workers.process import Worker, WorkerError
+from common.python.workers.process import WorkerError
 
-LIMIT_S = 60.0
 SOCKETS = """
 import os, stat
 sockets = [int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
@@ -23,66 +21,46 @@ sockets = [fd for fd in sockets if stat.S_ISSOCK(os.fstat(fd).st_mode)]
 FAKE = '{"value": {"failures": {}, "out_of_memory": false, "prepare_s": {}, "first_call_s": {}}}'
 
 
-@pytest.fixture
-def hired(tree: Tree) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
-    yield workers
-    for worker in workers:
-        worker.kill()
-
-
-def prepared(tree: Tree, hired: list[Worker], body: str, limit_s: float = LIMIT_S) -> Worker:
-    """A worker whose variant has run its step once."""
-    tree.pair("ch01:x", optimized=body)
-    settings = {"seed": 0, "reproducible": False}
-    worker = Worker(tree.root, tree.root / "scratch" / "worker0", tree.root / "artifacts" / "worker.log", settings)
-    hired.append(worker)
-    worker.call("load", LIMIT_S, baseline="ch01.baseline_x", modules={"optimized_x": "ch01.optimized_x"}, size="cpu")
-    worker.call("prepare", limit_s, names=["optimized_x"], size="test")
-    return worker
-
-
 @pytest.mark.parametrize(
     "sent",
     [FAKE + "\n", FAKE, "no JSON\n", "\x00\x00\x00\x05hello", '["value"]\n', "[" * 100_000 + "\n"],
     ids=["a whole answer", "without its end", "no JSON", "a frame", "no object", "deeply nested"],
 )
-def test_bytes_on_the_harnesss_connection_are_no_answer(tree: Tree, hired: list[Worker], sent: str) -> None:
+def test_bytes_on_the_harnesss_connection_are_no_answer(hire: Hire, sent: str) -> None:
     trick = doing(f"{SOCKETS}\nfor fd in sockets: os.write(fd, {sent.encode()!r})")
     with pytest.raises(WorkerError) as caught:
-        prepared(tree, hired, trick)
+        prepare(hire(trick))
     assert (caught.value.kind, caught.value.who) == ("forged", "optimized_x")
     assert caught.value.reason == "something wrote to the harness's connection during prepare"
 
 
-def test_half_an_answer_does_not_make_the_parent_wait_longer(tree: Tree, hired: list[Worker]) -> None:
+def test_half_an_answer_does_not_make_the_parent_wait_longer(hire: Hire) -> None:
     trick = doing(f"{SOCKETS}\nfor fd in sockets: os.write(fd, b'{{')\nwhile True: pass")
     started = time.monotonic()
     with pytest.raises(WorkerError) as caught:
-        prepared(tree, hired, trick, limit_s=1.0)
+        prepare(hire(trick), 1.0)
     assert caught.value.kind == "hung"
     assert time.monotonic() - started < 4.0 + late_s()
 
 
-def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(tree: Tree, hired: list[Worker]) -> None:
+def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(hire: Hire) -> None:
     trick = doing(f"{SOCKETS}\nfor fd in sockets: os.close(fd)\nwhile True: pass")
     started = time.monotonic()
     with pytest.raises(WorkerError) as caught:
-        prepared(tree, hired, trick, limit_s=1.0)
+        prepare(hire(trick), 1.0)
     assert (caught.value.kind, caught.value.who) == ("died", "optimized_x")
     assert caught.value.reason.startswith("the worker closed its connection to the harness during prepare")
     assert time.monotonic() - started < 4.0 + late_s()
 
 
-def test_a_printed_result_is_a_line_in_the_log(
-    tree: Tree, hired: list[Worker], capfd: pytest.CaptureFixture[str]
-) -> None:
-    worker = prepared(tree, hired, doing(f"print({FAKE!r}, flush=True)"))
+def test_a_printed_result_is_a_line_in_the_log(hire: Hire, capfd: pytest.CaptureFixture[str]) -> None:
+    worker = hire(doing(f"print({FAKE!r}, flush=True)"))
+    prepare(worker)
     assert FAKE in worker.log.read_text()
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_worker_holds_no_file_of_the_parent_but_its_own_log(tree: Tree, hired: list[Worker]) -> None:
+def test_a_worker_holds_no_file_of_the_parent_but_its_own_log(tree: Tree, hire: Hire) -> None:
     """The journal, a result and a lock are open in the parent while the worker starts and works."""
     (tree.root / "artifacts").mkdir(parents=True)
     held = [(tree.root / "artifacts" / name).open("a") for name in ("journal.jsonl", "x.partial", "gpu.lock")]
@@ -95,9 +73,10 @@ def test_a_worker_holds_no_file_of_the_parent_but_its_own_log(tree: Tree, hired:
                 opens.append(os.readlink(f"/proc/self/fd/{{fd}}"))
         open({str(note)!r}, "w").write(json.dumps(opens))
         """
-    worker = prepared(tree, hired, doing(look))
-    mine = [name for name in json.loads(note.read_text()) if name.startswith(str(tree.root / "artifacts"))]
-    assert set(mine) == {str(worker.log)}
+    worker = hire(doing(look))
+    prepare(worker)
+    watched = (str(tree.root / "artifacts"), str(worker.log))
+    assert {name for name in json.loads(note.read_text()) if name.startswith(watched)} == {str(worker.log)}
     for file in held:
         file.close()
 

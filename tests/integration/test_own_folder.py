@@ -4,19 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from small_tree import cli
 
 from common.python.base.results import Manifest
-from tools.cli.benchmark_cli import app
 
 HELPER = "import torch\n\n\ndef empty_like(a):\n    return torch.empty_like(a)\n"
 
 
-def invoke(*words: str, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, [*words])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    assert done.exit_code == code, done.output
-    return done
+def invoke(*words: str, code: int = 0) -> str:
+    """What the command says, and that it ends with this code."""
+    done = cli(*words)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +25,14 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     optimized = tmp_path / "kernels" / "optimized_sum.py"
     text = optimized.read_text().replace("import torch\n", "import torch\nimport helper\n", 1)
     optimized.write_text(text.replace("torch.empty_like", "helper.empty_like"))
-    assert invoke("list", "./kernels").stdout.count("kernels:sum\t") == 2
-    assert "kernels:sum" in invoke("show", "./kernels").stdout
-    assert "torch.add(b, a" in invoke("show", "./kernels:sum").stdout
-    assert "1 pair in" in invoke("verify", "./kernels").stdout
+    assert invoke("list", "./kernels").count("kernels:sum\t") == 2
+    assert "kernels:sum" in invoke("show", "./kernels")
+    assert "torch.add(b, a" in invoke("show", "./kernels:sum")
+    assert "1 pair in" in invoke("verify", "./kernels")
     invoke("build", "./kernels", "--arch", "sm_80", code=4)  # nothing in it has to be compiled
     how = ("--size", "test", "--iterations", "5")
     for words in (["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]):
-        assert "kernels:sum" in invoke("run", *words, *how).stdout
+        assert "kernels:sum" in invoke("run", *words, *how)
     a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("2*/summary.json"))
     manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
     assert str(tmp_path / "kernels" / "helper.py") in manifest.sources
@@ -45,11 +44,11 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     )
     invoke("report", str(a))
     assert "return torch.add(b, a" in (a / "report.html").read_text()
-    assert "kernels:sum" in invoke("compare", str(a), str(b)).stdout
+    assert "kernels:sum" in invoke("compare", str(a), str(b))
     monkeypatch.chdir(a)
-    assert "1 pair" in invoke("run", "--resume", str(a), *how).stdout, "from anywhere"
+    assert "1 pair" in invoke("run", "--resume", str(a), *how), "from anywhere"
     (tmp_path / "kernels" / "helper.py").write_text(HELPER + "\n")
-    assert "helper.py" in invoke("run", "--resume", str(a), *how).output, "a neighbour that has changed"
+    assert "helper.py" in invoke("run", "--resume", str(a), *how), "a neighbour that has changed"
 
 
 def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +56,6 @@ def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monk
     invoke("new", "./kernels:sum")
     optimized = tmp_path / "kernels" / "optimized_sum.py"
     optimized.write_text(optimized.read_text().replace("alpha=2", "alpha=3").replace("from baseline_sum", "from .b"))
-    said = invoke("verify", "./kernels", code=1).output
+    said = invoke("verify", "./kernels", code=1)
     assert "kernels/optimized_sum.py:7: must share its baseline's workload" in said
     assert "`from baseline_sum import workload as workload`" in said

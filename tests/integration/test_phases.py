@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, doing, late_s, nothing_left, row
+from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, late_s, nothing_left, row
 
 from common.python.base.reaper import children
 from common.python.base.results import PairResult
@@ -27,18 +27,6 @@ NO_ROOM_BESIDE = """
                 time.sleep(0.01)
             Path({folder!r}, "was_beside").touch()
             raise torch.OutOfMemoryError("no room")
-
-        def step():
-            return a * 2
-
-        return step
-"""
-AT_WORK = """
-    import os
-    from pathlib import Path
-
-    def prepare(a):
-        Path({folder!r}, f"at_work_{{os.getpid()}}").touch()
 
         def step():
             return a * 2
@@ -162,7 +150,7 @@ def test_a_suites_time_ends_interpreters_that_only_begin(tree: Tree) -> None:
 def test_a_pair_that_ran_out_of_memory_beside_others_is_proven_again_alone(tree: Tree) -> None:
     folder = str(tree.root)
     tree.pair("ch01:a", optimized=NO_ROOM_BESIDE.format(folder=folder))
-    tree.pair("ch01:b", optimized=AT_WORK.format(folder=folder))
+    tree.pair("ch01:b", optimized=NOTE_PROCESS.format(file=f"{folder}/at_work_b"))
     heard = Heard()
     summary = tree.open("ch1", show=heard, jobs=2).run()
     assert (tree.root / "was_beside").exists()

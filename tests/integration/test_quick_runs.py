@@ -3,23 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from small_tree import HONEST, Tree, row
+from small_tree import HONEST, Tree, doing, row
 
 from common.python.base.results import PairResult
 from common.python.workers.launch import Launch
 
 NOTED = "--quick: not proven at test size again; proven there at "
-FLAWED = """
-    from pathlib import Path
-
-    def prepare(a):
-        factor = 2.01 if Path({flag!r}).exists() else 2
-
-        def step():
-            return a * factor
-
-        return step
-"""
 
 
 def run(tree: Tree, quick: bool = False, **options: object) -> PairResult:
@@ -51,7 +40,7 @@ def test_a_quick_run_proves_at_the_timed_size_alone_where_that_at_test_size_is_n
 
 def test_a_fault_is_not_noted_and_takes_an_earlier_note_away(tree: Tree) -> None:
     flag = tree.root / "flag"
-    tree.pair("ch01:x", optimized=FLAWED.format(flag=str(flag)))
+    tree.pair("ch01:x", optimized=doing(f"import os\nif os.path.exists({str(flag)!r}): return a * 2.01"))
     for _ in range(2):
         flag.touch()
         assert run(tree, quick=True).verdict == "invalid", "it is proven at the size that is timed"

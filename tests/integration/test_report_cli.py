@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from small_tree import HONEST, WRONG, Done, Tree, cli
+from small_tree import HONEST, WRONG, Done, Tree, assert_usage, cli
 from typer.testing import CliRunner
 
 from tools.cli.benchmark_cli import app
@@ -45,15 +45,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
         if verdicts[0] not in ("invalid", "too noisy"):
             break
     return Measured(tree, folder, junit, page, done)
-
-
-def refused(*words: str | Path) -> str:
-    """The one line that says what was wrong."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("benchmark_cli: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
 
 
 def test_a_run_leaves_its_report_with_the_sources_that_it_measured(measured: Measured) -> None:
@@ -102,18 +93,19 @@ def test_report_and_compare_take_the_newest_run_and_open_a_browser(
 
 
 def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:
-    assert f"{tmp_path} has no summary.json: name the folder of a finished run" in refused("report", tmp_path)
+    assert_usage(cli("report", tmp_path), f"{tmp_path} has no summary.json: name the folder of a finished run")
     cut = shutil.copytree(measured.folder, tmp_path / "cut")
     (cut / "summary.json").write_text((cut / "summary.json").read_text()[:500])
-    assert "summary.json is damaged or foreign" in refused("report", cut)
+    assert_usage(cli("report", cut), "summary.json is damaged or foreign")
 
 
 def test_a_junit_file_that_cannot_be_written(measured: Measured, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    assert "cannot write" in refused("report", measured.folder, "--junit", tmp_path / "taken" / "x.xml")
-    done = cli("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--junit" in done.stderr
-    for file in (tmp_path / "taken" / "x.xml", tmp_path / f"{'x' * 251}.xml"):
-        assert "cannot write" in refused("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", file)
+    assert_usage(cli("report", measured.folder, "--junit", tmp_path / "taken" / "x.xml"), "cannot write")
+    for file, told in (
+        (tmp_path, "--junit"),
+        (tmp_path / "taken/x.xml", "cannot"),
+        (tmp_path / f"{'x' * 251}.xml", "cannot"),
+    ):
+        assert_usage(cli("run", "ch1", "--artifacts-dir", tmp_path / "new", "--junit", file), told)
     assert not (tmp_path / "new").exists()  # nothing is measured for a file that cannot be

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from small_tree import HONEST, WRONG, Tree
-from test_session import TRITON
+from test_session import CUDA, TRITON
 from typer.testing import CliRunner
 
 from common.python.base.machine import Gpu, Machine, machine
@@ -390,18 +390,6 @@ def test_a_stale_readme_and_damaged_expectations_are_one_line(
         assert done.counts["README tables"] == (0, 0, 1, 0)
 
 
-CUDA = """
-    from common.python.cuda import load_cuda
-
-    def prepare(a):
-        doubles, out = load_cuda(__file__, "doubles"), torch.empty_like(a)
-
-        def step():
-            doubles(a, out, a.numel())
-            return out
-
-        return step
-"""
 KERNEL = """// Each thread doubles one element.
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -410,7 +398,7 @@ __global__ void doubled(const float* a, float* out, int64_t n) {
     for (int64_t i = 0; i < n; i++) held[i % 64] = a[i];
     out[0] = held[n % 64]
 }
-extern "C" int doubles(const float* a, float* out, int64_t n, cudaStream_t stream) {
+extern "C" int twice(const float* a, float* out, int64_t n, cudaStream_t stream) {
     doubled<<<1, 1, 0, stream>>>(a, out, n);
     return cudaGetLastError();
 }

@@ -2,46 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from small_tree import HONEST, Tree, alive, doing, until
+from small_tree import HONEST, LIMIT_S, Hire, Tree, alive, doing, load, prepare, until
 
-from common.python.workers.process import Worker, WorkerError
-
-LIMIT_S = 60.0
-Hire = Callable[..., Worker]
-
-
-@pytest.fixture
-def hire(tree: Tree) -> Iterator[Hire]:
-    """A worker that has loaded `ch01:x` with this body of the optimized rung; the baseline is honest."""
-    workers: list[Worker] = []
-
-    def start(body: str = HONEST, fresh: bool = False, **told: Any) -> Worker:
-        tree.pair("ch01:x", optimized=body)
-        settings = {"seed": 0, "reproducible": False, **told}
-        workers.append(Worker(tree.root, tree.root / "scratch", tree.root / "worker.log", settings, fresh))
-        load(workers[0])
-        return workers[0]
-
-    yield start
-    for worker in workers:
-        worker.kill()
-
-
-def load(worker: Worker) -> dict[str, Any]:
-    modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
-    answer: dict[str, Any] = worker.call("load", LIMIT_S, baseline="ch01.baseline_x", modules=modules, size="cpu")
-    return answer
-
-
-def prepare(worker: Worker, limit_s: float = LIMIT_S) -> dict[str, Any]:
-    """Prepare the rung; its step is called once."""
-    answer: dict[str, Any] = worker.call("prepare", limit_s, names=["optimized_x"], size="test")
-    return answer
+from common.python.workers.process import WorkerError
 
 
 def test_a_worker_that_is_to_use_the_cpu_sees_no_gpu(hire: Hire, monkeypatch: pytest.MonkeyPatch) -> None:
