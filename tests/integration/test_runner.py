@@ -41,15 +41,6 @@ def summary(tree: Tree) -> Summary:
     return Summary.model_validate_json((tree.folder / "summary.json").read_text())
 
 
-def test_a_crash_is_one_row_and_the_other_pairs_are_measured(done: Tree) -> None:
-    rows = {result.key: result for result in summary(done).pairs}
-    assert list(rows) == ["ch01:first", "ch02:crash", "ch03:huge", "ch04:last"]
-    assert [result.status for result in rows.values()] == ["measured", "failed", "unsupported", "measured"]
-    assert rows["ch02:crash"].reason == "optimized_crash: the worker exited with code 5 during prepare"
-    assert "needs 100000 cores, found" in (rows["ch03:huge"].reason or "")
-    assert summary(done).complete
-
-
 def test_the_journal_has_a_line_for_every_pair_that_names_its_folder(done: Tree) -> None:
     lines = done.journal()
     told = {line["pair"]: line["status"] for line in lines}  # in the order in which they were done
@@ -114,25 +105,6 @@ def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> 
     source = done.root / "ch02" / "optimized_crash.py"
     assert manifest.sources[str(source)] == sha256(source.read_bytes()).hexdigest()
     assert len([name for name in manifest.sources if "/ch0" in name]) == 9
-
-
-def test_resume_measures_only_what_is_missing(done: Tree) -> None:
-    lines = (done.folder / "journal.jsonl").read_text().splitlines(keepends=True)
-    kept_lines = [line for key in ("ch01:first", "ch02:crash") for line in lines if key in line]
-    (done.folder / "journal.jsonl").write_text("".join(kept_lines))
-    kept, before = done.folder, done.result("ch01:first")
-    shown: list[str] = []
-
-    def listen(phase: str, result: PairResult) -> None:
-        shown.append(result.key)
-
-    again = done.open("ch1", "ch2", "ch3", "ch04:last", resume=kept, show=listen)
-    finished = again.run()
-    assert again.folder == kept
-    assert set(shown) == {"ch03:huge", "ch04:last"}
-    assert [line["pair"] for line in done.journal()] == ["ch01:first", "ch02:crash", "ch03:huge", "ch04:last"]
-    assert [result.key for result in finished.pairs] == [line["pair"] for line in done.journal()]
-    assert done.result("ch01:first") == before
 
 
 def test_resume_does_not_measure_a_single_file_again(tree: Tree) -> None:

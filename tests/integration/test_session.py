@@ -1,12 +1,11 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
-from common.python.base.results import CONTROL, PairResult, Telemetry
+from common.python.base.results import CONTROL, PairResult
 from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair
 from common.python.run.session import PROBES
@@ -68,17 +67,18 @@ def prepare(a):
         return out
     return step
 '''
-CUDA = '''"""One thread per element."""
-from common.python.cuda import load_cuda
-from ch01.baseline_cuda import workload as workload
+CUDA = """
+    from common.python.cuda import load_cuda
 
-def prepare(a):
-    twice, out = load_cuda(__file__, "twice"), a.new_empty(a.shape)
-    def step():
-        twice(a, out, a.numel())
-        return out
-    return step
-'''
+    def prepare(a):
+        twice, out = load_cuda(__file__, "twice"), a.new_empty(a.shape)
+
+        def step():
+            twice(a, out, a.numel())
+            return out
+
+        return step
+"""
 KERNEL = """#include "kernel.cuh"
 __global__ void kernel(const float* a, float* out, int64_t n) {
   const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
@@ -129,9 +129,9 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:triton", optimized=HONEST)
     tree.file("ch01", "optimized_triton", TRITON)
     tree.file("ch01", "optimized_triton__wrong", TRITON.replace("* 2,", "* 3,"))
-    tree.pair("ch01:cuda")
-    tree.file("ch01", "optimized_cuda", CUDA).with_suffix(".cu").write_text(KERNEL)
-    tree.file("ch01", "optimized_cuda__broken", CUDA).with_suffix(".cu").write_text(KERNEL.replace("int64_t i", "in i"))
+    tree.pair("ch01:cuda", optimized=CUDA, broken=CUDA)
+    (tree.root / "ch01" / "optimized_cuda.cu").write_text(KERNEL)
+    (tree.root / "ch01" / "optimized_cuda__broken.cu").write_text(KERNEL.replace("int64_t i", "in i"))
     size = '{"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}'
     tree.pair("ch01:model", sizes=f'{{"bench": {size}, "cpu": {size}, "test": {size}}}', inputs="0", optimized=HONEST)
     baseline = tree.root / "ch01" / "baseline_model.py"
@@ -444,17 +444,3 @@ def test_samples_are_proven_anywhere_in_a_round_and_in_every_session(tree: Tree,
         assert len({rounds[index] for index, probed in enumerate(asked) if probed}) == PROBES, "each in its own round"
         places += found
     assert max(places) > 0, "none but the first block of a round was ever proven"
-
-
-def test_what_others_do_on_the_gpu_is_read_beside_the_samples(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = list[set[int]]()
-
-    def read(settings: Settings, pids: Callable[[], set[int]]) -> list[Telemetry]:
-        own.append(pids())
-        return [Telemetry(other_processes=1)]
-
-    monkeypatch.setattr(Settings, "read_gpus", read)
-    tree.pair("ch01:a")
-    assert tree.run("ch01:a", iterations=12).pairs[0].status == "measured"
-    assert all(own), "its workers are known to be there"
-    assert all(b.telemetry and b.telemetry.other_processes == 1 for b in tree.result("ch01:a").blocks)

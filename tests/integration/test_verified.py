@@ -56,14 +56,6 @@ def test_what_has_not_changed_is_counted_from_its_note_and_said(tree: Tree, prov
     assert "\n1 pair in " in first
 
 
-def test_again_proves_once_more_and_notes_it(tree: Tree, proven: list[str]) -> None:
-    for _ in range(2):
-        code, text = sweep(tree, "--again")
-        assert (code, NOTED in text) == (0, False)
-    assert NOTED in sweep(tree)[1]
-    assert proven == ["ch01:x"] * 2
-
-
 def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
     tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
