@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import variant
 
 from common.python.base.results import (
     CONTROL,
@@ -29,13 +30,6 @@ ROUNDS = 4
 WOBBLE = (1.001, 0.999, 1.001, 0.999)
 
 Us = float | Sequence[float]
-
-
-def variant(name: str, **facts: Any) -> VariantResult:
-    role, rest = name.split("_", 1)
-    label = rest.split("__", 1)[1] if "__" in rest else role
-    stated: dict[str, Any] = {"status": "proven", "kinds": ["PyTorch"], "sentence": "Rows are copied."}
-    return VariantResult(name=name, role=role, label=label, file=f"{name}.py", **{**stated, **facts})  # type: ignore[arg-type]
 
 
 def sample(name: str, us: float, clock: str = "device") -> Sample:
@@ -67,7 +61,7 @@ def pair(us: Mapping[str, Us], clock: str = "device", rounds: int = ROUNDS, **fa
         "clock": clock,
         "goal": "speed",
         "cost": Cost(hbm_bytes=20e6),  # at 1 TB/s: 20 us
-        "variants": [variant(name) for name in us if name != CONTROL],
+        "variants": [variant(name, why=None) for name in us if name != CONTROL],
         "blocks": blocks(us, clock, rounds),
     }
     return PairResult(chapter="ch07", name="x", **{**stated, **facts})

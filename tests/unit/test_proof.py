@@ -101,10 +101,6 @@ def test_a_frozen_input_that_is_overwritten_while_it_is_timed_alone_is_told_and_
     assert reasons(prep, ["a", "b"]) == {"a": None, "b": None}
 
 
-def wrong_and_overwriting(x: Tensor, w: Tensor) -> Step:
-    return lambda: x.zero_() @ w
-
-
 def raising_and_overwriting(x: Tensor, w: Tensor) -> Step:
     calls: list[int] = []
 
@@ -126,11 +122,7 @@ def overwriting_both(x: Tensor, w: Tensor) -> Step:
     return step
 
 
-def returning_its_input(x: Tensor, w: Tensor) -> Step:
-    return lambda: x.copy_(x @ w)
-
-
-@pytest.mark.parametrize("bad", [wrong_and_overwriting, raising_and_overwriting, overwriting_both, returning_its_input])
+@pytest.mark.parametrize("bad", [raising_and_overwriting, overwriting_both])
 def test_a_variant_that_is_wrong_and_overwrites_an_input_harms_no_other(bad: Prepare, prepared: Prepares) -> None:
     assert reasons(prepared(workload(frozen=[]), a=bad, b=honest), ["a", "b"])["b"] is None
 

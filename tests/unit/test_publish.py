@@ -4,12 +4,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from synthetic_run import every_kind, write_run
 from typer.testing import CliRunner
 
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Curve, Peak, Point, Survey
-from common.python.report.artifacts import read_run
 from common.python.report.markdown import replace_between_markers
 from common.python.report.publish import (
     BEGIN,
@@ -17,22 +15,11 @@ from common.python.report.publish import (
     append_to_job_page,
     link_chart,
     links_section,
-    publish,
     publish_links,
 )
 from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_the_report_lies_with_the_run_and_the_junit_file_where_it_was_asked_for(tmp_path: Path) -> None:
-    run, junit = read_run(write_run(tmp_path / "run", every_kind())), tmp_path / "ci" / "junit.xml"
-    assert publish(run, tmp_path, junit) == run.folder / "report.html"
-    assert (run.folder / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert "<testsuites " in junit.read_text()
-    before = sorted(tmp_path.rglob("*"))
-    publish(run, tmp_path, None)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_text_is_added_to_the_page_of_a_job_and_to_nothing_elsewhere(tmp_path: Path) -> None:

@@ -48,15 +48,8 @@ def spread(median: float) -> Spread:
 
 
 def variant(label: str, role: str, **changes: Any) -> VariantResult:
-    known: dict[str, Any] = {
-        "name": f"{role}_transpose" + f"__{label}" * (label != role),
-        "file": f"ch07/{role}_transpose.py",
-        "sentence": "A padded tile.",
-        "kinds": ["CUDA"],
-        "status": "measured",
-        "proofs": [Proof(size="bench", when="before timing", error=1e-7)],
-    }
-    return VariantResult.model_validate({"label": label, "role": role} | known | changes)
+    stem = f"{role}_transpose" + f"__{label}" * (label != role)
+    return synthetic_run.variant(stem, **{"sentence": "A padded tile.", "status": "measured", **changes})
 
 
 def baseline(**changes: Any) -> VariantResult:
@@ -101,9 +94,7 @@ def pair(*variants: VariantResult, **changes: Any) -> PairResult:
 
 
 def refused(status: str, reason: str, hint: str | None = None) -> PairResult:
-    return PairResult.model_validate(
-        {"chapter": "ch08", "name": "gemm", "status": status, "reason": reason, "hint": hint}
-    )
+    return synthetic_run.refused(status, "gemm", reason, hint=hint, device=None)
 
 
 def invalid(**changes: Any) -> PairResult:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from synthetic_run import variant
 
-from common.python.base.results import Block, PairResult, Sample, Status, VariantResult, Verdict
+from common.python.base.results import Block, PairResult, Sample, Status, Verdict
 from tools.selftest import aa, cheats, others, truth
 from tools.selftest.models import Caught, Cheats, Others, Promise, Reading, Session, Sessions, Timing, Truth
 from tools.selftest.sessions import outcomes
@@ -192,15 +193,6 @@ def test_cheats_are_refused_and_nobody_else(rows: list[Caught], not_run: list[st
 def test_who_cheats_and_who_was_refused(
     label: str, status: Status, verdict: Verdict | None, cheating: bool, told: tuple[bool, bool] | None
 ) -> None:
-    row = VariantResult(
-        name=f"optimized_x__{label}",
-        role="optimized",
-        label=label,
-        file="ch01/x.py",
-        sentence="",
-        kinds=[],
-        status=status,
-        verdict=verdict,
-    )
+    row = variant("optimized_x", label=label, status=status, verdict=verdict)
     result = PairResult(chapter="ch01", name="x", status="measured", device="cpu", variants=[row])
     assert [(one.honest, one.refused) for one in cheats.caught(result, cheating)] == ([told] if told else [])
