@@ -1,60 +1,69 @@
 """As much of pynvml as the harness asks, on a machine that claims three GPUs; a test changes what it is about."""
 
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pynvml
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 
 
-class Refused(Exception):
-    """Stands for pynvml.NVMLError."""
+def refusing(code: int) -> Callable[..., NoReturn]:
+    """An answer that is this error."""
+
+    def refuse(*arguments: object) -> NoReturn:
+        raise pynvml.NVMLError(code)
+
+    return refuse
 
 
-def refuse(*arguments: object) -> None:
-    raise Refused
+refuse = refusing(pynvml.NVML_ERROR_UNKNOWN)
 
 
-def handle_of(uuid: str) -> int:
-    return UUIDS.index(uuid) if uuid in UUIDS else refuse()  # type: ignore[return-value]
+class FakeNvml:
+    """pynvml with its own constants and errors, and these answers, by what is asked of a device, instead of a driver's.
+
+    An answer is a value or a function; whatever has none is refused.
+    """
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(pynvml, name)  # a name that the library does not have is a mistake
+        if name.startswith("NVML"):
+            return real
+        answer = self._answers.get(name.removeprefix("nvmlDeviceGet"), refuse)
+        return answer if callable(answer) else lambda *arguments: answer
 
 
-def link_state(gpu: int, link: int) -> int:
-    return int(link != 17) if link < 18 else refuse()  # type: ignore[return-value]
-
-
-def fake_nvml() -> SimpleNamespace:
+def fake_nvml() -> FakeNvml:
     """The first two GPUs are joined by 17 links of 18; handles are indices."""
-    return SimpleNamespace(
-        NVMLError=Refused,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        NVML_TEMPERATURE_GPU=0,
-        NVML_COMPUTEMODE_DEFAULT=0,
-        NVML_FEATURE_ENABLED=1,
-        NVML_P2P_CAPS_INDEX_NVLINK=2,
-        NVML_P2P_STATUS_OK=0,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlSystemGetCudaDriverVersion=lambda: 13010,
-        nvmlSystemGetDriverVersion=lambda: "580.95.05",
-        nvmlDeviceGetCount=lambda: len(UUIDS),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetHandleByUUID=handle_of,
-        nvmlDeviceGetUUID=lambda gpu: UUIDS[gpu],
-        nvmlDeviceGetName=lambda gpu: f"NVIDIA H{gpu}00",
-        nvmlDeviceGetCudaComputeCapability=lambda gpu: (12, 1),
-        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=141 * 2**30),
-        nvmlDeviceGetPowerManagementLimit=lambda gpu: 700_000,
-        nvmlDeviceGetMaxClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
-        nvmlDeviceGetClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
-        nvmlDeviceGetPowerUsage=lambda gpu: 698_250,
-        nvmlDeviceGetTemperature=lambda gpu, sensor: 61,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x1 | 0x4,
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=7)],
-        nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(domain=0, bus=10 * (gpu + 1), device=0),
-        nvmlDeviceGetNvLinkState=link_state,
-        nvmlDeviceGetMaxPcieLinkGeneration=lambda gpu: 5,
-        nvmlDeviceGetMaxPcieLinkWidth=lambda gpu: 16,
-        nvmlDeviceGetP2PStatus=lambda one, other, index: 0 if {one, other} == {0, 1} else 6,
-        nvmlDeviceGetTopologyCommonAncestor=lambda one, other: 50,
+    return FakeNvml(
+        nvmlInit=None,
+        nvmlShutdown=None,
+        nvmlSystemGetCudaDriverVersion=13010,
+        nvmlSystemGetDriverVersion="580.95.05",
+        Count=len(UUIDS),
+        HandleByIndex=lambda index: index,
+        HandleByUUID=lambda uuid: UUIDS.index(uuid) if uuid in UUIDS else refuse(),
+        UUID=lambda gpu: UUIDS[gpu],
+        Name=lambda gpu: f"NVIDIA H{gpu}00",
+        CudaComputeCapability=(12, 1),
+        MemoryInfo=SimpleNamespace(total=141 * 2**30),
+        PowerManagementLimit=700_000,
+        MaxClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
+        ClockInfo=lambda gpu, clock: {1: 1980, 2: 3201}[clock],
+        PowerUsage=698_250,
+        Temperature=61,
+        CurrentClocksThrottleReasons=0x1 | 0x4,
+        ComputeRunningProcesses=[SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=7)],
+        PciInfo=lambda gpu: SimpleNamespace(domain=0, bus=10 * (gpu + 1), device=0),
+        NvLinkState=lambda gpu, link: int(link != 17) if link < 18 else refuse(),
+        MaxPcieLinkGeneration=5,
+        MaxPcieLinkWidth=16,
+        P2PStatus=lambda one, other, index: 0 if {one, other} == {0, 1} else 6,
+        TopologyCommonAncestor=50,
     )

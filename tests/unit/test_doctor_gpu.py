@@ -1,13 +1,13 @@
 """What NVML and /sys answer becomes findings; NVML is a stand-in that refuses all that a test does not set."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
+from fake_nvml import FakeNvml, refusing
 
 from common.python.doctor.check_result import Finding
 from common.python.doctor.gpu import CHECKS, examine_gpus
@@ -19,7 +19,7 @@ FILES = {
     f"{PCI}/local_cpulist": "0-15",
     "proc/7/comm": "python3",
 }
-NO = {"refused": pynvml.NVML_ERROR_NOT_SUPPORTED}
+NO = refusing(pynvml.NVML_ERROR_NOT_SUPPORTED)
 ANSWERS: dict[str, Any] = {  # of one H200 of two sockets and four switches, with nothing to find fault with
     "Count": 1,
     "HandleByIndex": lambda index: index,
@@ -40,33 +40,10 @@ ANSWERS: dict[str, Any] = {  # of one H200 of two sockets and four switches, wit
     "MaxPcieLinkGeneration": 5,
     "CurrPcieLinkWidth": 16,
     "MaxPcieLinkWidth": 16,
-    "NvLinkState": lambda gpu, link: 1 if link < 18 else {"refused": pynvml.NVML_ERROR_INVALID_ARGUMENT},
+    "NvLinkState": lambda gpu, link: 1 if link < 18 else refusing(pynvml.NVML_ERROR_INVALID_ARGUMENT)(),
     "ComputeRunningProcesses": [],
     "GraphicsRunningProcesses": [],
 }
-
-
-class StandIn:
-    """pynvml with its own constants and errors, and these answers instead of a driver's."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers = answers
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(pynvml, name)  # a name that the library does not have is a mistake
-        if name.startswith("NVML"):
-            return real
-        return self._answering(name.removeprefix("nvmlDeviceGet"))
-
-    def _answering(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            answer = self.answers.get(name, {"refused": pynvml.NVML_ERROR_UNKNOWN})
-            value = answer(*arguments) if callable(answer) else answer
-            if isinstance(value, dict):
-                raise pynvml.NVMLError(value["refused"])
-            return value
-
-        return call
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +56,7 @@ def findings(root: Path, answers: dict[str, Any], files: dict[str, str] | None =
     for name, content in (FILES | (files or {})).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content + "\n")
-    return {finding.name: finding for finding in examine_gpus(StandIn(ANSWERS | answers), root)}
+    return {finding.name: finding for finding in examine_gpus(FakeNvml(**ANSWERS | answers), root)}
 
 
 def test_a_gpu_without_fault_is_good_throughout(tmp_path: Path) -> None:
@@ -117,7 +94,7 @@ def test_a_gpu_without_fault_is_good_throughout(tmp_path: Path) -> None:
         ({"EccMode": [1, 0]}, "ECC", "note", "on, off after the next reset", "-e 1"),
         ({"MigMode": [1, 1]}, "MIG", "poor", "on", "-mig 0"),
         ({"MigMode": [0, 1]}, "MIG", "note", "on after the next reset", "-mig 0"),
-        ({"MigMode": {"refused": pynvml.NVML_ERROR_NO_PERMISSION}}, "MIG", "unknown", "Insufficient Permissions", ""),
+        ({"MigMode": refusing(pynvml.NVML_ERROR_NO_PERMISSION)}, "MIG", "unknown", "Insufficient Permissions", ""),
         ({"CurrPcieLinkWidth": 8}, "PCIe link", "poor", "gen 5 x8, at most gen 5 x16", ""),
         ({"CurrPcieLinkGeneration": 1}, "PCIe link", "note", "gen 1 x16", ""),
         ({"NvLinkState": NO}, "NVLink", "unknown", "Not Supported", ""),
@@ -138,8 +115,7 @@ def test_what_differs_is_named_with_what_would_change_it(
 
 
 def test_a_driver_that_refuses_everything_leaves_everything_unknown(tmp_path: Path) -> None:
-    answers = {"Count": 1, "HandleByIndex": 0}
-    found = examine_gpus(StandIn(answers), tmp_path)
+    found = examine_gpus(FakeNvml(Count=1, HandleByIndex=0), tmp_path)
     assert [finding.name for finding in found] == [check.name for check in CHECKS]
     assert {(finding.state, finding.found) for finding in found} == {("unknown", "Unknown Error")}
     assert all(finding.matters for finding in found)
@@ -154,6 +130,6 @@ def test_a_gpu_that_cuda_may_not_show_says_so(monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.mark.parametrize("answers", [{"Count": 0}, {}])
 def test_a_driver_without_gpus_is_poor(answers: dict[str, Any], tmp_path: Path) -> None:
-    [finding] = examine_gpus(StandIn(answers), tmp_path)
+    [finding] = examine_gpus(FakeNvml(**answers), tmp_path)
     assert (finding.area, finding.state) == ("GPU", "poor")
     assert finding.found == "the driver shows none"

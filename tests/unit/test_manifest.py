@@ -3,10 +3,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from fake_nvml import UUIDS, fake_nvml, refuse
+from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
@@ -16,7 +15,7 @@ from common.python.base.topology import topology
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: True)
@@ -31,7 +30,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
+def test_a_gpu_is_described_by_nvml(nvml: FakeNvml) -> None:
     found = machine()
     assert [gpu.uuid for gpu in found.gpus] == UUIDS
     gpu = found.gpus[2]
@@ -40,7 +39,7 @@ def test_a_gpu_is_described_by_nvml(nvml: SimpleNamespace) -> None:
     assert (found.driver, found.cuda_driver) == ("580.95.05", "13.1")
 
 
-def test_there_are_no_gpus_without_a_driver(nvml: SimpleNamespace) -> None:
+def test_there_are_no_gpus_without_a_driver(nvml: FakeNvml) -> None:
     nvml.nvmlInit = refuse
     found = machine()
     assert (found.gpus, found.driver, found.cuda_driver) == ([], None, None)
@@ -117,7 +116,7 @@ def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[st
     assert host_memory(root) == kib * 1024
 
 
-def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: SimpleNamespace) -> None:
+def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: FakeNvml) -> None:
     node = "sys/devices/system/node"
     root = write(
         tmp_path,
@@ -139,7 +138,7 @@ def test_only_variables_that_change_results_are_kept() -> None:
     assert relevant_environment({**kept, "HOME": "/root", "API_TOKEN": "secret", "MY_CUDA_": "no"}) == kept
 
 
-def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "nvcc_version", lambda: "13.0")
     monkeypatch.setattr(manifest, "topology_of", lambda uuids: None)
     monkeypatch.setattr(manifest, "PACKAGES", ("pydantic", "no-such-package"))

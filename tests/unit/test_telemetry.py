@@ -3,10 +3,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from fake_nvml import fake_nvml, refuse
+from fake_nvml import FakeNvml, fake_nvml, refuse
 
 from common.python.base.results import Block, Telemetry
 from common.python.stats.host_pace import pace_reach
@@ -16,14 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
 
 @pytest.mark.parametrize("uuid", ["GPU-aa11", "aa11"])
-def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: SimpleNamespace, uuid: str) -> None:
+def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str) -> None:
     monitor = Monitor.open(uuid)
     assert monitor is not None
     assert monitor.read() == Telemetry(
@@ -33,7 +32,7 @@ def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: SimpleNamespace, uui
 
 @pytest.mark.parametrize(("mode", "shared"), [(0, True), (3, False)], ids=["default", "exclusive process"])
 def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
-    nvml: SimpleNamespace, mode: int, shared: bool
+    nvml: FakeNvml, mode: int, shared: bool
 ) -> None:
     nvml.nvmlDeviceGetComputeMode = lambda gpu: mode
     monitor = Monitor.open("aa11")
@@ -43,13 +42,13 @@ def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
     assert monitor.shared()
 
 
-def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: SimpleNamespace) -> None:
+def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> None:
     assert Monitor.open("ffff") is None
     nvml.nvmlInit = refuse
     assert Monitor.open("aa11") is None
 
 
-def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: SimpleNamespace) -> None:
+def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: FakeNvml) -> None:
     nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = nvml.nvmlDeviceGetClockInfo = refuse
     monitor = Monitor.open("aa11")
     assert monitor is not None
@@ -58,7 +57,7 @@ def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: SimpleNamespace) -
     assert monitor.read() == Telemetry()
 
 
-def test_processes_of_the_session_are_not_others(nvml: SimpleNamespace) -> None:
+def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
     monitor = Monitor.open("aa11")
     assert monitor is not None
     assert monitor.read(own={os.getpid(), 7}).other_processes == 0
@@ -77,7 +76,7 @@ def test_processes_of_the_session_are_not_others(nvml: SimpleNamespace) -> None:
     ],
 )
 def test_only_thermal_and_hardware_slowdowns_discard_a_block(
-    nvml: SimpleNamespace, bits: int, names: list[str], discards: bool
+    nvml: FakeNvml, bits: int, names: list[str], discards: bool
 ) -> None:
     nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: bits
     monitor = Monitor.open("aa11")
