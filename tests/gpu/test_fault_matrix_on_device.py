@@ -36,6 +36,7 @@ from common.python.run.options import Options
 from common.python.run.suite import PAIR_LIMIT_S, open_suite
 from tools.cli.exits import claims
 
+NO_PEAKS = "`suite` gives each run's folder the peaks"
 MULTIPLIER = 0.25
 SANITIZE, LONGER = "scripts/sanitize.sh", "--timeout-multiplier"
 FAILED = {  # what the reason says, what stands in the line that it names, and what the hint says
@@ -59,11 +60,6 @@ def on_gpu(uuid: str) -> tuple[float, set[int]]:
     gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     running = ask(pynvml, "nvmlDeviceGetComputeRunningProcesses", gpu) or []
     return pynvml.nvmlDeviceGetMemoryInfo(gpu).used / 2**20, {process.pid for process in running}
-
-
-@pytest.fixture(autouse=True)
-def peaks_at_hand() -> None:
-    """`suite` gives each run's folder the peaks."""
 
 
 @pytest.fixture(scope="module")

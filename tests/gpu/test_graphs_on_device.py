@@ -12,14 +12,10 @@ from common.python.profile.profiled_why import why
 from common.python.proof.preparation import Prepared, clone, overwrite
 from common.python.workload import Draw, Inputs, Workload
 
+NO_PEAKS = "nothing is held against peaks here, so none are measured"
 ROOT = Path(__file__).resolve().parents[2]
 HOST = str(ROOT / "ch12" / "baseline_sinkhorn_while_node.py")
 GRAPH = str(ROOT / "ch12" / "optimized_sinkhorn_while_node__each_iteration.py")
-
-
-@pytest.fixture(autouse=True)
-def peaks_at_hand() -> None:
-    """Nothing is held against peaks here, so none are measured."""
 
 
 def workload_of(pair: str) -> Workload:

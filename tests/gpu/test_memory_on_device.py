@@ -2,19 +2,14 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor
 
 from common.python.profile.profiled_why import why
 from common.python.proof.preparation import Prepared
 
+NO_PEAKS = "nothing is held against peaks here, so none are measured"
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def peaks_at_hand() -> None:
-    """Nothing is held against peaks here, so none are measured."""
 
 
 def test_a_step_whose_tensors_grow_reserves_more_than_it_uses(tmp_path: Path) -> None:

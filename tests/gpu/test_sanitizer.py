@@ -9,6 +9,7 @@ import pytest
 
 from common.python.base.toolkit import find_program
 
+NO_PEAKS = "nothing is held against peaks here, so none are measured"
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
 CAUGHT = {  # by which tool, and the words that it must use
@@ -18,11 +19,6 @@ CAUGHT = {  # by which tool, and the words that it must use
 }
 
 pytestmark = pytest.mark.skipif(find_program("compute-sanitizer") is None, reason="needs compute-sanitizer")
-
-
-@pytest.fixture(autouse=True)
-def peaks_at_hand() -> None:
-    """Nothing is held against peaks here, so none are measured."""
 
 
 def sanitize(logs: Path, *words: str, root: Path = FAULTS) -> "subprocess.CompletedProcess[str]":

@@ -4,20 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from synthetic_run import PEAKS, every_kind, pair, write_run
+from synthetic_run import pair, write_run
 
 from common.python.regress.runs import run_folders
 from common.python.report.artifacts import followed, mark_latest, read_run
 
 TWO = {"baseline": 400.0, "optimized": 50.0}
-
-
-def test_a_run_is_read_with_its_samples_and_the_peaks_of_its_day(tmp_path: Path) -> None:
-    pairs = every_kind()
-    run = read_run(write_run(tmp_path, pairs))
-    assert run.summary.pairs == pairs
-    assert run.peaks == PEAKS
-    assert PEAKS.source == "measured on 2026-01-01"
 
 
 def test_a_run_without_peaks_has_those_of_the_datasheet_if_there_is_one(tmp_path: Path) -> None:

@@ -38,14 +38,9 @@ CARDS = {
     "qwen3-8b": 8.2e9,
     "qwen3-32b": 32.8e9,
 }
-# By hand, from the shapes. A layer of the 15M toy (MHA): q, k, v, o of 288 x 288 and three of 288 x 768 make
-# 4 x 82,944 + 3 x 221,184 = 995,328. Of Llama 2 7B (MHA): 4 x 4096 x 4096 + 3 x 4096 x 11008 = 202,375,168. Of Llama
-# 3.1 8B (GQA, 8 of 32): q and o 4096 x 4096, k and v 4096 x 1024, 3 x 4096 x 14336: 41,943,040 + 176,160,768. Of Qwen
-# 2.5 7B (GQA, 4 of 28): 2 x 3584 x 3584 + 2 x 3584 x 512 + 3 x 3584 x 18944, and 3584 + 2 x 512 biases.
-TOY_LINEAR, TOY_HEAD, TOY_VECTORS = 6 * 995_328, 32_000 * 288, 6 * 2 * 288 + 288
-LLAMA2_LINEAR, LLAMA2_HEAD, LLAMA2_VECTORS = 32 * 202_375_168, 131_072_000, 266_240
-LLAMA3_LINEAR, LLAMA3_HEAD, LLAMA3_VECTORS = 6_979_321_856, 525_336_576, 266_240
-QWEN_LINEAR, QWEN_HEAD, QWEN_VECTORS = 6_525_288_448, 544_997_376, 28 * (2 * 3584 + 4608) + 3584
+# By hand, from the shape, a layer of Llama 3.1 8B (GQA, 8 of 32): q and o 4096 x 4096, k and v 4096 x 1024, and
+# 3 x 4096 x 14336: 41,943,040 + 176,160,768.
+LLAMA3_LINEAR, LLAMA3_HEAD = 6_979_321_856, 525_336_576
 
 
 def model(name: str) -> Model:
@@ -61,23 +56,6 @@ def test_a_published_shape_has_as_many_parameters_as_its_card_says(shape) -> Non
     assert parameters(model_of(shape)) == pytest.approx(CARDS[shape.name], rel=0.01)
     assert shape.heads % shape.kv_heads == 0
     assert "https://" in shape.source
-
-
-@pytest.mark.parametrize(
-    ("name", "linear", "head", "embedding", "vectors"),
-    [
-        ("stories15m", TOY_LINEAR, TOY_HEAD, 0, TOY_VECTORS),  # tied
-        ("llama-2-7b", LLAMA2_LINEAR, LLAMA2_HEAD, LLAMA2_HEAD, LLAMA2_VECTORS),
-        ("llama-3.1-8b", LLAMA3_LINEAR, LLAMA3_HEAD, LLAMA3_HEAD, LLAMA3_VECTORS),
-        ("qwen2.5-7b", QWEN_LINEAR, QWEN_HEAD, QWEN_HEAD, QWEN_VECTORS),
-    ],
-)
-def test_parameters_are_counted_matrix_by_matrix(
-    name: str, linear: int, head: int, embedding: int, vectors: int
-) -> None:
-    found = model(name)
-    assert (found.linear, found.head, found.embedding, found.vectors) == (linear, head, embedding, vectors)
-    assert parameters(found) == linear + head + embedding + vectors
 
 
 @pytest.mark.parametrize(

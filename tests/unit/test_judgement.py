@@ -20,7 +20,7 @@ from common.python.base.results import (
     Why,
 )
 from common.python.performance_targets import Peaks, datasheet_peaks
-from common.python.stats.verdict import enough, hint, judge, lacked_memory, times
+from common.python.stats.verdict import enough, hint, judge, lacked_memory
 
 BASE, OPT = "baseline_x", "optimized_x"
 PEAKS = Peaks(values={"hbm": 1e12}, source="measured by hand")
@@ -527,16 +527,6 @@ def test_the_host_pace_widens_an_interval_as_far_as_times_are_the_hosts(
     assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
     assert 100 * math.log(found.high / found.ratio) == pytest.approx(percent, rel=0.01, abs=0.005)
     assert late < 2 or math.log(control.high / control.ratio) > 0.08, "both its sides go with the pace"
-
-
-def test_times_come_in_the_order_taken() -> None:
-    taken = [sample(BASE, us) for us in (3.0, 1.0)]
-    walls = [Sample(variant=BASE, device_us=2.0, wall_us=40.0, host_us=5.0)]
-    made = [Block(round=0, steps=1, samples=taken, walls=walls), Block(round=0, steps=1, samples=[sample(BASE, 2.0)])]
-    made += [Block(round=1, steps=1, samples=taken, walls=walls, discarded="heat")]
-    assert times(made, BASE, "device") == [3.0, 1.0, 2.0]
-    assert times(made, BASE, "end_to_end") == [40.0]
-    assert times(made, OPT, "device") == []
 
 
 NOISY = [1.056, 1.065, 1.075]  # three rounds on a noisy host, all off by chance: seen on an H200
