@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from common.python.base.machine import machine
-from common.python.corpus.discovery import Variant, find_pairs
+from common.python.corpus.discovery import find_pairs
 from common.python.proof.comparison import compare, in_order, leaves
 from common.python.requirements import unmet
 from common.python.workload import Draw, Metered
@@ -160,19 +160,12 @@ VARIANTS = {
 }
 
 
-def wrong(
-    baseline: str,
-    module: str,
-    size: dict[str, Any],
-    device: torch.device,
-    scratch: Path,
-    within: float | None = None,
-) -> str | None:
+def wrong(baseline: str, module: str, size: dict[str, Any], scratch: Path, within: float | None) -> str | None:
     """Why a variant's first step at this size is not the answer, within the workload's tolerance or this."""
     workload = importlib.import_module(baseline).workload
-    inputs = workload.inputs(Draw(device, 1, scratch), **size)
+    inputs = workload.inputs(Draw(torch.device("cuda"), 1, scratch), **size)
     doubled = {
-        name: value.to(device, torch.float64 if value.dtype.is_floating_point else value.dtype, copy=True)
+        name: value.to("cuda", torch.float64 if value.dtype.is_floating_point else value.dtype, copy=True)
         if isinstance(value, torch.Tensor)
         else value
         for name, value in inputs.items()
@@ -181,21 +174,15 @@ def wrong(
     made = importlib.import_module(module).prepare(**inputs)
     given = (made.step if isinstance(made, Metered) else made)()
     expected, output = in_order(answer, leaves(answer)), in_order(given, leaves(given))
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return compare(output, expected, [leaf.dtype for leaf in output], within or workload.tolerance).reason
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_kernel_is_right_at_every_size(name: str, tmp_path: Path) -> None:
     baseline, variant = VARIANTS[name]
-    lacking(variant)
-    key = name.split()[0]
-    asked = baseline, variant.module
-    found = {str(size): wrong(*asked, size, torch.device("cuda"), tmp_path, TOLERANCE.get(key)) for size in SIZES[key]}
-    assert {size: reason for size, reason in found.items() if reason} == {}
-
-
-def lacking(variant: Variant) -> None:
     if reasons := unmet(variant.required, machine()):
         pytest.skip("; ".join(reasons))
+    key = name.split()[0]
+    asked = {str(size): wrong(baseline, variant.module, size, tmp_path, TOLERANCE.get(key)) for size in SIZES[key]}
+    assert {size: reason for size, reason in asked.items() if reason} == {}

@@ -15,15 +15,8 @@ PROBE = Path(__file__).resolve().parents[2] / "tools" / "tcgen05_probe.cu"
 def test_the_probe_is_right_or_says_that_this_gpu_has_no_tcgen05(tmp_path: Path) -> None:
     sm = machine().gpus[0].sm
     target = "103a" if sm == 103 else "100a"
-    words = [
-        str(find_nvcc()),
-        f"-arch=compute_{target}",
-        f"-code=sm_{target}",
-        "-o",
-        str(tmp_path / "probe"),
-        str(PROBE),
-    ]
-    subprocess.run(words, check=True)
+    words = [find_nvcc(), f"-arch=compute_{target}", f"-code=sm_{target}", "-o", tmp_path / "probe", PROBE]
+    subprocess.run([str(word) for word in words], check=True)
     done = subprocess.run([str(tmp_path / "probe")], capture_output=True, text=True, check=False, timeout=60)
     if sm in (100, 103):
         assert (done.returncode, "0 of 8192 elements differ" in done.stdout) == (0, True), done.stdout

@@ -221,11 +221,6 @@ OWN = {  # reference, what else the pair states, and the body of its variants
         *("lambda rank, a: sum(a)[: 33 + 28 * rank]", {}),
         summing(answer="out[: 33 + 28 * dist.get_rank()]"),
     ),
-    "a draw that all share, and one that they do not": (
-        "lambda rank, a, w: torch.cat([sum(a), len(w) * w[rank]]) * (a[0] != a[1]).any()",
-        {"inputs": '{"a": draw.normal(n), "w": draw.shared.normal(n)}'},
-        summing(inputs="a, w", out="torch.cat([a, w])"),
-    ),
     "files and frozen inputs of each rank": (
         "lambda rank, a, w, path: 2 * sum(a) + sum(w)",
         {
@@ -238,7 +233,7 @@ OWN = {  # reference, what else the pair states, and the body of its variants
 
 
 @pytest.mark.parametrize("what", OWN)
-def test_ranks_may_have_outputs_draws_and_files_of_their_own(what: str, tree: Tree) -> None:
+def test_ranks_may_have_outputs_and_files_of_their_own(what: str, tree: Tree) -> None:
     reference, others, body = OWN[what]
     pair = only_pair(tree, reference=reference, **others, **dict.fromkeys(("baseline", "optimized", "second"), body))
     result = session(pair, tree.root, tree.artifacts, iterations=6)

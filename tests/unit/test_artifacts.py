@@ -20,6 +20,11 @@ def test_a_run_without_peaks_has_those_of_the_datasheet_if_there_is_one(tmp_path
         assert (peaks.source if peaks else None) == source
 
 
+def test_a_run_of_another_schema_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has schema version 99: this harness reads"):
+        read_run(write_run(tmp_path, [], schema_version=99))
+
+
 @pytest.mark.parametrize("links", [True, False])
 def test_latest_names_the_run_that_was_marked_last(
     links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_workload import Prepares, honest, preparer, workload
+from small_workload import Prepares, honest, workload
 from torch import Tensor
 
 from common.python.base.results import BEFORE
@@ -19,11 +19,6 @@ from common.python.proof.trials import prove
 from common.python.workload import Step
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepares:
-    return preparer(tmp_path)
 
 
 def output_of(prep: Preparation, name: str) -> Tensor:

@@ -4,13 +4,12 @@ import math
 import threading
 import time
 from itertools import cycle
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from small_workload import Prepares, honest, preparer, workload
+from small_workload import Prepares, honest, workload
 from torch import Tensor
 
 from common.python.base.results import BEFORE
@@ -22,11 +21,6 @@ from common.python.workload import Prepare, Step
 
 def fail(error: Exception) -> Any:
     raise error
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepares:
-    return preparer(tmp_path)
 
 
 def reasons(prep: Preparation, names: list[str] | None = None, trials: int = 1) -> dict[str, str | None]:

@@ -442,21 +442,6 @@ def test_a_breach_is_caught(rule: Rule, files: dict[str, str], message: str, tmp
     assert any(message in breach for breach in found), found
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_an_honest_pair_passes_every_rule(rule: Rule, tmp_path: Path) -> None:
-    honest = SENTENCE + "from torch import Tensor\n# exp(x) is cut off at 88\nwidth = 4\nsizes = {'cpu': width}\n"
-    shared = SENTENCE + "from ch07.baseline_x import workload as workload\nfrom common.python.cuda import load_cuda\n"
-    write(tmp_path, {BASELINE: honest, OPTIMIZED: shared, "ch07/optimized_x__tile.py": shared})
-    write(tmp_path, {"ch07/optimized_x.cu": '// Rows are copied.\n#include "kernel.cuh"\n// n is even; m is odd\n'})
-    write(tmp_path, {"common/python/cuda.py": "def load():\n    import torch\n", "common/python/base/results.py": ""})
-    write(tmp_path, {"common/cuda/kernel.cuh": ""})
-    modelled = SENTENCE + "from common.models.decoder import forward\n" + honest
-    write(tmp_path, {"ch15/baseline_x.py": modelled})
-    contract = "from common.python.workload import Draw\nfrom common.models.caches import Cache\n"
-    write(tmp_path, {"common/models/decoder.py": contract})
-    assert rule(tmp_path) == []
-
-
 def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -2,22 +2,15 @@
 
 import gc
 import weakref
-from pathlib import Path
 
-import pytest
 import torch
-from small_workload import Prepares, preparer, workload
+from small_workload import Prepares, workload
 from torch import Tensor
 
 from common.python.proof.preparation import Preparation
 from common.python.timing.clock import CpuClock
 from common.python.timing.sampler import Sampler
 from common.python.workload import Step
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepares:
-    return preparer(tmp_path)
 
 
 def sampler(prep: Preparation) -> Sampler:
