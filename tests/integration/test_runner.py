@@ -82,10 +82,7 @@ def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     assert not list(done.folder.rglob("*.partial"))
 
 
-def test_the_summary_holds_the_same_rows_without_the_samples(done: Tree) -> None:
-    for shown in summary(done).pairs:
-        assert shown.blocks == []
-        assert shown == done.result(shown.key).model_copy(update={"blocks": []})
+def test_the_summarys_tables_hold_every_variant(done: Tree) -> None:
     table = list(csv.DictReader(StringIO((done.folder / "summary.csv").read_text())))
     assert [(line["chapter"], line["variant"]) for line in table][3:5] == [
         ("ch02", "baseline_crash"),

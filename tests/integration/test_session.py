@@ -132,12 +132,6 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:cuda", optimized=CUDA, broken=CUDA)
     (tree.root / "ch01" / "optimized_cuda.cu").write_text(KERNEL)
     (tree.root / "ch01" / "optimized_cuda__broken.cu").write_text(KERNEL.replace("int64_t i", "in i"))
-    size = '{"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}'
-    tree.pair("ch01:model", sizes=f'{{"bench": {size}, "cpu": {size}, "test": {size}}}', inputs="0", optimized=HONEST)
-    baseline = tree.root / "ch01" / "baseline_model.py"
-    with_model = 'lambda draw, n, model, lengths: {"a": draw.normal(n)}'
-    text = baseline.read_text().replace("lambda draw, n: 0", with_model).replace("lambda n:", "lambda n, **_:")
-    baseline.write_text(text)
     tree.pair("ch01:told", optimized=METERED, compiled=COMPILED)
     tree.pair("ch01:nan", optimized=METERED.replace("0.5", "float('nan')"))
     tree.file("ch01", "baseline_no_workload", f'"""No problem stated."""\n{HONEST}'.replace("\n    ", "\n"))
@@ -352,12 +346,6 @@ def test_a_single_file_runs_alone(done: Tree) -> None:
     assert row(result, "optimized_honest").speedup is None
     assert result.control is None
     assert {sample.variant for block in result.blocks for sample in block.samples} == {"optimized_honest"}
-
-
-def test_a_size_may_hold_a_model_and_is_read_back(done: Tree) -> None:
-    result = done.result("ch01:model")
-    assert result.status == "measured", result.reason
-    assert result.shape == {"n": 67, "model": {"heads": 2, "dtype": "bf16"}, "lengths": [3, 5]}
 
 
 def test_what_a_step_tells_beside_its_time_is_in_the_result(done: Tree) -> None:

@@ -69,10 +69,9 @@ def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
     assert (code, proven) == (0, ["ch01:x"] * 2)
 
 
-FILES = ("optimized_x.py", "baseline_x.py", "helper.py", "optimized_x__joins.py")
-
-
-@pytest.mark.parametrize("file", [*FILES, "harness", "library"])
+@pytest.mark.parametrize(
+    "file", ["optimized_x.py", "baseline_x.py", "helper.py", "optimized_x__joins.py", "harness", "library"]
+)
 def test_a_change_of_a_file_or_of_what_it_imports_is_proven(
     tree: Tree, proven: list[str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,10 @@ from synthetic_run import pair, write_run
 from common.python.regress.runs import run_folders
 from common.python.report.artifacts import followed, mark_latest, read_run
 
-TWO = {"baseline": 400.0, "optimized": 50.0}
-
 
 def test_a_run_without_peaks_has_those_of_the_datasheet_if_there_is_one(tmp_path: Path) -> None:
     for device, source in (("NVIDIA H200", "datasheet of H200"), ("cpu", None), (None, None)):
-        folder = write_run(tmp_path / str(device), [pair(TWO, device=device)])
+        folder = write_run(tmp_path / str(device), [pair({"baseline": 400.0}, device=device)])
         (folder / "peaks.json").unlink()
         peaks = read_run(folder).peaks
         assert (peaks.source if peaks else None) == source

@@ -7,7 +7,7 @@ import pytest
 from common.python import requirements
 from common.python.base import toolkit
 from common.python.build import compilation
-from common.python.build.compilation import Task, compile_pairs
+from common.python.build.compilation import compile_pairs
 from common.python.build.kernel_use import KernelUse
 from common.python.build.record import Compiled
 from common.python.corpus.discovery import find_pairs
@@ -127,13 +127,10 @@ def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: P
 # The results of Triton that are kept.
 
 
-def task_of(root: Path) -> Task:
-    (pair,) = find_pairs(root)
-    return next(task for task in compilation._tasks(pair, ["sm_90a"]) if task.variant.role == "optimized")
-
-
 def place(root: Path) -> Path:
-    return compilation._place(task_of(root), {})
+    (pair,) = find_pairs(root)
+    task = next(task for task in compilation._tasks(pair, ["sm_90a"]) if task.variant.role == "optimized")
+    return compilation._place(task, {})
 
 
 @pytest.fixture

@@ -238,17 +238,12 @@ def test_every_option_that_is_named_is_one(text: str) -> None:
         assert f'"{option}"' in named or f"{option})" in named or re.search(rf"^    {parameter}: ", named, re.M), option
 
 
-def pasted(root: Path) -> list[Path]:
-    """Write the files that the guide shows whole, each where the words before it say."""
-    files = re.findall(r"into `(\S+)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)
-    for name, text in files:
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(text)
-    return [root / name for name, _ in files]
-
-
 def test_the_guides_pair_keeps_the_rules_and_both_sides_give_the_answer(tmp_path: Path) -> None:
-    baseline, optimized = pasted(tmp_path)
+    files = re.findall(r"into `(\S+)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)  # those that it shows whole
+    for name, text in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    baseline, optimized = (tmp_path / name for name, _ in files)
     (pair,) = find_pairs(tmp_path)
     assert [breach for rule in RULES for breach in rule(tmp_path)] == []
     assert f"benchmark_cli run {pair.key}" in GUIDE

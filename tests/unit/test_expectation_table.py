@@ -8,17 +8,11 @@ from pathlib import Path
 import pytest
 from synthetic_run import HOSTILE, STARTED, manifest, pair
 
-from common.python.base.results import PairResult
 from common.python.regress.check import FIELDS, Held, Status, counts, hold, job_page, proof_csv, sight
-from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of
 
 ROOT = Path(__file__).resolve().parents[2]
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}
-
-
-def expect(found: PairResult) -> Expectation:
-    return made_of([(found, manifest(git_commit="old", started="2025"))] * 3, ROOT)
 
 
 def lines(*rows: Held) -> list[dict[str, str]]:
@@ -28,7 +22,8 @@ def lines(*rows: Held) -> list[dict[str, str]]:
 
 
 def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
-    (line,) = lines(hold(pair({**US, "optimized": 52.0}), expect(pair(US)), manifest(versions={"torch": "9"})))
+    expected = made_of([(pair(US), manifest(git_commit="old", started="2025"))] * 3, ROOT)
+    (line,) = lines(hold(pair({**US, "optimized": 52.0}), expected, manifest(versions={"torch": "9"})))
     assert tuple(line) == FIELDS
     assert [line[name] for name in ("chapter", "pair", "status", "gpu", "size", "clock", "goal", "variant")] == [
         *("ch07", "copy", "inconclusive", "NVIDIA H200", "bench", "device", "speed", "optimized_copy")

@@ -24,9 +24,6 @@ CUDA = "from common.python.cuda import load_cuda\n"
 NAME = "a_rather_long_name"
 
 
-BARE = Machine("host", "Linux", "a CPU", 2, 8.0, 1, [])
-
-
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
@@ -90,7 +87,8 @@ def test_on_a_terminal_a_list_keeps_names_and_words_whole(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert sys.stdout.isatty()
-    print_list([pair for pair in find_pairs(root) if pair.name == NAME], BARE)
+    bare = Machine("host", "Linux", "a CPU", 2, 8.0, 1, [])
+    print_list([pair for pair in find_pairs(root) if pair.name == NAME], bare)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"ch07:{NAME}"
     assert max(map(len, lines)) <= 80
