@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import time
+from multiprocessing import Pipe
 
 import pytest
 from small_tree import HONEST, Hire, Tree, doing, late_s, prepare
@@ -112,8 +113,6 @@ def test_an_endless_answer_is_cut_off() -> None:
 
 
 def socket_pair() -> tuple[Channel, Channel]:
-    from multiprocessing import Pipe
-
     ours, theirs = Pipe()
     return Channel(ours), Channel(theirs)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.python.doctor.check_result import Finding
+from common.python.doctor.check_result import Finding, text
 from common.python.doctor.host import COUNTERS, HOST, LIMITS, examine_host
 
 CPU = "sys/devices/system/cpu"
@@ -91,3 +91,8 @@ def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Pat
     assert {finding.name for finding in read if finding.state != "unknown"} == {"CPU cores", "memory"}
     assert all(finding.found and finding.matters for finding in findings)
     assert findings[-1].found.endswith("proc/driver/nvidia/params: No such file or directory")
+
+
+def test_a_file_that_is_no_utf_8_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "name").write_bytes(b" GPU \xff\n")
+    assert text(tmp_path / "name") == "GPU \ufffd"
