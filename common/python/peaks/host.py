@@ -5,7 +5,8 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.python.base.machine import host_memory, usable_cores
-from common.python.peaks.sampling import Unavailable, Way
+from common.python.peaks.sampling import Step, Unavailable, Way
 from common.python.requirements import reads_directly
 
 MIB = 2**20
@@ -28,16 +29,15 @@ BATCHES = 16  # in the file: 512 MiB
 BUFFERS = {"host_read": 1, "host_copy": 2, "host_triad": 3}  # that each reads or writes
 
 
-def cache_bytes(root: Path = Path("/")) -> int:
+def cache_bytes() -> int:
     """Bytes of the last level of cache, over all of this machine's; 0 where the kernel does not say."""
-    found: dict[tuple[int, str], int] = {}
-    for index in root.glob("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
+    found = defaultdict[int, dict[str, int]](dict)  # by level and the cores that share it
+    for index in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*"):
         files = [index / name for name in ("level", "shared_cpu_list", "size")]
         if all(file.is_file() for file in files):
             level, shared, size = (file.read_text().strip() for file in files)
-            found[int(level), shared] = int(size.removesuffix("K")) * 1024
-    last = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == last)
+            found[int(level)][shared] = int(size.removesuffix("K")) * 1024
+    return sum(found[max(found)].values()) if found else 0
 
 
 def buffer_bytes() -> int:
@@ -45,9 +45,9 @@ def buffer_bytes() -> int:
     return max(min(wanted, host_memory() // 16) // PATTERN_BYTES, 1) * PATTERN_BYTES
 
 
-def memory_ways(name: str, nbytes: int | None = None) -> Iterator[Way]:
-    """Ways to read, copy or combine buffers of `nbytes`; a copy counts its bytes twice, a triad three times."""
-    nbytes = buffer_bytes() if nbytes is None else nbytes
+def memory_ways(name: str) -> Iterator[Way]:
+    """Ways to read, copy or combine buffers; a copy counts its bytes twice, a triad three times."""
+    nbytes = buffer_bytes()
     x, y, out = (noise(nbytes) if index < BUFFERS[name] else torch.empty(0) for index in range(3))
     threads, work = f"{torch.get_num_threads()} threads", BUFFERS[name] * nbytes
     if name == "host_read":
@@ -61,22 +61,18 @@ def memory_ways(name: str, nbytes: int | None = None) -> Iterator[Way]:
 
 def noise(nbytes: int) -> Tensor:
     """Floats that are not alike, first written by all threads, so that each finds its share on its own NUMA node."""
-    pattern = torch.randn(min(PATTERN_BYTES, nbytes) // 4)
+    pattern = torch.randn(PATTERN_BYTES // 4)
     buffer = torch.empty(nbytes // 4)
     buffer.view(-1, len(pattern)).copy_(pattern)
     return buffer
 
 
-def parallel_copy(target: Tensor, source: Tensor) -> Callable[[], None]:
+def parallel_copy(target: Tensor, source: Tensor) -> Step:
     """A step that copies with one memcpy a core, which, unlike a loop, need not read what it is about to overwrite."""
     cores = usable_cores()
     pool = ThreadPoolExecutor(cores)
-    shares = list(zip(np.array_split(target.numpy(), cores), np.array_split(source.numpy(), cores)))
-
-    def step() -> None:
-        list(pool.map(lambda share: np.copyto(*share), shares))
-
-    return step
+    targets, sources = (np.array_split(buffer.numpy(), cores) for buffer in (target, source))
+    return lambda: list(pool.map(np.copyto, targets, sources))
 
 
 def disk_write_ways() -> Iterator[Way]:
@@ -103,7 +99,9 @@ class DiskFile:
         self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it ends with this object)
         self.file.truncate(BATCHES * BATCH * CHUNK)
         fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_DIRECT)
-        self.pages = [_noisy_page() for _ in range(BATCH)]
+        memory = memoryview(mmap.mmap(-1, BATCH * CHUNK))  # at the start of a page, as O_DIRECT wants it
+        memory[:] = os.urandom(BATCH * CHUNK)  # which no drive can compress
+        self.pages = [memory[i * CHUNK :][:CHUNK] for i in range(BATCH)]
         self.pool, self.next = ThreadPoolExecutor(REQUESTS), 0
 
     def move(self, write: bool) -> None:
@@ -114,10 +112,3 @@ class DiskFile:
         done = list(self.pool.map(lambda i: move(descriptor, [self.pages[i]], start + i * CHUNK), range(BATCH)))
         if sum(done) != BATCH * CHUNK:
             raise OSError(errno.EIO, f"moved {sum(done)} of {BATCH * CHUNK} bytes")
-
-
-def _noisy_page() -> mmap.mmap:
-    """A chunk of memory on a page of its own, as O_DIRECT wants it, with bytes that no drive can compress."""
-    page = mmap.mmap(-1, CHUNK)
-    page.write(os.urandom(CHUNK))
-    return page

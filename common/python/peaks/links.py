@@ -24,10 +24,10 @@ def device_buffer() -> Tensor:
     return torch.randint(0, 256, (PCIE_BYTES,), dtype=torch.uint8, device="cuda")
 
 
-def pcie_ways(to_device: bool, pinned: bool) -> Iterator[Way]:
+def pcie_ways(to_gpu: bool, pinned: bool) -> Iterator[Way]:
     host, device = host_buffer(pinned), device_buffer()
     kind = "page-locked" if pinned else "pageable"
-    source, target = (host, device) if to_device else (device, host)
+    source, target = (host, device) if to_gpu else (device, host)
     way = f"copy_ of 256 MiB, {kind} host memory"
     yield Way(way, PCIE_BYTES, lambda: target.copy_(source, non_blocking=pinned))
 
@@ -69,7 +69,7 @@ def graph_ways() -> Iterator[Way]:
     yield Way(f"a chain of {CALLS} one-element add_ in one CUDA graph", CALLS, graph.replay)
 
 
-def compile_peak(name: str, device: str, timer: Timer) -> Peak:
+def compile_peak(name: str, timer: Timer) -> Peak:
     """What a call of a compiled function costs beyond the same call uncompiled: guards and dispatch.
 
     Backend `eager` runs the very same operator, so that the difference holds nothing else.
@@ -78,7 +78,7 @@ def compile_peak(name: str, device: str, timer: Timer) -> Peak:
     def plain(x: Tensor) -> Tensor:
         return x + 1.0
 
-    x = torch.zeros(1, device=device)
+    x = torch.zeros(1, device="cuda")
     compiled = torch.compile(plain, backend="eager")
     for _ in range(WARM_CALLS):
         compiled(x)
