@@ -128,12 +128,11 @@ def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads
 
     def ask(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
         asked.append(spreads[len(asked)])
-        peak = Peak(name=name, unit="B/s", value=1e12, low=1e12, high=1e12, fastest=asked[-1] * 1e12)
-        return {"peak": peak.model_dump(), "curve": None}
+        figures = {"value": 1e12, "low": 1e12, "high": 1e12, "fastest": asked[-1] * 1e12}
+        return {"peak": {"name": name, "unit": "B/s", **figures}, "curve": None}
 
     monkeypatch.setattr(_Surveyor, "ask", ask)
-    peak, _ = _Surveyor(tmp_path, tmp_path, tmp_path / "log").measure(name, "B/s")
-    return peak, len(asked)
+    return _Surveyor(tmp_path, tmp_path, tmp_path / "log").measure(name, "B/s")[0], len(asked)
 
 
 @pytest.mark.parametrize("name", ["hbm_write", "bf16", "fp32_fma"])

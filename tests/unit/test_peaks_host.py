@@ -14,9 +14,7 @@ from common.python.requirements import reads_directly
 
 
 @pytest.mark.parametrize("name", host.BUFFERS)
-def test_host_memory_is_measured_and_the_rate_is_one_that_memory_has(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_memory_is_measured_at_a_rate_that_memory_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "buffer_bytes", lambda: 16 * MIB)
     found = best_way(name, "B/s", memory_ways(name), host_timer(), 0.02)
     assert found.value is not None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from common.python.peaks import host, links, matrix, memory, ranks
+from common.python.peaks import host, matrix, memory, ranks
 from common.python.peaks.sampling import Unavailable, Way, best_way, device_timer, host_timer
 from common.python.peaks.store import NO_GPU, Peak, Unit
 from common.python.proof.preparation import free
@@ -54,14 +54,14 @@ KINDS: dict[str, Kind] = {
     "bf16_mma_sync": Kind("FLOP/s", matrix.mma_ways, MATRIX_S, bursts=True),
     "fp32_fma": Kind("FLOP/s", matrix.fma_ways, CACHE_S),
     "exp2": Kind("OP/s", matrix.exp2_ways, CACHE_S),
-    "pcie_to_device": Kind("B/s", partial(links.pcie_ways, to_gpu=True, pinned=True), LINK_S),
-    "pcie_to_host": Kind("B/s", partial(links.pcie_ways, to_gpu=False, pinned=True), LINK_S),
-    "pcie_to_device_pageable": Kind("B/s", partial(links.pcie_ways, to_gpu=True, pinned=False), LINK_S, "end_to_end"),
-    "pcie_to_host_pageable": Kind("B/s", partial(links.pcie_ways, to_gpu=False, pinned=False), LINK_S, "end_to_end"),
-    "pcie_both": Kind("B/s", links.pcie_both_ways, LINK_S),
+    "pcie_to_device": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=True), LINK_S),
+    "pcie_to_host": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=True), LINK_S),
+    "pcie_to_device_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=False), LINK_S, "end_to_end"),
+    "pcie_to_host_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=False), LINK_S, "end_to_end"),
+    "pcie_both": Kind("B/s", host.pcie_both_ways, LINK_S),
     **{name: Kind("B/s", _one_gpu, 0.0) for name in ranks.LINKS},
-    "launch_eager": Kind("s", links.launch_ways, LAUNCH_S, "end_to_end"),
-    "graph_node": Kind("s", links.graph_ways, LAUNCH_S),
+    "launch_eager": Kind("s", host.launch_ways, LAUNCH_S, "end_to_end"),
+    "graph_node": Kind("s", host.graph_ways, LAUNCH_S),
     "compile_call": Kind("s", None, LAUNCH_S, "end_to_end"),
     **{name: Kind("B/s", partial(host.memory_ways, name), HOST_S, "host") for name in host.BUFFERS},
     "disk_write": Kind("B/s", host.disk_write_ways, DISK_S, "host"),
@@ -72,7 +72,7 @@ KINDS: dict[str, Kind] = {
 def plan(worker: Commands) -> dict[str, Any]:
     """What can be asked for, each with its unit; bytes of the L2 cache; and how many ranks measure links between GPUs.
 
-    That is one for each GPU, and 0 where there are no such links.
+    That is one for each GPU, and 0 where there are no such host.
     """
     count = torch.cuda.device_count()
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size if torch.cuda.is_available() else 0
@@ -105,5 +105,5 @@ def _alone(name: str, kind: Kind) -> Peak:
     settle = torch.cuda.synchronize if on_gpu else lambda: None
     timer = device_timer(monitor) if kind.clock == "device" else host_timer(settle, monitor)
     if kind.ways is None:
-        return links.compile_peak(name, timer)
+        return host.compile_peak(name, timer)
     return best_way(name, kind.unit, kind.ways(), timer, kind.seconds, kind.bursts)
