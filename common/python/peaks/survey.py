@@ -32,11 +32,7 @@ SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
 PLAN = "common.python.peaks.plan"  # whose functions a worker calls
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]
-
-
-def aloud(line: str) -> None:
-    """Say it now: a minute of lines is worth little at its end."""
-    print(line, flush=True)
+aloud = partial(print, flush=True)  # a minute of lines is worth little at its end
 
 
 def survey(
