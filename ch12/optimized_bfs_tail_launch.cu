@@ -3,6 +3,7 @@
 #include "kernel.cuh"
 
 constexpr int THREADS = 128;
+constexpr int LANES = 4;  // threads of a vertex
 
 // `order` gets all vertices as they are found, so those of a level stand in a row; `found` counts them,
 // and `ended` the blocks of the level that have ended.
@@ -20,9 +21,9 @@ __global__ void start(Search of, int vertices) {
   *of.ended = 0;
 }
 
-// Gives the neighbours of a vertex that have no distance this one.
+// Gives the neighbours of a vertex that have no distance this one. A thread has every fourth of them.
 __device__ void visit(const Search& of, int vertex, int distance) {
-  for (int edge = of.offsets[vertex]; edge < of.offsets[vertex + 1]; ++edge) {
+  for (int edge = of.offsets[vertex] + threadIdx.x % LANES; edge < of.offsets[vertex + 1]; edge += LANES) {
     const int target = of.targets[edge];
     if (of.distances[target] < 0 && atomicCAS(of.distances + target, -1, distance) < 0) {
       of.order[atomicAdd(of.found, 1)] = target;
@@ -33,7 +34,7 @@ __device__ void visit(const Search& of, int vertex, int distance) {
 // A tail launch begins when this grid has ended, so it sees all that was written. A level that finds nothing is the
 // last.
 __global__ void expand(Search of, int begin, int end, int distance) {
-  const int i = begin + blockIdx.x * THREADS + threadIdx.x;
+  const int i = begin + (blockIdx.x * THREADS + threadIdx.x) / LANES;
   if (i < end) visit(of, of.order[i], distance);
   __syncthreads();
   if (threadIdx.x > 0) return;
@@ -42,7 +43,7 @@ __global__ void expand(Search of, int begin, int end, int distance) {
   *of.ended = 0;
   const int found = atomicAdd(of.found, 0);
   if (found == end) return;
-  expand<<<ceil_div(found - end, THREADS), THREADS, 0, cudaStreamTailLaunch>>>(of, end, found, distance + 1);
+  expand<<<ceil_div(LANES * (found - end), THREADS), THREADS, 0, cudaStreamTailLaunch>>>(of, end, found, distance + 1);
 }
 
 // `progress` holds two numbers.

@@ -7,7 +7,7 @@ constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of a ro
 constexpr int PART = PIECES * 32;      // pieces of a warp
 constexpr int DIM = 64;                // of a head
 constexpr int MOST = 8192;             // numbers of an activation
-constexpr int TOKENS = 4;              // of the cache, that a warp takes at once
+constexpr int TOKENS = 8;              // of the cache, that a lane takes at once
 constexpr float NOTHING = -1e30f;      // a score below all others
 
 enum Phase { QKV, ATTEND, OUT, GATE_UP, DOWN, PHASES };
@@ -75,14 +75,13 @@ __device__ int first_output() { return threadIdx.x / 32 * gridDim.x + blockIdx.x
 // The first part of what the warp will multiply in this matrix.
 __device__ void load_first(const Matrix& matrix, uint4 (&own)[PIECES]) {
   const int64_t output = first_output();
-  if (threadIdx.x < THREADS && output < matrix.outputs) load(matrix.weights + output * matrix.n, 0, matrix.n / 8, own);
+  if (output < matrix.outputs) load(matrix.weights + output * matrix.n, 0, matrix.n / 8, own);
 }
 
 // A warp for each output, and with two halves for the outputs of two matrices that lie one behind the other. The first
 // part is loaded already.
 template <int HALVES, typename Store>
 __device__ void product(const Matrix& matrix, const uint4* x, uint4 (&own)[PIECES], Store store) {
-  if (threadIdx.x >= THREADS) return;
   const int pieces = matrix.n / 8;
   bool loaded = true;
   for (int output = first_output(); output < matrix.outputs; output += WARPS * gridDim.x) {
@@ -105,33 +104,115 @@ __device__ void product(const Matrix& matrix, const uint4* x, uint4 (&own)[PIECE
   }
 }
 
-// x / rms(x) * gain into shared memory. What other blocks have written is read past the L1 cache.
+// x / rms(x) * gain into shared memory. What other blocks have written is read past the L1 cache. n is a multiple of 4.
 __device__ void normalize(const float* x, const bf16* gain, int n, float epsilon, Shared& shared) {
-  auto to = reinterpret_cast<bf16*>(shared.x);
+  constexpr int FOURS = MOST / 4 / THREADS;  // four numbers each, that a thread has at most
+  float4 own[FOURS];
+  uint2 gains[FOURS];
   float square = 0.0f;
-  if (threadIdx.x < THREADS) {
-    for (int i = threadIdx.x; i < n; i += THREADS) square += __ldcg(x + i) * __ldcg(x + i);
-    square = warp_sum(square);
-    if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = square;
+#pragma unroll
+  for (int j = 0; j < FOURS; ++j) {
+    const int i = j * THREADS + threadIdx.x;
+    own[j] = {};
+    if (4 * i >= n) continue;
+    own[j] = __ldcg(reinterpret_cast<const float4*>(x) + i);
+    gains[j] = reinterpret_cast<const uint2*>(gain)[i];
   }
+#pragma unroll
+  for (int j = 0; j < FOURS; ++j) {
+    square += own[j].x * own[j].x + own[j].y * own[j].y + own[j].z * own[j].z + own[j].w * own[j].w;
+  }
+  square = warp_sum(square);
+  if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = square;
   __syncthreads();
   float total = 0.0f;
 #pragma unroll
   for (int warp = 0; warp < WARPS; ++warp) total += shared.squares[warp];
   const float scale = rsqrtf(total / n + epsilon);
-  for (int i = threadIdx.x; i < n; i += blockDim.x) {
-    to[i] = __float2bfloat16(__ldcg(x + i) * scale * __bfloat162float(gain[i]));
+#pragma unroll
+  for (int j = 0; j < FOURS; ++j) {
+    const int i = j * THREADS + threadIdx.x;
+    if (4 * i >= n) continue;
+    const auto pair = reinterpret_cast<const __nv_bfloat162*>(&gains[j]);
+    const float2 left = __bfloat1622float2(pair[0]), right = __bfloat1622float2(pair[1]);
+    auto to = reinterpret_cast<__nv_bfloat162*>(shared.x) + 2 * i;
+    to[0] = __floats2bfloat162_rn(own[j].x * scale * left.x, own[j].y * scale * left.y);
+    to[1] = __floats2bfloat162_rn(own[j].z * scale * right.x, own[j].w * scale * right.y);
   }
   __syncthreads();
 }
 
 __device__ void fetch(const bf16* x, int n, Shared& shared) {
-  for (int i = threadIdx.x; i < n / 8; i += blockDim.x) shared.x[i] = __ldcg(reinterpret_cast<const uint4*>(x) + i);
+  for (int i = threadIdx.x; i < n / 8; i += THREADS) shared.x[i] = __ldcg(reinterpret_cast<const uint4*>(x) + i);
   __syncthreads();
 }
 
-// One head's attention to the cache and the token itself, by a block.
-__device__ void attend(const Work& w, int layer, int head, Shared& shared) {
+// A lane's part of some keys and values: eight lanes hold a token's, so a warp has four tokens at a time.
+struct Cache {
+  uint4 keys[TOKENS], values[TOKENS];
+};
+
+__device__ int token_of(int first, int i) { return first + (i * WARPS + threadIdx.x / 32) * 4 + threadIdx.x % 32 / 8; }
+
+__device__ void load_cache(const Work& w, int layer, int head, int first, Cache& cache) {
+  const int64_t start = (int64_t(layer) * w.kv_heads + head / (w.heads / w.kv_heads)) * w.tokens;
+#pragma unroll
+  for (int i = 0; i < TOKENS; ++i) {
+    const int64_t at = (start + min(token_of(first, i), w.tokens - 1)) * (DIM / 8) + threadIdx.x % 8;
+    cache.keys[i] = reinterpret_cast<const uint4*>(w.keys)[at];
+    cache.values[i] = reinterpret_cast<const uint4*>(w.values)[at];
+  }
+}
+
+__device__ void unpack(uint4 packed, float (&to)[8]) {
+  const auto pairs = reinterpret_cast<const __nv_bfloat162*>(&packed);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    to[2 * i] = pair.x, to[2 * i + 1] = pair.y;
+  }
+}
+
+// The scores' softmax so far, of the tokens that a lane has seen, and its eight columns of their values' sum.
+struct State {
+  float peak = NOTHING, total = 0.0f, sum[8] = {};
+
+  __device__ void rescale(float higher) {
+    const float shrink = exp2f(peak - higher);
+    total *= shrink, peak = higher;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum[j] *= shrink;
+  }
+};
+
+__device__ void take(const Cache& cache, const float (&query)[8], int first, int tokens, State& state) {
+  float score[TOKENS], higher = state.peak;
+#pragma unroll
+  for (int i = 0; i < TOKENS; ++i) {
+    float key[8];
+    unpack(cache.keys[i], key);
+    score[i] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) score[i] += query[j] * key[j];
+#pragma unroll
+    for (int lanes = 4; lanes > 0; lanes /= 2) score[i] += __shfl_xor_sync(0xffffffff, score[i], lanes);
+    if (token_of(first, i) >= tokens) score[i] = NOTHING;
+    higher = fmaxf(higher, score[i]);
+  }
+  state.rescale(higher);
+#pragma unroll
+  for (int i = 0; i < TOKENS; ++i) {
+    float value[8];
+    unpack(cache.values[i], value);
+    const float weight = exp2f(score[i] - higher);
+    state.total += weight;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) state.sum[j] += weight * value[j];
+  }
+}
+
+// One head's attention to the cache, whose first tokens are loaded already, and to the token itself, by a block.
+__device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared& shared) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = w.heads / w.kv_heads, of = head / group;
   if (warp < 3) {  // query and key are rotated by the position, the value is not; scores are powers of 2
     const float* from = w.qkv + (warp == 0 ? head : w.heads + (warp - 1) * w.kv_heads + of) * DIM;
@@ -147,44 +228,46 @@ __device__ void attend(const Work& w, int layer, int head, Shared& shared) {
     const int64_t at = ((int64_t(layer) * 2 + which) * w.kv_heads + of) * DIM + column;
     w.fresh[at] = __float2bfloat16(shared.turned[1 + which][column]);
   }
-  if (warp < WARPS) {
-    const float query[2] = {shared.turned[0][2 * lane], shared.turned[0][2 * lane + 1]};
-    float peak = NOTHING, total = 0.0f, sum[2] = {};
-    if (warp == 0) {
-      peak = warp_sum(query[0] * shared.turned[1][2 * lane] + query[1] * shared.turned[1][2 * lane + 1]);
-      total = 1.0f, sum[0] = shared.turned[2][2 * lane], sum[1] = shared.turned[2][2 * lane + 1];
-    }
-    const int64_t start = (int64_t(layer) * w.kv_heads + of) * w.tokens;
-    for (int first = warp; first < w.tokens; first += WARPS * TOKENS) {
-      float2 key[TOKENS], value[TOKENS];
-      float score[TOKENS], higher = peak;
+  const int left = lane % 8 * 8;
+  State state;
+  float query[8];
 #pragma unroll
-      for (int i = 0; i < TOKENS; ++i) {
-        const int token = min(first + i * WARPS, w.tokens - 1);
-        key[i] = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(w.keys + (start + token) * DIM)[lane]);
-        value[i] = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(w.values + (start + token) * DIM)[lane]);
-      }
+  for (int j = 0; j < 8; ++j) query[j] = shared.turned[0][left + j];
+  float own = 0.0f;  // the token's own score
 #pragma unroll
-      for (int i = 0; i < TOKENS; ++i) {
-        score[i] = warp_sum(query[0] * key[i].x + query[1] * key[i].y);
-        if (first + i * WARPS >= w.tokens) score[i] = NOTHING;
-        higher = fmaxf(higher, score[i]);
-      }
-      const float shrink = exp2f(peak - higher);
-      total *= shrink, sum[0] *= shrink, sum[1] *= shrink, peak = higher;
+  for (int j = 0; j < 8; ++j) own += query[j] * shared.turned[1][left + j];
 #pragma unroll
-      for (int i = 0; i < TOKENS; ++i) {
-        const float weight = exp2f(score[i] - peak);
-        total += weight, sum[0] += weight * value[i].x, sum[1] += weight * value[i].y;
-      }
-    }
-    shared.sums[warp][2 * lane] = sum[0], shared.sums[warp][2 * lane + 1] = sum[1];
-    if (lane == 0) shared.peaks[warp] = peak, shared.totals[warp] = total;
+  for (int lanes = 4; lanes > 0; lanes /= 2) own += __shfl_xor_sync(0xffffffff, own, lanes);
+  if (threadIdx.x < 8) {
+    state.total = 1.0f, state.peak = own;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) state.sum[j] = shared.turned[2][left + j];
   }
+  for (int first = 0; first < w.tokens; first += 4 * WARPS * TOKENS) {
+    if (first > 0) load_cache(w, layer, head, first, cache);
+    take(cache, query, first, w.tokens, state);
+  }
+  float best = state.peak;
+#pragma unroll
+  for (int lanes = 8; lanes < 32; lanes *= 2) best = fmaxf(best, __shfl_xor_sync(0xffffffff, best, lanes));
+  state.rescale(best);
+#pragma unroll
+  for (int lanes = 8; lanes < 32; lanes *= 2) {
+    state.total += __shfl_xor_sync(0xffffffff, state.total, lanes);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) state.sum[j] += __shfl_xor_sync(0xffffffff, state.sum[j], lanes);
+  }
+  if (lane < 8) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) shared.sums[warp][left + j] = state.sum[j];
+  }
+  if (lane == 0) shared.peaks[warp] = state.peak, shared.totals[warp] = state.total;
   __syncthreads();
   if (threadIdx.x < DIM) {
     float best = NOTHING, total = 0.0f, sum = 0.0f;
+#pragma unroll
     for (int i = 0; i < WARPS; ++i) best = fmaxf(best, shared.peaks[i]);
+#pragma unroll
     for (int i = 0; i < WARPS; ++i) {
       const float weight = exp2f(shared.peaks[i] - best);
       total += weight * shared.totals[i], sum += weight * shared.sums[i][threadIdx.x];
@@ -194,15 +277,20 @@ __device__ void attend(const Work& w, int layer, int head, Shared& shared) {
   __syncthreads();
 }
 
-__device__ void run(const Work& w, int layer, int phase, uint4 (&own)[PIECES], Shared& shared) {
+__device__ void attend(const Work& w, int layer, Shared& shared) {
+  for (int head = blockIdx.x; head < w.heads; head += gridDim.x) {
+    Cache cache;
+    load_cache(w, layer, head, 0, cache);
+    attend(w, layer, head, cache, shared);
+  }
+}
+
+__device__ void multiply(const Work& w, int layer, int phase, uint4 (&own)[PIECES], Shared& shared) {
   const int width = w.heads * DIM;
   const float* stream = layer == 0 && phase <= OUT ? w.x : w.out;
   const auto add = [&](int output, const float(&sums)[1]) { w.out[output] = __ldcg(stream + output) + sums[0]; };
-  if (phase == ATTEND) {
-    for (int head = blockIdx.x; head < w.heads; head += gridDim.x) attend(w, layer, head, shared);
-    return;
-  }
   const Matrix matrix = matrix_of(w, layer, phase);
+  load_first(matrix, own);
   if (phase == QKV) {
     normalize(stream, w.gains + int64_t(layer) * 2 * width, width, w.epsilon, shared);
     product<1>(matrix, shared.x, own, [&](int output, const float(&sums)[1]) { w.qkv[output] = sums[0]; });
@@ -219,9 +307,12 @@ __device__ void run(const Work& w, int layer, int phase, uint4 (&own)[PIECES], S
 
 __global__ void __launch_bounds__(THREADS, 1) one_phase(Work work, int layer, int phase) {
   __shared__ Shared shared;
-  uint4 own[PIECES];
-  if (phase != ATTEND) load_first(matrix_of(work, layer, phase), own);
-  run(work, layer, phase, own, shared);
+  if (phase == ATTEND) {
+    attend(work, layer, shared);
+  } else {
+    uint4 own[PIECES];
+    multiply(work, layer, phase, own, shared);
+  }
 }
 
 // Width is heads * DIM, at most MOST, as is inner, a multiple of 8.
