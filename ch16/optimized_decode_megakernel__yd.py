@@ -1,4 +1,4 @@
-"""The ring, and the parts after it go to the L2 cache at each phase end."""
+"""Rings of two places."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""One cooperative kernel; each warp has a ring of weights that fills across barriers."""
+"""Three parts on their way."""
 
 import torch
 from torch import Tensor

@@ -1,19 +1,18 @@
-// Decoder blocks for one token in one kernel: each warp has a ring of weights, which fills across the grid's barriers.
-#include "grid.cuh"
+// Decoder blocks for one token in one kernel: a warp that only copies fills rings of weights across the grid's barriers.
 #include "tma.cuh"
 
 #include <algorithm>
 
 constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;
-constexpr int PIECES = 8;              // of 16 bytes, that a lane takes of a row at once
+constexpr int BLOCK = THREADS + 32;    // with a warp that copies
+constexpr int PIECES = 4;              // of 16 bytes, that a lane takes of a row at once
 constexpr int PART = PIECES * 32;      // pieces of a warp, and of a place in its ring
 constexpr int MOST_PLACES = 8;         // of a ring
-constexpr int AHEAD = 3;               // parts behind those of the ring, that a warp asks into the L2 cache at a phase's end
-constexpr bool ACROSS = true;          // whether a ring fills with the next phases' weights before the barrier
+constexpr int ON_THEIR_WAY = 3;        // parts that a ring waits for at most: more would delay what the barrier waits for
 constexpr int DIM = 64;                // of a head
 constexpr int MOST = 8192;             // numbers of an activation
-constexpr int TOKENS = 8;              // of the cache, that a lane takes at once
+constexpr int TOKENS = 4;              // of the cache, that a lane takes at once
 constexpr float NOTHING = -1e30f;      // a score below all others
 
 enum Phase { QKV, ATTEND, OUT, GATE_UP, DOWN, PHASES };
@@ -31,7 +30,7 @@ struct Work {
 
 struct Shared {
   uint4 x[MOST / 8];  // the activation that a matrix meets, in bf16
-  Barrier full[WARPS][MOST_PLACES];
+  Barrier full[WARPS][MOST_PLACES], empty[WARPS][MOST_PLACES];
   float turned[3][DIM], sums[WARPS][DIM], peaks[WARPS], totals[WARPS], squares[WARPS];
 };
 
@@ -67,14 +66,32 @@ __device__ float dot(uint4 a, uint4 b) {
 }
 
 // Neighbouring outputs go to different multiprocessors, so that all have as many, but for one.
-__device__ int first_output() { return threadIdx.x / 32 * gridDim.x + blockIdx.x; }
+__device__ int first_output(int warp) { return warp * gridDim.x + blockIdx.x; }
+
+// A barrier of the warps that multiply.
+__device__ void sync_block() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
+
+// All blocks have come here `times` times; what they wrote before can then be seen past the L1 caches.
+__device__ void sync_grid(unsigned* arrived, unsigned times) {
+  sync_block();
+  if (threadIdx.x == 0) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+    unsigned seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+    } while (seen < times * gridDim.x);
+  }
+  sync_block();
+}
 
 __device__ int halves_of(int phase) { return phase == GATE_UP ? 2 : 1; }
 
 // The parts of weights that a warp multiplies, in their order: of a phase its outputs, of an output the rows (two in
 // GATE_UP), of a row parts. `step` counts phases over all layers.
 struct Cursor {
-  int step = 0, output = first_output(), half = 0, first = 0;
+  int warp, step = 0, output, half = 0, first = 0;
+
+  __device__ Cursor(const Work& w, int warp) : warp(warp), output(first_output(warp)) { settle(w); }
 
   // Passes over phases in which this warp has nothing to multiply.
   __device__ void settle(const Work& w) {
@@ -95,7 +112,7 @@ struct Cursor {
     half = 0;
     output += WARPS * gridDim.x;
     if (output < matrix.outputs) return;
-    output = first_output();
+    output = first_output(warp);
     ++step;
     settle(w);
   }
@@ -107,55 +124,68 @@ struct Cursor {
   }
 };
 
-// A warp's own ring of parts, filled by the copy engine. All lanes keep it; the first asks for the copies.
-struct Ring {
-  uint4* parts;
-  Barrier* full;
-  int places, held = 0, to = 0, from = 0, parity = 0;  // held: parts asked for and not yet multiplied
-  Cursor next;
+// A place of a ring, and the parity of the turn in which it is used.
+struct Turn {
+  int place = 0, parity = 0;
 
-  __device__ Ring(const Work& w, uint4* parts, Barrier* full, int places) : parts(parts), full(full), places(places) {
-    next.settle(w);
+  __device__ void advance(int places) {
+    if (++place == places) place = 0, parity ^= 1;
   }
+};
 
-  // Asks for parts of phases before `end` while there is room.
-  __device__ void fill(const Work& w, int end) {
-    for (; held < places && next.step < end; ++held) {
+// Whether the last phase of this parity has ended.
+__device__ bool ended(Barrier* barrier, uint32_t parity) {
+  uint32_t is;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(is)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return is;
+}
+
+// A warp fills the rings with all that the others will multiply, in all phases: a lane for each ring. One ring's next
+// place may become free only after others have been filled, so no lane waits.
+__device__ void fill(const Work& w, uint4* parts, Shared& shared, int places) {
+  const int of = threadIdx.x % 32, end = threadIdx.x % 32 < WARPS ? w.layers * PHASES : 0;
+  Cursor next(w, of);
+  Turn to, landed;
+  int asked = 0;
+  while (__any_sync(0xffffffff, next.step < end)) {
+    if (next.step < end && ended(&shared.empty[of][to.place], to.parity ^ 1) &&
+        (asked < ON_THEIR_WAY || ended(&shared.full[of][landed.place], landed.parity))) {
       uint32_t bytes;
-      const bf16* row = next.place(w, bytes);
-      if (threadIdx.x % 32 == 0) {
-        arrive_and_expect(&full[to], bytes);
-        load_row(parts + to * PART, row, bytes, &full[to]);
-      }
-      if (++to == places) to = 0;
+      const bf16* from = next.place(w, bytes);
+      arrive_and_expect(&shared.full[of][to.place], bytes);
+      load_row(parts + (of * places + to.place) * PART, from, bytes, &shared.full[of][to.place]);
+      if (asked++ >= ON_THEIR_WAY) landed.advance(places);
+      to.advance(places);
       next.advance(w);
     }
+    __syncwarp();
   }
+}
 
-  // Asks for the parts after those of the ring, into the L2 cache.
-  __device__ void prefetch(const Work& w) const {
-    Cursor cursor = next;
-    for (int i = 0; i < AHEAD && cursor.step < w.layers * PHASES; ++i) {
-      uint32_t bytes;
-      const bf16* row = cursor.place(w, bytes);
-      if (threadIdx.x % 32 == 0) {
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(bytes) : "memory");
-      }
-      cursor.advance(w);
-    }
-  }
+// A warp's ring as the warp sees it.
+struct Ring {
+  const uint4* parts;
+  Barrier *full, *empty;
+  int places;
+  Turn from;
 
   __device__ const uint4* take() const {
-    wait(&full[from], parity);
-    return parts + from * PART;
+    wait(&full[from.place], from.parity);
+    return parts + from.place * PART;
   }
 
   // The warp has read the part: its place is free.
   __device__ void release() {
     publish_tile();
     __syncwarp();
-    --held;
-    if (++from == places) from = 0, parity ^= 1;
+    if (threadIdx.x % 32 == 0) arrive(&empty[from.place]);
+    from.advance(places);
   }
 };
 
@@ -164,8 +194,8 @@ struct Ring {
 template <int HALVES, typename Store>
 __device__ void product(const Work& w, int step, Ring& ring, const uint4* x, const float* before, Store store) {
   const Matrix matrix = matrix_of(w, step / PHASES, step % PHASES);
-  const int pieces = matrix.n / 8, end = ACROSS ? w.layers * PHASES : step + 1;
-  for (int output = first_output(); output < matrix.outputs; output += WARPS * gridDim.x) {
+  const int pieces = matrix.n / 8;
+  for (int output = first_output(threadIdx.x / 32); output < matrix.outputs; output += WARPS * gridDim.x) {
     const float old = before ? __ldcg(before + output) : 0.0f;
     float sums[HALVES];
 #pragma unroll
@@ -179,7 +209,6 @@ __device__ void product(const Work& w, int step, Ring& ring, const uint4* x, con
           if (first + piece < pieces) sum += dot(part[piece], x[first + piece]);
         }
         ring.release();
-        ring.fill(w, end);
       }
       sums[half] = warp_sum(sum);
     }
@@ -207,7 +236,7 @@ __device__ void normalize(const float* x, const bf16* gain, int n, float epsilon
   }
   square = warp_sum(square);
   if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = square;
-  __syncthreads();
+  sync_block();
   float total = 0.0f;
 #pragma unroll
   for (int warp = 0; warp < WARPS; ++warp) total += shared.squares[warp];
@@ -222,12 +251,12 @@ __device__ void normalize(const float* x, const bf16* gain, int n, float epsilon
     to[0] = __floats2bfloat162_rn(own[j].x * scale * left.x, own[j].y * scale * left.y);
     to[1] = __floats2bfloat162_rn(own[j].z * scale * right.x, own[j].w * scale * right.y);
   }
-  __syncthreads();
+  sync_block();
 }
 
 __device__ void fetch(const bf16* x, int n, Shared& shared) {
   for (int i = threadIdx.x; i < n / 8; i += THREADS) shared.x[i] = __ldcg(reinterpret_cast<const uint4*>(x) + i);
-  __syncthreads();
+  sync_block();
 }
 
 // A lane's part of some keys and values: eight lanes hold a token's, so a warp has four tokens at a time.
@@ -305,7 +334,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     shared.turned[warp][lane] = (left * cosine - right * sine) * scale;
     shared.turned[warp][lane + DIM / 2] = (right * cosine + left * sine) * scale;
   }
-  __syncthreads();
+  sync_block();
   if (head % group == 0 && threadIdx.x < 2 * DIM) {
     const int which = threadIdx.x / DIM, column = threadIdx.x % DIM;
     const int64_t at = ((int64_t(layer) * 2 + which) * w.kv_heads + of) * DIM + column;
@@ -345,7 +374,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     for (int j = 0; j < 8; ++j) shared.sums[warp][left + j] = state.sum[j];
   }
   if (lane == 0) shared.peaks[warp] = state.peak, shared.totals[warp] = state.total;
-  __syncthreads();
+  sync_block();
   if (threadIdx.x < DIM) {
     float best = NOTHING, total = 0.0f, sum = 0.0f;
 #pragma unroll
@@ -357,7 +386,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     }
     w.attended[head * DIM + threadIdx.x] = __float2bfloat16(sum / total);
   }
-  __syncthreads();
+  sync_block();
 }
 
 // The activation that a phase multiplies into shared memory, then the product.
@@ -396,22 +425,25 @@ __device__ void prefetch_small(const Work& w, int layer) {
   ask(w.gains + int64_t(layer) * 2 * w.heads * DIM, 2 * w.heads * DIM);
 }
 
-__global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* arrived, int places) {
+__global__ void __launch_bounds__(BLOCK, 1) all_phases(Work work, unsigned* arrived, int places) {
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = threadIdx.x / 32, steps = work.layers * PHASES;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < WARPS * places; ++i) init(&shared.full[i / places][i % places], 1);
+    for (int i = 0; i < WARPS * places; ++i) {
+      init(&shared.full[i / places][i % places], 1);
+      init(&shared.empty[i / places][i % places], 1);
+    }
     publish_barriers();
   }
   __syncthreads();
+  auto parts = reinterpret_cast<uint4*>(memory + sizeof(Shared));
+  if (warp == WARPS) return fill(work, parts, shared, places);
   prefetch_small(work, 0);
-  auto parts = reinterpret_cast<uint4*>(memory + sizeof(Shared)) + warp * places * PART;
-  Ring ring(work, parts, shared.full[warp], places);
+  Ring ring = {parts + warp * places * PART, shared.full[warp], shared.empty[warp], places};
   for (int step = 0; step < steps; ++step) {
     const int layer = step / PHASES, phase = step % PHASES;
-    if (step > 0) grid_barrier<THREADS>(arrived, step);
-    if (!ACROSS || step == 0) ring.fill(work, ACROSS ? steps : step + 1);
+    if (step > 0) sync_grid(arrived, step);
     if (phase == DOWN && layer + 1 < work.layers) prefetch_small(work, layer + 1);
     if (phase == ATTEND) {
       for (int head = blockIdx.x; head < work.heads; head += gridDim.x) {
@@ -421,11 +453,10 @@ __global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* ar
       }
     } else {
       multiply(work, step, ring, shared);
-      ring.prefetch(work);
     }
   }
   // The last block to come here sets the counter back: all others have passed every barrier.
-  if (threadIdx.x == THREADS - 1 && atomicAdd(arrived, 1) == steps * gridDim.x - 1) *arrived = 0;
+  if (threadIdx.x == 0 && atomicAdd(arrived, 1) == steps * gridDim.x - 1) *arrived = 0;
 }
 
 // Width is heads * DIM, at most MOST, as is inner, a multiple of 8. `arrived` is a number, zero before the first call.
@@ -447,5 +478,5 @@ extern "C" int decode(const float* x, const float* cosines, const float* sines, 
                out, fresh, qkv, attended, active, layers, heads, kv_heads, inner, tokens, epsilon};
   auto counter = reinterpret_cast<unsigned*>(arrived);
   void* arguments[] = {&work, &counter, &places};
-  return cudaLaunchCooperativeKernel(all_phases, dim3(blocks), dim3(THREADS), arguments, memory, stream);
+  return cudaLaunchCooperativeKernel(all_phases, dim3(blocks), dim3(BLOCK), arguments, memory, stream);
 }

@@ -6,10 +6,9 @@
 
 constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;
-constexpr int PIECES = 8;              // of 16 bytes, that a lane takes of a row at once
+constexpr int PIECES = 4;              // of 16 bytes, that a lane takes of a row at once
 constexpr int PART = PIECES * 32;      // pieces of a warp, and of a place in its ring
-constexpr int MOST_PLACES = 8;         // of a ring
-constexpr int AHEAD = 6;               // parts behind those of the ring, that a warp asks into the L2 cache at a phase's end
+constexpr int MOST_PLACES = 2;         // of a ring
 constexpr bool ACROSS = true;          // whether a ring fills with the next phases' weights before the barrier
 constexpr int DIM = 64;                // of a head
 constexpr int MOST = 8192;             // numbers of an activation
@@ -129,19 +128,6 @@ struct Ring {
       }
       if (++to == places) to = 0;
       next.advance(w);
-    }
-  }
-
-  // Asks for the parts after those of the ring, into the L2 cache.
-  __device__ void prefetch(const Work& w) const {
-    Cursor cursor = next;
-    for (int i = 0; i < AHEAD && cursor.step < w.layers * PHASES; ++i) {
-      uint32_t bytes;
-      const bf16* row = cursor.place(w, bytes);
-      if (threadIdx.x % 32 == 0) {
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(bytes) : "memory");
-      }
-      cursor.advance(w);
     }
   }
 
@@ -421,7 +407,6 @@ __global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* ar
       }
     } else {
       multiply(work, step, ring, shared);
-      ring.prefetch(work);
     }
   }
   // The last block to come here sets the counter back: all others have passed every barrier.
