@@ -6,13 +6,13 @@
 
 constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;
-constexpr int PIECES = 8;              // of 16 bytes, that a lane takes of a row at once
+constexpr int PIECES = 4;              // of 16 bytes, that a lane takes of a row at once
 constexpr int PART = PIECES * 32;      // pieces of a warp, and of a place in its ring
 constexpr int MOST_PLACES = 8;         // of a ring
 constexpr bool ACROSS = false;         // whether a ring fills with the next phases' weights before the barrier
 constexpr int DIM = 64;                // of a head
 constexpr int MOST = 8192;             // numbers of an activation
-constexpr int TOKENS = 8;              // of the cache, that a lane takes at once
+constexpr int TOKENS = 4;              // of the cache, that a lane takes at once
 constexpr float NOTHING = -1e30f;      // a score below all others
 
 enum Phase { QKV, ATTEND, OUT, GATE_UP, DOWN, PHASES };
@@ -370,7 +370,8 @@ __device__ void multiply(const Work& w, int step, Ring& ring, Shared& shared) {
 
 // Keys, values and gains of a layer are few bytes, on which the phases wait: asks for them early, into the L2 cache.
 __device__ void prefetch_small(const Work& w, int layer) {
-  const int64_t thread = int64_t(blockIdx.x) * THREADS + threadIdx.x, line = 128, kept = int64_t(w.kv_heads) * w.tokens * DIM;
+  const int64_t thread = int64_t(blockIdx.x) * THREADS + threadIdx.x, line = 128;
+  const int64_t kept = int64_t(w.kv_heads) * w.tokens * DIM;
   const auto ask = [&](const bf16* from, int64_t count) {
     const auto bytes = reinterpret_cast<const char*>(from);
     for (int64_t i = thread * line; i < count * 2; i += gridDim.x * THREADS * line) {
@@ -427,6 +428,7 @@ extern "C" int decode(const float* x, const float* cosines, const float* sines, 
   constexpr int PLACE = WARPS * PART * sizeof(uint4);  // a place of each warp's ring
   int places = std::min<int>((memory - sizeof(Shared)) / PLACE, MOST_PLACES);
   memory = sizeof(Shared) + places * PLACE;
+  if (places < 1) return cudaErrorNotSupported;
   TRY(cudaFuncSetAttribute(all_phases, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
   Work work = {x, cosines, sines, gains, qkv_weights, out_weights, gate_up_weights, down_weights, keys, values,
                out, fresh, qkv, attended, active, layers, heads, kv_heads, inner, tokens, epsilon};

@@ -1,4 +1,4 @@
-"""One block walks narrow levels; a wide one gets a grid by a tail launch."""
+"""The last block of each level launches the next level itself, as a tail launch."""
 
 from torch import Tensor
 

@@ -4,27 +4,13 @@
 #include <algorithm>
 
 constexpr int LANES = 32;         // a block is a warp, of which one thread works
-constexpr int STAGES = 6;         // places of the ring
-constexpr int LEAVING = 2;        // of them, those whose page may still be on its way out; the others are being filled
-constexpr int LARGEST = 1 << 14;  // bytes of a page: the ring has 96 KiB at most, of which Hopper holds two
+constexpr int STAGES = 12;        // places of the ring
+constexpr int LEAVING = 4;        // of them, those whose page may still be on its way out; the others are being filled
+constexpr int LARGEST = 1 << 12;  // bytes of a page: a ring has 48 KiB at most, of which Hopper holds four
 constexpr int BARRIERS = 128;     // bytes before the ring
 
-// Pages are dealt out in turn, so those on their way out at a time are neighbours in `out`. Stage i % STAGES holds the block's page i.
-// load_row() and store_row() of what is used once: the L2 cache gives its lines up first.
-constexpr uint64_t EVICT_FIRST = 0x12F0000000000000;
-__device__ void load_once(void* to, const void* from, uint32_t bytes, Barrier* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(EVICT_FIRST)
-      : "memory");
-}
-__device__ void store_once(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to),
-               "r"(shared_address(from)), "r"(bytes), "l"(EVICT_FIRST)
-               : "memory");
-}
-
+// Pages are dealt out in turn, so those on their way out at a time are neighbours in `out`. Stage i % STAGES holds the
+// block's page i.
 __global__ void __launch_bounds__(LANES)
     gather_pages(const __nv_bfloat16* __restrict__ pool, const int64_t* __restrict__ ids,
                  __nv_bfloat16* __restrict__ out, int64_t pages, int64_t page) {
@@ -37,7 +23,7 @@ __global__ void __launch_bounds__(LANES)
   const auto place = [&](int i) { return memory + BARRIERS + i % STAGES * bytes; };
   const auto load = [&](int i, int64_t id) {
     arrive_and_expect(&full[i % STAGES], bytes);
-    load_once(place(i), pool + id * page, bytes, &full[i % STAGES]);
+    load_row(place(i), pool + id * page, bytes, &full[i % STAGES]);
   };
 
   for (int stage = 0; stage < STAGES; ++stage) init(&full[stage], 1);
@@ -47,7 +33,7 @@ __global__ void __launch_bounds__(LANES)
     const int next = i + STAGES - LEAVING;
     const int64_t id = next < count ? ids[number(next)] : 0;  // on its way while we wait
     wait(&full[i % STAGES], i / STAGES % 2);
-    store_once(out + number(i) * page, place(i), bytes);
+    store_row(out + number(i) * page, place(i), bytes);
     commit_stores();
     wait_for_stores<LEAVING>();  // page i - LEAVING has left its place, which is that of page `next`
     if (next < count) load(next, id);
@@ -64,7 +50,7 @@ extern "C" int gather(const __nv_bfloat16* pool, const int64_t* ids, __nv_bfloat
   int multiprocessors, blocks;
   TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, gather_pages, LANES, memory));
-  const int64_t grid = std::min(pages, int64_t(multiprocessors) * std::min(blocks, 2));
+  const int64_t grid = std::min(pages, int64_t(multiprocessors) * std::min(blocks, 4));
   gather_pages<<<grid, LANES, memory, stream>>>(pool, ids, out, pages, page);
   return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-"""Pages are dealt out in turn, and L2 gives their lines up first."""
+"""One thread has the copy engine carry page after page through a ring: four such rings on a multiprocessor."""
 
 from torch import Tensor
 
