@@ -12,7 +12,8 @@ struct Search {
   int *distances, *order, *found;
 };
 
-// Gives the neighbours of a vertex that have no distance this one; they stand from `end` on. A thread has every fourth of them.
+// Gives the neighbours of a vertex that have no distance this one; they stand from `end` on. A thread has every fourth
+// of them.
 __device__ void visit(const Search& of, int vertex, int distance, int end) {
   for (int edge = of.offsets[vertex] + threadIdx.x % LANES; edge < of.offsets[vertex + 1]; edge += LANES) {
     const int target = of.targets[edge];
