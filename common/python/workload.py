@@ -112,6 +112,7 @@ class Workload:
     """A problem: what goes in, what must come out, the least that it costs, and at which sizes.
 
     inputs: `(draw, **size)` to a dict of tensors (or lists, dicts, paths), passed by name to `prepare` and `reference`.
+        The file of a Path is dropped from the page cache before each sample; one whose path is a str stays there.
     reference: the answer; it gets clones of the inputs on the device, with every floating tensor in float64.
     cost: `(**size)` to the least that the problem needs, whatever a variant happens to do. A list holds phases that
         depend on each other and so cannot overlap: their least times add up.

@@ -18,6 +18,7 @@ import torch
 from ch05.baseline_dataloader_workers import workload as dataloader_workers
 from ch05.baseline_direct_read import open_direct
 from ch05.baseline_direct_read import workload as direct_read
+from ch05.baseline_weight_load import workload as weight_load
 from ch05.optimized_dataloader_workers import prepare as with_workers
 from common.python.base.reaper import children
 from common.python.proof.preparation import Preparation
@@ -90,7 +91,7 @@ def cached_pages(path: Path) -> int:
 def evict(workload: Workload, path: Path) -> None:
     """Drop the file from the page cache with the harness's own function."""
     os.sync()
-    preparation = Preparation(workload, {}, "test", CPU, path.parent, random.Random(0), files=[path])
+    preparation = Preparation(workload, {}, "test", CPU, path.parent, random.Random(0), cold=[path])
     preparation.evict_files()
 
 
@@ -106,6 +107,21 @@ def test_only_a_direct_read_leaves_the_page_cache_as_it_was(reader: str, cached:
     out = step()
     assert in_page_cache(inputs["path"]) == cached
     assert torch.equal(out, direct_read.reference(**inputs))
+
+
+@pytest.mark.parametrize(("workload", "cold"), [(direct_read, True), (weight_load, False)])
+def test_a_file_is_evicted_if_the_inputs_name_it_by_a_path_and_not_by_a_word(
+    workload: Workload, cold: bool, tmp_path: Path
+) -> None:
+    size = dict(workload.sizes["test"])
+    preparation = Preparation(workload, size, "test", CPU, tmp_path, random.Random(0))
+    path = Path(preparation.draw()[0]["path"])
+    os.close(opened_or_skipped(path))
+    for _ in range(5):
+        preparation.evict_files()
+        if not cached_pages(path):
+            break
+    assert (cached_pages(path) == 0) == cold
 
 
 def opened_or_skipped(path: Path) -> int:
