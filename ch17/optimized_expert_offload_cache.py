@@ -1,4 +1,4 @@
-"""Gain not shown on an H200: the experts used last stay in slots on the GPU, and only the others are copied."""
+"""The experts used last stay in slots on the GPU, and only the others are copied, in place of the oldest."""
 
 from collections import OrderedDict
 
