@@ -16,7 +16,8 @@ from common.python.workload import Cost, Step, Workload
 
 requires = needs(cores=4)
 WORKERS = 2 * usable_cores()  # at import, before anything is bound
-PATIENCE_S = 10.0  # for a worker's first sample
+BATCH = 64  # samples, some 2 ms of work
+PATIENCE_S = 10.0  # for a batch
 
 workload = Workload(
     inputs=lambda draw, launches, n: {"deltas": draw.normal(launches, n)},
@@ -33,7 +34,7 @@ workload = Workload(
 def work(
     at_work: mmap.mmap, orders: Connection, reports: Connection, others: list[Connection], set_up: Callable[[], None]
 ) -> None:
-    """Decompress samples for as long as `at_work` is the step's number, which is the order; report the first one."""
+    """Decompress samples for as long as `at_work` is the step's number, which is the order; report the first batch."""
     for end in others:
         end.close()  # so that the end of the step's owner is the end of the pipe
     set_up()
@@ -43,14 +44,14 @@ def work(
             if at_work[:1] != number:
                 break
             zlib.decompress(sample)
-            if not index:
+            if index == BATCH:
                 os.write(reports.fileno(), number)
 
 
 def launched(deltas: Tensor, set_up: Callable[[], None]) -> Step:
-    """A step that waits for a batch, a sample of every other worker, and then launches one small kernel for each row.
+    """A step that waits for the batches of a quarter of the workers, and then launches one small kernel for each row.
 
-    The workers go on meanwhile. `set_up` runs first in each of them. When the launching process wakes up, all cores
+    All workers go on meanwhile. `set_up` runs first in each of them. When the launching process wakes up, all cores
     that workers may use are taken; a process that never slept would keep its own without a rival.
     """
     at_work, context = mmap.mmap(-1, 1), multiprocessing.get_context("fork")
@@ -64,10 +65,10 @@ def launched(deltas: Tensor, set_up: Callable[[], None]) -> Step:
     def step() -> Tensor:
         at_work[0] = number = next(numbers)
         os.write(ours.fileno(), bytes([number]) * WORKERS)
-        missing = WORKERS // 2
+        missing = WORKERS // 4
         while missing > 0:
             if not reports.poll(PATIENCE_S) or not (reported := os.read(reports.fileno(), WORKERS)):
-                raise RuntimeError("workers have not begun: they have ended, or have no core")
+                raise RuntimeError("no batch from the workers: they have ended, or have no core")
             missing -= reported.count(number)  # others are late reports of steps before
         out.zero_()
         for row in rows:
