@@ -47,11 +47,11 @@ def update(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor], no
         torch._foreach_add_(leaves, gradients, alpha=-RATE)
 
 
-def batches(ids: Tensor, labels: Tensor, device: torch.device) -> Iterator[list[Tensor]]:
+def batches(ids: Tensor, labels: Tensor, table: Tensor) -> Iterator[list[Tensor]]:
     """The loop loads its batches itself: without workers a DataLoader takes one text after another, and stacks them."""
     texts = TensorDataset(ids.flatten(0, 1), labels.flatten(0, 1))
-    for batch in DataLoader(texts, batch_size=ids.shape[1], pin_memory=device.type == "cuda"):
-        yield [part.to(device, non_blocking=True) for part in batch]
+    for batch in DataLoader(texts, batch_size=ids.shape[1], pin_memory=table.is_cuda):
+        yield [part.to(table.device, non_blocking=True) for part in batch]
 
 
 def reference(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
@@ -95,7 +95,7 @@ def prepare(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -
 
     def step() -> tuple[Tensor, ...]:
         logged: list[float] = []
-        for batch in batches(ids, labels, table.device):
+        for batch in batches(ids, labels, table):
             update(*batch, table, leaves, lambda figure: logged.append(figure.item()))
         return torch.tensor(logged), *weights
 

@@ -25,7 +25,7 @@ def prepare(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -
             landed[interval].synchronize()
             logged.extend(landing[interval].tolist())
 
-        loaded = batches(ids, labels, table.device)
+        loaded = batches(ids, labels, table)
         for interval in range(len(landing)):
             figures: list[Tensor] = []
             for batch in islice(loaded, INTERVAL):

@@ -13,7 +13,7 @@ def prepare(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -
 
     def step() -> tuple[Tensor, ...]:
         logged: list[float] = []
-        for batch in batches(ids, labels, table.device):
+        for batch in batches(ids, labels, table):
             figures: list[Tensor] = []
             update(*batch, table, leaves, figures.append)
             logged.extend(torch.stack(figures).tolist())

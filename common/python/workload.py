@@ -100,7 +100,7 @@ class Draw:
         return self._placed(torch.randperm(n, generator=self.generator, device=self.device))
 
     def file(self, name: str, data: Tensor) -> Path:
-        """A scratch file holding the bytes of `data`; drawing again overwrites it, as refilling does a tensor."""
+        """A scratch file of `data`'s bytes, overwritten by the next draw; no sample finds it in the page cache."""
         path = (self.scratch / f"of_rank{self.rank}" if self.ranks > 1 else self.scratch) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
@@ -112,7 +112,6 @@ class Workload:
     """A problem: what goes in, what must come out, the least that it costs, and at which sizes.
 
     inputs: `(draw, **size)` to a dict of tensors (or lists, dicts, paths), passed by name to `prepare` and `reference`.
-        The file of a Path is dropped from the page cache before each sample; one whose path is a str stays there.
     reference: the answer; it gets clones of the inputs on the device, with every floating tensor in float64.
     cost: `(**size)` to the least that the problem needs, whatever a variant happens to do. A list holds phases that
         depend on each other and so cannot overlap: their least times add up.

@@ -86,7 +86,6 @@ class Preparation:
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)  # of every variant's outputs
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
-    cold: list[Path] = field(default_factory=list)  # those that the inputs name by a Path
     pad: Tensor | None = None
     before: Settings = field(default_factory=dict)  # of the process, before anything was prepared
 
@@ -136,7 +135,6 @@ class Preparation:
             for key, value in inputs[0].items():
                 self._refuse(key, value)
             self.files = [path for path in self.scratch.rglob("*") if path.is_file()]
-            self.cold = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Path)]
             if self.files:
                 os.sync()  # pages still to be written cannot be dropped from the page cache
             return inputs
@@ -239,8 +237,8 @@ class Preparation:
         return inputs | pytree.tree_map(lambda leaf: _doubled(leaf, self.device), wide)
 
     def evict_files(self) -> None:
-        """Drop the cold files from the page cache, as the flush drops data from L2."""
-        for path in self.cold:
+        """Drop the files that inputs name by a Path, not a str, from the page cache, as the flush drops L2's data."""
+        for path in (leaf for leaf in pytree.tree_leaves(self.everyone) if isinstance(leaf, Path)):
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
