@@ -1,4 +1,4 @@
-"""Gain not shown on an H200: the launching thread has a core to itself, which the workers' masks leave out."""
+"""The launching thread has a core to itself, which the workers' masks leave out."""
 
 import os
 

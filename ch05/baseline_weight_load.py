@@ -11,7 +11,7 @@ from common.python.workload import Cost, Draw, Inputs, Step, Workload
 def inputs(draw: Draw, layers: int, n: int) -> Inputs:
     """Where the checkpoint is, and the parameters on the device that it is for.
 
-    The path is a word, so the harness leaves the file in the page cache, as one is that has just been downloaded.
+    The path is a str, so the harness leaves the file in the page cache, as one is that has just been downloaded.
     """
     path = draw.scratch / "weights.pt"
     path.parent.mkdir(parents=True, exist_ok=True)

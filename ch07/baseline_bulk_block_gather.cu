@@ -3,7 +3,7 @@
 
 constexpr int THREADS = 256;
 constexpr int PIECE = 8;    // elements: 16 bytes
-constexpr int AT_ONCE = 4;  // loads of a thread on their way: a page of 16 KiB
+constexpr int AT_ONCE = 4;  // loads of a thread on their way, if the page has so many
 
 __global__ void __launch_bounds__(THREADS)
     gather_pages(const __nv_bfloat16* __restrict__ pool, const int64_t* __restrict__ ids,

@@ -18,8 +18,9 @@ workload = Workload(
     inputs=inputs,
     reference=lambda pool, ids: pool[ids],
     cost=lambda pages, page: Cost(read=pages * (2 * page + 8), write=2 * pages * page),
-    # A page is 16 KiB: 16 tokens, 4 heads of 128 numbers. Bulk copies want pages of whole 16 bytes.
-    sizes={"bench": {"pages": 32768, "page": 8192}, "test": {"pages": 1001, "page": 88}},
+    # A page is 4 KiB: 16 tokens, and one head of 128 numbers, which is what one of eight GPUs holds. Bulk copies want
+    # pages of whole 16 bytes.
+    sizes={"bench": {"pages": 131072, "page": 2048}, "test": {"pages": 1001, "page": 88}},
     tolerance=0.0,  # a copy is exact
     as_drawn=("pool",),
 )

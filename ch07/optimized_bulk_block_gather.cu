@@ -1,42 +1,25 @@
-// Gathers pages by bulk copies: one thread asks for them, and no page passes through a register.
+// Gathers pages by bulk copies: a block for each, of which one thread asks for the page's ways in and out.
 #include "tma.cuh"
 
-#include <algorithm>
-
 constexpr int LANES = 32;         // a block is a warp, of which one thread works
-constexpr int STAGES = 6;         // places of the ring
-constexpr int LEAVING = 2;        // of them, those whose page may still be on its way out; the others are being filled
-constexpr int LARGEST = 1 << 14;  // bytes of a page: the ring has 96 KiB at most, of which Hopper holds two
-constexpr int BARRIERS = 128;     // bytes before the ring
+constexpr int LARGEST = 1 << 14;  // bytes of a page
+constexpr int BARRIERS = 128;     // bytes before the page
 
-// The block's pages are neighbours in `out`, and their ids too. Stage i % STAGES holds page i of them.
 __global__ void __launch_bounds__(LANES)
     gather_pages(const __nv_bfloat16* __restrict__ pool, const int64_t* __restrict__ ids,
-                 __nv_bfloat16* __restrict__ out, int64_t pages, int64_t page) {
+                 __nv_bfloat16* __restrict__ out, int64_t page) {
   extern __shared__ __align__(128) uint8_t memory[];
   if (threadIdx.x != 0) return;
+  const int64_t id = ids[blockIdx.x];
   auto* full = reinterpret_cast<Barrier*>(memory);
   const uint32_t bytes = page * sizeof(__nv_bfloat16);
-  const int64_t first = pages * blockIdx.x / gridDim.x, end = pages * (blockIdx.x + 1) / gridDim.x;
-  const int count = end - first;
-  const auto place = [&](int i) { return memory + BARRIERS + i % STAGES * bytes; };
-  const auto load = [&](int i, int64_t id) {
-    arrive_and_expect(&full[i % STAGES], bytes);
-    load_row(place(i), pool + id * page, bytes, &full[i % STAGES]);
-  };
-
-  for (int stage = 0; stage < STAGES; ++stage) init(&full[stage], 1);
+  init(full, 1);
   publish_barriers();
-  for (int i = 0; i < STAGES - LEAVING && i < count; ++i) load(i, ids[first + i]);
-  for (int i = 0; i < count; ++i) {
-    const int next = i + STAGES - LEAVING;
-    const int64_t id = next < count ? ids[first + next] : 0;  // on its way while we wait
-    wait(&full[i % STAGES], i / STAGES % 2);
-    store_row(out + (first + i) * page, place(i), bytes);
-    commit_stores();
-    wait_for_stores<LEAVING>();  // page i - LEAVING has left its place, which is that of page `next`
-    if (next < count) load(next, id);
-  }
+  arrive_and_expect(full, bytes);
+  load_row(memory + BARRIERS, pool + id * page, bytes, full);
+  wait(full, 0);
+  store_row(out + blockIdx.x * page, memory + BARRIERS, bytes);
+  commit_stores();
   wait_for_stores<0>();
 }
 
@@ -44,12 +27,6 @@ extern "C" int gather(const __nv_bfloat16* pool, const int64_t* ids, __nv_bfloat
                       cudaStream_t stream) {
   const int64_t bytes = page * sizeof(__nv_bfloat16);
   if (bytes % 16 || bytes > LARGEST) return cudaErrorInvalidValue;
-  const int memory = BARRIERS + STAGES * bytes;
-  TRY(cudaFuncSetAttribute(gather_pages, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
-  int multiprocessors, blocks;
-  TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
-  TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, gather_pages, LANES, memory));
-  const int64_t grid = std::min(pages, int64_t(multiprocessors) * std::min(blocks, 2));
-  gather_pages<<<grid, LANES, memory, stream>>>(pool, ids, out, pages, page);
+  gather_pages<<<pages, LANES, BARRIERS + bytes, stream>>>(pool, ids, out, page);
   return cudaGetLastError();
 }

@@ -5,8 +5,8 @@
 
 constexpr int TILE_M = 64, TILE_N = 128;
 constexpr int THREADS = GROUP_THREADS + 32;  // a warpgroup that multiplies, a warp that copies
-constexpr int STAGES = 4;
-constexpr int SPLITS = 4;  // blocks that share the sums of a tile, and the cluster
+constexpr int STAGES = 9;  // 216 KiB: a block has a multiprocessor to itself
+constexpr int SPLITS = 2;  // blocks that share the sums of a tile, and the cluster
 
 struct Shared {
   bf16 x[STAGES][TILE_M * ROW];
@@ -35,8 +35,8 @@ __device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int rows) {
   finish_products(sum);
 }
 
-// Every thread puts its 64 sums into shared memory, thread beside thread, so that all four blocks have the same sums at
-// the same place. Each block then adds a quarter of them: 32 columns.
+// Every thread puts its 64 sums into shared memory, thread beside thread, so that all blocks have the same sums at
+// the same place. Each block then adds its share of them.
 __device__ void add_parts(float4* parts, const float (&sum)[TILE_N / 2], bool multiplies, int rank, bf16* out, int left,
                           int m, int n) {
   if (multiplies) {
@@ -69,7 +69,7 @@ __device__ void add_parts(float4* parts, const float (&sum)[TILE_N / 2], bool mu
   sync_cluster();  // no block may end while another reads its parts
 }
 
-__global__ void __cluster_dims__(SPLITS) __launch_bounds__(THREADS, 2)
+__global__ void __cluster_dims__(SPLITS) __launch_bounds__(THREADS, 1)
     product(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weight,
             bf16* __restrict__ out, int m, int n, int k) {
   extern __shared__ __align__(1024) uint8_t memory[];

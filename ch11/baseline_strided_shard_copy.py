@@ -1,4 +1,4 @@
-"""A shard of columns is not contiguous, so the CPU gathers it into a pageable buffer, and that is what is sent."""
+"""The whole matrix crosses PCIe, since only contiguous memory is sent, and the GPU keeps a quarter of each row."""
 
 import torch
 from torch import Tensor
@@ -40,6 +40,6 @@ def prepare(weights: Tensor, shard: Tensor, held: Tensor) -> Step:
     pinned = weights.pin_memory()
 
     def step() -> Tensor:
-        return held.copy_(shard_of(pinned, shard), non_blocking=True)
+        return held.copy_(shard_of(pinned.to(held.device, non_blocking=True), shard))
 
     return step

@@ -1,4 +1,4 @@
-"""Gain not shown on an H200: the last block of a level launches the next level itself, as a tail launch."""
+"""One block walks from level to level; only a level too wide for it gets a grid, by a tail launch from the GPU."""
 
 from torch import Tensor
 

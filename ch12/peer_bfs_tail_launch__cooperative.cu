@@ -3,6 +3,7 @@
 #include <cooperative_groups.h>
 
 constexpr int THREADS = 128;
+constexpr int LANES = 4;  // threads of a vertex
 
 // `order` gets all vertices as they are found, so those of a level stand in a row. Of the three counters in
 // `found` a level has one: what it finds is read from it while the next level counts, and the one after is set to zero.
@@ -11,9 +12,10 @@ struct Search {
   int *distances, *order, *found;
 };
 
-// Gives the neighbours of a vertex that have no distance this one; they stand from `end` on.
+// Gives the neighbours of a vertex that have no distance this one; they stand from `end` on. A thread has every fourth
+// of them.
 __device__ void visit(const Search& of, int vertex, int distance, int end) {
-  for (int edge = of.offsets[vertex]; edge < of.offsets[vertex + 1]; ++edge) {
+  for (int edge = of.offsets[vertex] + threadIdx.x % LANES; edge < of.offsets[vertex + 1]; edge += LANES) {
     const int target = of.targets[edge];
     if (of.distances[target] < 0 && atomicCAS(of.distances + target, -1, distance) < 0) {
       of.order[end + atomicAdd(of.found + distance % 3, 1)] = target;
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(THREADS) walk(Search of, int vertices) {
   grid.sync();
   for (int distance = 1, begin = 0, end = 1; begin < end; ++distance) {
     if (thread == 0) of.found[(distance + 1) % 3] = 0;
-    for (int i = begin + thread; i < end; i += threads) visit(of, of.order[i], distance, end);
+    for (int i = begin + thread / LANES; i < end; i += threads / LANES) visit(of, of.order[i], distance, end);
     grid.sync();
     begin = end;
     end += *static_cast<volatile int*>(of.found + distance % 3);

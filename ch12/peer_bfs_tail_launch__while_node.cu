@@ -2,6 +2,7 @@
 #include "kernel.cuh"
 
 constexpr int THREADS = 128;
+constexpr int LANES = 4;  // threads of a vertex
 
 // `order` gets all vertices as they are found, so those of a level stand in a row; `found` counts them,
 // and `ended` the blocks of the level that have ended. Vertices from `begin` to `end` are the level's.
@@ -19,9 +20,9 @@ __global__ void start(Search of, int vertices) {
   *of.ended = *of.begin = 0;
 }
 
-// Gives the neighbours of a vertex that have no distance this one.
+// Gives the neighbours of a vertex that have no distance this one. A thread has every fourth of them.
 __device__ void visit(const Search& of, int vertex, int distance) {
-  for (int edge = of.offsets[vertex]; edge < of.offsets[vertex + 1]; ++edge) {
+  for (int edge = of.offsets[vertex] + threadIdx.x % LANES; edge < of.offsets[vertex + 1]; edge += LANES) {
     const int target = of.targets[edge];
     if (of.distances[target] < 0 && atomicCAS(of.distances + target, -1, distance) < 0) {
       of.order[atomicAdd(of.found, 1)] = target;
@@ -31,7 +32,7 @@ __device__ void visit(const Search& of, int vertex, int distance) {
 
 __global__ void expand(Search of, cudaGraphConditionalHandle again) {
   const int end = *of.end, distance = *of.distance;
-  for (int i = *of.begin + blockIdx.x * THREADS + threadIdx.x; i < end; i += gridDim.x * THREADS) {
+  for (int i = *of.begin + (blockIdx.x * THREADS + threadIdx.x) / LANES; i < end; i += gridDim.x * THREADS / LANES) {
     visit(of, of.order[i], distance);
   }
   __syncthreads();

@@ -1,24 +1,27 @@
-"""Loss, accuracy and gradient norm are read by .item() in each training step: three waits, and then an empty queue."""
+"""Loss, accuracy and gradient norm are read by .item() in each step: the host waits, and loads no batch meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear, silu
+from torch.nn.functional import cross_entropy, embedding, linear, silu
+from torch.utils.data import DataLoader, TensorDataset
 
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 RATE, LIMIT = 2.0, 0.1  # of gradient descent, and of the gradients' norm
 
 
-def inputs(draw: Draw, steps: int, tokens: int, width: int, layers: int, classes: int) -> Inputs:
-    """Tokens near their class's signs, by far, so that rounding changes no accuracy; three in ten labels are wrong."""
+def inputs(draw: Draw, steps: int, texts: int, length: int, width: int, layers: int, classes: int) -> Inputs:
+    """Words near their class's signs, by far, so that rounding changes no accuracy; three in ten labels are wrong."""
     signs = draw.integers(classes, width, high=2).mul_(2).sub_(1).to(torch.bfloat16)
-    planted, other = (draw.integers(steps, tokens, high=classes) for _ in range(2))
-    std = 0.1 * width**-0.5
+    words, std = 4 * classes, 0.1 * width**-0.5
+    ids, other = draw.host.integers(steps, texts, length, high=words), draw.integers(steps, texts, length, high=classes)
+    wrong = draw.uniform(steps, texts, length) < 0.3
     return {
-        "x": signs[planted] + draw.normal(steps, tokens, width, std=0.5, dtype=torch.bfloat16),
-        "labels": torch.where(draw.uniform(steps, tokens) < 0.3, other, planted),
+        "ids": ids,
+        "labels": torch.where(wrong.cpu(), other.cpu(), ids % classes),
+        "table": signs.repeat(4, 1) + draw.normal(words, width, std=0.5, dtype=torch.bfloat16),
         "weights": [
             *(draw.normal(width, width, std=std, dtype=torch.bfloat16) for _ in range(layers)),
             signs * (8 / width),
@@ -26,9 +29,10 @@ def inputs(draw: Draw, steps: int, tokens: int, width: int, layers: int, classes
     }
 
 
-def update(x: Tensor, labels: Tensor, weights: list[Tensor], note: Callable[[Tensor], object]) -> None:
+def update(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor], note: Callable[[Tensor], object]) -> None:
     """A step of clipped gradient descent, in place; `note` gets each figure as soon as it is enqueued."""
     leaves = [weight.requires_grad_() for weight in weights]
+    x, labels = embedding(ids.flatten(), table), labels.flatten()
     for weight in leaves[:-1]:
         x = x + silu(linear(x, weight))
     logits = linear(x, leaves[-1])
@@ -43,19 +47,32 @@ def update(x: Tensor, labels: Tensor, weights: list[Tensor], note: Callable[[Ten
         torch._foreach_add_(leaves, gradients, alpha=-RATE)
 
 
-def reference(x: Tensor, labels: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
+def batches(ids: Tensor, labels: Tensor, table: Tensor) -> Iterator[list[Tensor]]:
+    """The loop loads its batches itself: without workers a DataLoader takes one text after another, and stacks them."""
+    texts = TensorDataset(ids.flatten(0, 1), labels.flatten(0, 1))
+    for batch in DataLoader(texts, batch_size=ids.shape[1], pin_memory=table.is_cuda):
+        yield [part.to(table.device, non_blocking=True) for part in batch]
+
+
+def reference(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
     figures: list[Tensor] = []
-    for batch, of_batch in zip(x, labels):
-        update(batch, of_batch, weights, figures.append)
+    for batch, of_batch in zip(ids, labels):
+        update(batch, of_batch, table, weights, figures.append)
     return torch.stack(figures), *weights
 
 
-def cost(steps: int, tokens: int, width: int, layers: int, classes: int) -> Cost:
-    """Products forward and back, but for the gradient of what comes in; tokens and weights in, weights out."""
-    first, weights = width**2, width * (layers * width + classes)
-    flops = 2 * steps * tokens * (3 * weights - first)
-    read = steps * tokens * (2 * width + 8) + 2 * weights
-    return Cost(flops=flops, dtype="bf16", read=read, write=2 * weights, items=steps, unit="training steps")
+def cost(steps: int, texts: int, length: int, width: int, layers: int, classes: int) -> Cost:
+    """Products forward and back, but for the gradient of what comes in; ids, labels and weights in, weights out."""
+    first, weights, tokens = width**2, width * (layers * width + classes), texts * length
+    return Cost(
+        flops=2 * steps * tokens * (3 * weights - first),
+        dtype="bf16",
+        pcie_bytes=16 * steps * tokens,
+        read=16 * steps * tokens + 2 * weights,
+        write=2 * weights,
+        items=steps,
+        unit="training steps",
+    )
 
 
 workload = Workload(
@@ -63,9 +80,9 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # A training step takes the GPU some 0.85 ms and the CPU 0.6 to launch: without waits the CPU stays ahead.
-        "bench": {"steps": 8, "tokens": 4096, "width": 1024, "layers": 8, "classes": 4096},
-        "test": {"steps": 5, "tokens": 29, "width": 136, "layers": 2, "classes": 11},
+        # A step should take the GPU longer than the host needs to load a batch and launch the step's kernels.
+        "bench": {"steps": 8, "texts": 1536, "length": 12, "width": 1024, "layers": 8, "classes": 8192},
+        "test": {"steps": 5, "texts": 7, "length": 5, "width": 136, "layers": 2, "classes": 11},
     },
     tolerance=2e-2,  # bf16 rounds at 0.2%, after each layer and at each update
     mutates=("weights",),
@@ -73,13 +90,13 @@ workload = Workload(
 )
 
 
-def prepare(x: Tensor, labels: Tensor, weights: list[Tensor]) -> Step:
+def prepare(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -> Step:
     leaves = [weight.detach() for weight in weights]  # the same memory
 
     def step() -> tuple[Tensor, ...]:
         logged: list[float] = []
-        for batch, of_batch in zip(x, labels):
-            update(batch, of_batch, leaves, lambda figure: logged.append(figure.item()))
+        for batch in batches(ids, labels, table):
+            update(*batch, table, leaves, lambda figure: logged.append(figure.item()))
         return torch.tensor(logged), *weights
 
     return step

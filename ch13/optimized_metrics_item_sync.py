@@ -1,21 +1,22 @@
-"""Gain not shown on an H200: figures stay on the device, and are copied and read while the next interval trains."""
+"""Figures stay on the device; an interval's are copied, and read once the next interval's batches are under way."""
+
+from itertools import islice
 
 import torch
 from torch import Tensor
 
-from ch13.baseline_metrics_item_sync import update
+from ch13.baseline_metrics_item_sync import batches, update
 from ch13.baseline_metrics_item_sync import workload as workload
 from common.python.workload import Step
 
 INTERVAL, FIGURES = 2, 3  # training steps between two copies; figures of each
 
 
-def prepare(x: Tensor, labels: Tensor, weights: list[Tensor]) -> Step:
-    gpu = torch.get_device_module(x.device)
+def prepare(ids: Tensor, labels: Tensor, table: Tensor, weights: list[Tensor]) -> Step:
+    gpu = torch.get_device_module(table.device)
     leaves = [weight.detach() for weight in weights]
-    landing = torch.empty(len(x) * FIGURES, pin_memory=x.is_cuda).split(INTERVAL * FIGURES)
+    landing = torch.empty(len(ids) * FIGURES, pin_memory=table.is_cuda).split(INTERVAL * FIGURES)
     landed = [gpu.Event() for _ in landing]
-    intervals = list(zip(x.split(INTERVAL), labels.split(INTERVAL)))
 
     def step() -> tuple[Tensor, ...]:
         logged: list[float] = []
@@ -24,15 +25,16 @@ def prepare(x: Tensor, labels: Tensor, weights: list[Tensor]) -> Step:
             landed[interval].synchronize()
             logged.extend(landing[interval].tolist())
 
-        for index, batches in enumerate(intervals):
+        loaded = batches(ids, labels, table)
+        for interval in range(len(landing)):
             figures: list[Tensor] = []
-            for batch, of_batch in zip(*batches):
-                update(batch, of_batch, leaves, figures.append)
-            landing[index].copy_(torch.stack(figures), non_blocking=True)
-            landed[index].record()
-            if index:
-                read(index - 1)  # by now the GPU has the next interval to work on
-        read(len(intervals) - 1)
+            for batch in islice(loaded, INTERVAL):
+                update(*batch, table, leaves, figures.append)
+            landing[interval].copy_(torch.stack(figures), non_blocking=True)
+            landed[interval].record()
+            if interval:
+                read(interval - 1)  # by now the GPU has the next interval to work on
+        read(len(landing) - 1)
         return torch.tensor(logged), *weights
 
     return step

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import rms_norm, silu
 
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -36,10 +36,18 @@ def inputs(draw: Draw, tokens: int, layers: int, experts: int, slots: int, width
     }
 
 
-def decoded(x: Tensor, ids: Tensor, shares: Tensor, expert: Callable[[int, int], Tensor]) -> Tensor:
+Expert = tuple[Tensor, Tensor]  # on the device: gate's and up's rows (2 * wide, width), and down (width, wide)
+
+
+def parts(weights: Tensor) -> Expert:
+    gate_up, down = weights.tensor_split([2 * len(weights) // 3])
+    return gate_up, down.T
+
+
+def decoded(x: Tensor, ids: Tensor, shares: Tensor, expert: Callable[[int, int], Expert]) -> Tensor:
     """The state (width) after each token's layers. A token goes on from the state of the one before it.
 
-    `expert(layer, number)` gives the weights (3 * wide, width) on the device.
+    `expert(layer, number)` gives the weights.
     """
     out, state = torch.empty_like(x), torch.zeros_like(x[0])
     for token, (row, chosen, of_token) in enumerate(zip(x, ids, shares)):
@@ -47,14 +55,15 @@ def decoded(x: Tensor, ids: Tensor, shares: Tensor, expert: Callable[[int, int],
         for layer in range(ids.shape[1]):
             normed = rms_norm(state, state.shape)
             for number, share in zip(chosen[layer].tolist(), of_token[layer]):  # the host waits for the gate's choice
-                gate, up, down = expert(layer, number).chunk(3)
-                state = state + share * ((silu(linear(normed, gate)) * linear(normed, up)) @ down)
+                gate_up, down = expert(layer, number)
+                gate, up = torch.mv(gate_up, normed).chunk(2)
+                state = torch.addcmul(state, share, torch.mv(down, silu(gate) * up))
         out[token] = state
     return out
 
 
 def reference(x: Tensor, ids: Tensor, shares: Tensor, experts: Tensor, slots: int) -> Tensor:
-    return decoded(x, ids, shares, lambda layer, number: experts[layer, number])
+    return decoded(x, ids, shares, lambda layer, number: parts(experts[layer, number]))
 
 
 def cost(tokens: int, layers: int, experts: int, slots: int, width: int, wide: int, dtype: str) -> Cost:
@@ -74,14 +83,14 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # 1.1 GB of experts, 8.7 MB each; a layer's 256 choices name 56 of 64
+        # 1.6 GB of experts, 25 MB each; a layer's 256 choices name all 32
         "bench": {
             "tokens": 128,
             "layers": 2,
-            "experts": 64,
-            "slots": 16,
-            "width": 1024,
-            "wide": 1408,
+            "experts": 32,
+            "slots": 12,
+            "width": 2048,
+            "wide": 2048,
             "dtype": "bfloat16",
         },
         "test": {"tokens": 11, "layers": 2, "experts": 9, "slots": 3, "width": 37, "wide": 19, "dtype": "float32"},
@@ -92,9 +101,11 @@ workload = Workload(
 
 
 def prepare(x: Tensor, ids: Tensor, shares: Tensor, experts: Tensor, slots: int) -> Step:
-    buffer = x.new_empty(experts.shape[2:])
+    buffer, sources = x.new_empty(experts.shape[2:]), [layer.unbind() for layer in experts]
+    weights = parts(buffer)
 
-    def fetched(layer: int, number: int) -> Tensor:
-        return buffer.copy_(experts[layer, number], non_blocking=True)
+    def fetched(layer: int, number: int) -> Expert:
+        buffer.copy_(sources[layer][number], non_blocking=True)
+        return weights
 
     return lambda: decoded(x, ids, shares, fetched)

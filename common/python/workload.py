@@ -100,7 +100,7 @@ class Draw:
         return self._placed(torch.randperm(n, generator=self.generator, device=self.device))
 
     def file(self, name: str, data: Tensor) -> Path:
-        """A scratch file holding the bytes of `data`; drawing again overwrites it, as refilling does a tensor."""
+        """A scratch file of `data`'s bytes, overwritten by the next draw; no sample finds it in the page cache."""
         path = (self.scratch / f"of_rank{self.rank}" if self.ranks > 1 else self.scratch) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())

@@ -17,6 +17,7 @@ from small_tree import until
 from ch05.baseline_dataloader_workers import workload as dataloader_workers
 from ch05.baseline_direct_read import open_direct
 from ch05.baseline_direct_read import workload as direct_read
+from ch05.baseline_weight_load import workload as weight_load
 from ch05.optimized_dataloader_workers import prepare as with_workers
 from common.python.base.reaper import children
 from common.python.proof.preparation import Preparation
@@ -58,25 +59,33 @@ def cached_pages(path: Path) -> int:
     return int((told & 1).sum())
 
 
-def evict(workload: Workload, path: Path) -> None:
-    """Drop the file from the page cache with the harness's own function."""
-    os.sync()
-    preparation = Preparation(workload, {}, "test", CPU, path.parent, random.Random(0), files=[path])
-    preparation.evict_files()
+def evict(inputs: dict[str, Any]) -> None:
+    """Drop the file from the page cache with the harness's own function, if that drops the files of such inputs."""
+    path = Path(inputs["path"])
+    os.close(opened_or_skipped(path))
+    preparation = Preparation(direct_read, {}, "test", CPU, path.parent, random.Random(0), everyone=[inputs])
+    for _ in range(5):  # a page that the kernel is busy with is not dropped
+        os.sync()
+        preparation.evict_files()
+        if not cached_pages(path):
+            break
 
 
 @pytest.mark.parametrize(("reader", "cached"), list(zip([*READERS, MAPPING], (True, True, False, True))))
 def test_only_a_direct_read_leaves_the_page_cache_as_it_was(reader: str, cached: bool, tmp_path: Path) -> None:
     inputs = drawn(direct_read, tmp_path)
-    os.close(opened_or_skipped(inputs["path"]))
     step = prepared(reader)(**inputs)
-    for _ in range(5):  # a page that the kernel is busy with is not dropped
-        evict(direct_read, inputs["path"])
-        if not cached_pages(inputs["path"]):
-            break
+    evict(inputs)
     out = step()
     assert (cached_pages(inputs["path"]) > 0) == cached
     assert torch.equal(out, direct_read.reference(**inputs))
+
+
+@pytest.mark.parametrize(("workload", "evicted"), [(direct_read, True), (weight_load, False)])
+def test_a_file_named_by_a_str_stays_in_the_page_cache(workload: Workload, evicted: bool, tmp_path: Path) -> None:
+    inputs = drawn(workload, tmp_path)
+    evict(inputs)
+    assert (cached_pages(Path(inputs["path"])) == 0) == evicted
 
 
 def opened_or_skipped(path: Path) -> int:

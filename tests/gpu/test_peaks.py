@@ -14,6 +14,7 @@ from common.python.peaks import plan as peaks
 from common.python.peaks.sampling import device_timer
 from common.python.peaks.store import BETWEEN_GPUS, Survey, peaks_of
 from common.python.peaks.survey import MESSAGES
+from common.python.performance_targets import CLOCK_HEADROOM, datasheet_peaks
 from common.python.timing.telemetry import Monitor
 
 # Measured on an H200 with torch 2.11 and driver 580, to be met within 5%: rates of products, which the power cap holds
@@ -77,8 +78,6 @@ def test_clocks_and_power_stand_beside_what_the_device_did(measured: Survey) -> 
 
 
 def test_no_peak_beats_its_datasheet_by_more_than_clocks_explain(measured: Survey) -> None:
-    from common.python.performance_targets import CLOCK_HEADROOM, datasheet_peaks
-
     sheet = datasheet_peaks(measured.device)
     for resource, found in peaks_of(measured).values.items():
         if sheet is not None and resource in sheet.values:
@@ -157,8 +156,7 @@ def test_twice_the_rounds_of_mma_sync_are_twice_the_sums_and_the_time() -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 def test_reading_shared_memory_twice_as_often_takes_twice_as_long() -> None:
     read, out = load_cuda(str(HEADERS / "peaks.cu"), "read_shared"), torch.zeros(2000, device="cuda")
-    timer = device_timer(None)
-    once, twice = (min(timer(lambda n=n: read(out, 2000, n), 0.05, 6).times) for n in (512, 1024))
+    once, twice = (min(device_timer(None)(lambda n=n: read(out, 2000, n), 0.05, 6).times) for n in (512, 1024))
     assert twice / once == pytest.approx(2, rel=0.1)
     assert not out.any()  # the sum is looked at, so that it is made, and never written
 

@@ -28,14 +28,14 @@ def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
 
 
 def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
-    assert surveyor.measure("no_such", "B/s").reason == "failed: KeyError: 'no_such'"
-    assert surveyor.measure("bf16", "FLOP/s").reason == NO_GPU  # by another worker
+    assert surveyor.measure("no_such", "B/s")[0].reason == "failed: KeyError: 'no_such'"
+    assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by another worker
     assert surveyor._worker is not None
     os.kill(surveyor._worker.pid, signal.SIGKILL)
-    died = surveyor.measure("fp16", "FLOP/s")
+    died, _ = surveyor.measure("fp16", "FLOP/s")
     assert (died.name, died.unit, died.value) == ("fp16", "FLOP/s", None)
     assert "was killed by SIGKILL" in (died.reason or "")
-    assert surveyor.measure("fp64", "FLOP/s").reason == NO_GPU
+    assert surveyor.measure("fp64", "FLOP/s")[0].reason == NO_GPU
 
 
 @pytest.mark.nightly
@@ -64,14 +64,14 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.peaks.display.open_machine", lambda *_: (machine(), GPU))
+    monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (machine(), GPU))
     points = [
         Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
         Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
     ]
     curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
     whole = measured().model_copy(update={"curves": [curve]})
-    monkeypatch.setattr("common.python.peaks.display.survey", lambda *arguments: whole)
+    monkeypatch.setattr("common.python.peaks.survey.survey", lambda *arguments: whole)
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)

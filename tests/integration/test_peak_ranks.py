@@ -39,7 +39,7 @@ def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
     monkeypatch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
     for name, ranks, share in (("all_reduce", 2, 1.0), ("nvlink_copy", 2, 1.0), ("all_reduce", 3, 4 / 3)):
-        peak, curve = surveyor.link(name, "B/s", ranks, SIZES)
+        peak, curve = surveyor.measure(name, "B/s", ranks, SIZES)
         assert curve is not None, peak.reason
         assert (curve.name, curve.ranks, curve.share) == (name, ranks, pytest.approx(share))
         assert [point.bytes for point in curve.points] == SIZES
@@ -54,11 +54,11 @@ def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
         assert peak.low is not None
         assert peak.low <= (peak.value or 0.0) <= (peak.high or 0.0) <= (peak.fastest or 0.0)
         assert peak.method.startswith("gloo")
-    assert surveyor.measure("bf16", "FLOP/s").reason == NO_GPU  # by a worker without ranks
+    assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by a worker without ranks
 
 
 def test_a_time_is_the_slowest_ranks(surveyor: _Surveyor) -> None:
-    peak, curve = surveyor.link("nvlink_copy", "B/s", 3, [2**20])  # in which rank 2 has nothing to do
+    peak, curve = surveyor.measure("nvlink_copy", "B/s", 3, [2**20])  # in which rank 2 has nothing to do
     assert curve is not None
     assert curve.points[0].seconds > 20e-6  # what 1 MiB takes at 50 GB/s
     assert peak.value is not None
@@ -89,10 +89,10 @@ def lose(surveyor: _Surveyor, number: signal.Signals) -> list[int]:
 def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
     number: signal.Signals, told: str, surveyor: _Surveyor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    surveyor.link("all_reduce", "B/s", 2, SIZES[:1])  # the ranks are up, so that little time is enough
+    surveyor.measure("all_reduce", "B/s", 2, SIZES[:1])  # the ranks are up, so that little time is enough
     monkeypatch.setattr(peak_survey, "PEAK_LIMIT_S", 3.0 if number == signal.SIGSTOP else 30.0)
     found: list[tuple[Peak, Curve | None]] = []
-    measuring = threading.Thread(target=lambda: found.append(surveyor.link("all_reduce", "B/s", 2, LONG)))
+    measuring = threading.Thread(target=lambda: found.append(surveyor.measure("all_reduce", "B/s", 2, LONG)))
     measuring.start()
     pids = lose(surveyor, number)
     started = time.monotonic()
@@ -106,7 +106,7 @@ def test_a_rank_that_is_lost_leaves_a_gap_with_the_reason_and_no_process(
             assert parent_of(pid) is None or not children(pid)
             assert not Path(f"/proc/{pid}").exists()
     monkeypatch.undo()
-    peak, curve = surveyor.link("all_reduce", "B/s", 2, SIZES[:1])  # by other ranks
+    peak, curve = surveyor.measure("all_reduce", "B/s", 2, SIZES[:1])  # by other ranks
     assert curve is not None, peak.reason
 
 
@@ -116,6 +116,6 @@ def test_what_never_arrived_is_not_right(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "empty_like", torch.clone)
     for rank in (0, 1):
         link = LINKS[name](Ranks(rank, 2), 4096, CPU)
-        message = link.message(1024)
-        message.renew()
-        assert message.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at
+        link.resize(1024)
+        link.renew()
+        assert link.right() is (name == "nvlink_copy" and rank == 0)  # the sender has nothing to look at

@@ -9,9 +9,9 @@ import pytest
 from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
+from common.python.peaks.display import figure
 from common.python.peaks.store import Peak, Survey
 from common.python.peaks.survey import _Surveyor, peaks_for_run
-from common.python.peaks.text import figure
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.process import WorkerError
 
@@ -62,7 +62,7 @@ def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(pl
         f"there are no peaks in {place.store}: measuring those of this NVIDIA H200, once, which takes about a minute"
     )
     assert place.said[-1].startswith("limits come from peaks measured on ")
-    assert place.said[-1].endswith(f", just now, kept in {place.store}")
+    assert place.said[-1].endswith(f", kept in {place.store}")
     assert place.store.read_bytes() == (place.folder / "peaks.json").read_bytes()
     place.said.clear()
     assert place.peaks() == first
@@ -128,10 +128,11 @@ def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads
 
     def ask(surveyor: _Surveyor, command: str, limit_s: float, ranks: int = 0, **arguments: Any) -> Any:
         asked.append(spreads[len(asked)])
-        return Peak(name=name, unit="B/s", value=1e12, low=1e12, high=1e12, fastest=asked[-1] * 1e12).model_dump()
+        figures = {"value": 1e12, "low": 1e12, "high": 1e12, "fastest": asked[-1] * 1e12}
+        return {"peak": {"name": name, "unit": "B/s", **figures}, "curve": None}
 
     monkeypatch.setattr(_Surveyor, "ask", ask)
-    return _Surveyor(tmp_path, tmp_path, tmp_path / "log").measure(name, "B/s"), len(asked)
+    return _Surveyor(tmp_path, tmp_path, tmp_path / "log").measure(name, "B/s")[0], len(asked)
 
 
 @pytest.mark.parametrize("name", ["hbm_write", "bf16", "fp32_fma"])

@@ -22,7 +22,7 @@ from common.python.peaks import memory as peaks_memory
 
 # One block whole, one in part: the kernels see blocks of 16.
 peaks_memory.READ_BLOCK, peaks_memory.L2_BLOCK, peaks_matrix.FMA_BLOCK = 16, 16, 16
-peaks_memory.FMA_UNROLL = peaks_matrix.FMA_UNROLL = 2
+peaks_matrix.FMA_UNROLL = 2
 x = torch.randn(24)
 sums = torch.zeros(2)
 peaks_memory.read_all(x, sums)

@@ -246,7 +246,7 @@ def peak(
     Bandwidths, arithmetic rates and launch costs: from them comes the limit that each pair's times are held against.
     They are kept for later runs.
     """
-    from common.python.peaks.display import measure
+    from common.python.peaks.survey import measure_and_keep
     from common.python.report.publish import publish_links
 
     if publish is not None:
@@ -255,7 +255,7 @@ def peak(
                 typer.echo(f"wrote {path}")
         return
     with exits(artifacts_dir), ExitStack() as stack:
-        measure(root, artifacts_dir, as_json, claims(stack, wait))
+        measure_and_keep(root, artifacts_dir, as_json, claims(stack, wait))
 
 
 app.command()(estimate)

@@ -1,10 +1,13 @@
-"""Bandwidth of host memory over all cores, and of the disk under the scratch folder with the page cache bypassed."""
+"""Host memory over all cores, the disk under the scratch folder past the page cache, and what lies between host and
+GPU: PCIe, launches, and the dispatch of torch.compile.
+"""
 
 import errno
 import fcntl
 import mmap
 import os
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,30 +17,34 @@ import torch
 from torch import Tensor
 
 from common.python.base.machine import host_memory, usable_cores
-from common.python.peaks.sampling import Unavailable, Way
+from common.python.peaks.sampling import Series, Step, Timer, Unavailable, Way, summarise
+from common.python.peaks.store import Peak
 from common.python.requirements import reads_directly
 
 MIB = 2**20
 CACHES = 4  # a buffer is this many times the last caches
 SMALLEST, LARGEST = 128 * MIB, 1024 * MIB
 PATTERN_BYTES = 8 * MIB  # repeated through a buffer: drawing all of it would take longer than measuring
+BUFFERS = {"host_read": 1, "host_copy": 2, "host_triad": 3}  # that each reads or writes
 
 CHUNK, BATCH = MIB, 32  # bytes of a request; requests in a sample
 REQUESTS = 8  # running at a time
 BATCHES = 16  # in the file: 512 MiB
-BUFFERS = {"host_read": 1, "host_copy": 2, "host_triad": 3}  # that each reads or writes
+
+PCIE_BYTES = 256 * MIB
+CALLS = 1000  # in a sample of launches, and nodes in a graph
+COMPILED_SAMPLES, WARM_CALLS = 24, 20
 
 
-def cache_bytes(root: Path = Path("/")) -> int:
+def cache_bytes() -> int:
     """Bytes of the last level of cache, over all of this machine's; 0 where the kernel does not say."""
-    found: dict[tuple[int, str], int] = {}
-    for index in root.glob("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
+    found = defaultdict[int, dict[str, int]](dict)  # by level and the cores that share it
+    for index in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*"):
         files = [index / name for name in ("level", "shared_cpu_list", "size")]
         if all(file.is_file() for file in files):
             level, shared, size = (file.read_text().strip() for file in files)
-            found[int(level), shared] = int(size.removesuffix("K")) * 1024
-    last = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == last)
+            found[int(level)][shared] = int(size.removesuffix("K")) * 1024
+    return sum(found[max(found)].values()) if found else 0
 
 
 def buffer_bytes() -> int:
@@ -45,9 +52,9 @@ def buffer_bytes() -> int:
     return max(min(wanted, host_memory() // 16) // PATTERN_BYTES, 1) * PATTERN_BYTES
 
 
-def memory_ways(name: str, nbytes: int | None = None) -> Iterator[Way]:
-    """Ways to read, copy or combine buffers of `nbytes`; a copy counts its bytes twice, a triad three times."""
-    nbytes = buffer_bytes() if nbytes is None else nbytes
+def memory_ways(name: str) -> Iterator[Way]:
+    """Ways to read, copy or combine buffers; a copy counts its bytes twice, a triad three times."""
+    nbytes = buffer_bytes()
     x, y, out = (noise(nbytes) if index < BUFFERS[name] else torch.empty(0) for index in range(3))
     threads, work = f"{torch.get_num_threads()} threads", BUFFERS[name] * nbytes
     if name == "host_read":
@@ -61,22 +68,18 @@ def memory_ways(name: str, nbytes: int | None = None) -> Iterator[Way]:
 
 def noise(nbytes: int) -> Tensor:
     """Floats that are not alike, first written by all threads, so that each finds its share on its own NUMA node."""
-    pattern = torch.randn(min(PATTERN_BYTES, nbytes) // 4)
+    pattern = torch.randn(PATTERN_BYTES // 4)
     buffer = torch.empty(nbytes // 4)
     buffer.view(-1, len(pattern)).copy_(pattern)
     return buffer
 
 
-def parallel_copy(target: Tensor, source: Tensor) -> Callable[[], None]:
+def parallel_copy(target: Tensor, source: Tensor) -> Step:
     """A step that copies with one memcpy a core, which, unlike a loop, need not read what it is about to overwrite."""
     cores = usable_cores()
     pool = ThreadPoolExecutor(cores)
-    shares = list(zip(np.array_split(target.numpy(), cores), np.array_split(source.numpy(), cores)))
-
-    def step() -> None:
-        list(pool.map(lambda share: np.copyto(*share), shares))
-
-    return step
+    targets, sources = (np.array_split(buffer.numpy(), cores) for buffer in (target, source))
+    return lambda: list(pool.map(np.copyto, targets, sources))
 
 
 def disk_write_ways() -> Iterator[Way]:
@@ -103,7 +106,9 @@ class DiskFile:
         self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it ends with this object)
         self.file.truncate(BATCHES * BATCH * CHUNK)
         fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_DIRECT)
-        self.pages = [_noisy_page() for _ in range(BATCH)]
+        memory = memoryview(mmap.mmap(-1, BATCH * CHUNK))  # at the start of a page, as O_DIRECT wants it
+        memory[:] = os.urandom(BATCH * CHUNK)  # which no drive can compress
+        self.pages = [memory[i * CHUNK :][:CHUNK] for i in range(BATCH)]
         self.pool, self.next = ThreadPoolExecutor(REQUESTS), 0
 
     def move(self, write: bool) -> None:
@@ -116,8 +121,88 @@ class DiskFile:
             raise OSError(errno.EIO, f"moved {sum(done)} of {BATCH * CHUNK} bytes")
 
 
-def _noisy_page() -> mmap.mmap:
-    """A chunk of memory on a page of its own, as O_DIRECT wants it, with bytes that no drive can compress."""
-    page = mmap.mmap(-1, CHUNK)
-    page.write(os.urandom(CHUNK))
-    return page
+def host_buffer(pinned: bool) -> Tensor:
+    """Random bytes in host memory, drawn on the GPU because a CPU takes a second for them."""
+    host = torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=pinned)
+    return host.copy_(device_buffer())
+
+
+def device_buffer() -> Tensor:
+    return torch.randint(0, 256, (PCIE_BYTES,), dtype=torch.uint8, device="cuda")
+
+
+def pcie_ways(to_gpu: bool, pinned: bool) -> Iterator[Way]:
+    host, device = host_buffer(pinned), device_buffer()
+    kind = "page-locked" if pinned else "pageable"
+    source, target = (host, device) if to_gpu else (device, host)
+    method = f"copy_ of 256 MiB, {kind} host memory"
+    yield Way(method, PCIE_BYTES, lambda: target.copy_(source, non_blocking=pinned))
+
+
+def pcie_both_ways() -> Iterator[Way]:
+    hosts, devices = [host_buffer(True) for _ in range(2)], [device_buffer() for _ in range(2)]
+    up, down = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def step() -> None:
+        current = torch.cuda.current_stream()
+        for stream, target, source in ((up, devices[0], hosts[0]), (down, hosts[1], devices[1])):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                target.copy_(source, non_blocking=True)
+        current.wait_stream(up)
+        current.wait_stream(down)
+
+    yield Way("copy_ of 256 MiB each way on two streams, both counted", 2 * PCIE_BYTES, step)
+
+
+def launch_ways() -> Iterator[Way]:
+    x = torch.zeros(1, device="cuda")
+
+    def step() -> None:
+        for _ in range(CALLS):
+            x.add_(1.0)
+
+    yield Way(f"{CALLS} one-element add_ on end, until the GPU is done", CALLS, step)
+
+
+def graph_ways() -> Iterator[Way]:
+    x = torch.zeros(1, device="cuda")
+    x.add_(1.0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            x.add_(1.0)
+    yield Way(f"a chain of {CALLS} one-element add_ in one CUDA graph", CALLS, graph.replay)
+
+
+def compile_peak(name: str, timer: Timer) -> Peak:
+    """What a call of a compiled function costs beyond the same call uncompiled: guards and dispatch.
+
+    Backend `eager` runs the very same operator, so that the difference holds nothing else.
+    """
+
+    def plain(x: Tensor) -> Tensor:
+        return x + 1.0
+
+    x = torch.zeros(1, device="cuda")
+    compiled = torch.compile(plain, backend="eager")
+    for _ in range(WARM_CALLS):
+        compiled(x)
+    differences, states = [], []
+    for _ in range(COMPILED_SAMPLES):  # in turns, so that a drift of the host's clock is in both
+        ours, theirs = (timer(_calls(call, x), 0.0, 1) for call in (compiled, plain))
+        differences.append(ours.times[0] - theirs.times[0])
+        states += theirs.states
+    if min(differences) <= 0:
+        raise Unavailable("calls vary by more than compilation adds to them")
+    method = f"{CALLS} calls of a compiled one-operator function (backend eager) less those of the function itself"
+    return summarise(name, "s", CALLS, Series(differences, states), method)
+
+
+def _calls(call: Callable[[Tensor], Tensor], x: Tensor) -> Step:
+    def step() -> None:
+        for _ in range(CALLS):
+            call(x)
+
+    return step

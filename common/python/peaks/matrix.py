@@ -10,31 +10,27 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common.python.base.toolkit import HEADERS, find_nvcc
-from common.python.cuda import load_cuda
+from common.python.peaks.memory import cuda_kernel, multiprocessors
 from common.python.peaks.sampling import Step, Unavailable, Way
 
-SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384))  # m, n, k
+SHAPES = (4096, 8192, 16384)  # m, n and k alike
 MOST_BYTES = 4 * 2**30  # of operands and result together: a card of 24 GB holds two shapes while they race
-SECONDS = 0.5  # the power cap shows after a tenth of a second
-REST_S = 0.08
-LONGEST_STEP_S = 0.025  # slow types stay with the small shapes: a burst of large ones would meet the power cap
 # cuSPARSELt's search runs every algorithm several times, so one shape is searched and the other takes its default.
-SPARSE = ((8192, 8192, 8192, True), (16384, 8192, 8192, False))  # m, n, k, searched
+SPARSE_SHAPES = ((8192, 8192, 8192, True), (16384, 8192, 8192, False))  # m, n, k, searched
 
-DTYPES = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8": torch.float8_e4m3fn,
-    "fp8_rowwise": torch.float8_e4m3fn,
-    "fp4": torch.float4_e2m1fn_x2,  # two to an element
-    "int8": torch.int8,
+DENSE = {  # torch's type, and the first architecture that multiplies it
+    "bf16": (torch.bfloat16, 80),
+    "fp16": (torch.float16, 0),
+    "tf32": (torch.float32, 80),
+    "fp32": (torch.float32, 0),
+    "fp64": (torch.float64, 0),
+    "fp8": (torch.float8_e4m3fn, 89),
+    "fp8_rowwise": (torch.float8_e4m3fn, 89),
+    "int8": (torch.int8, 75),
+    "fp4": (torch.float4_e2m1fn_x2, 100),  # two to an element
 }
-NEEDS_SM = {"tf32": 80, "bf16": 80, "int8": 75, "fp8": 89, "fp8_rowwise": 89, "fp4": 100}
-NEEDS_SM_SPARSE = 80
+SPARSE = [f"{name}_sparse" for name in ("bf16", "fp16", "tf32", "fp8", "int8", "fp4")]
+SPARSE_SM = 80
 TRANSPOSED_ONLY = ("fp8", "fp8_rowwise", "fp4", "int8")
 
 FMA_BLOCK, FMA_WARPS, FMA_UNROLL, FMA_ROUNDS = 1024, 4, 16, 256  # eight chains a thread
@@ -50,10 +46,7 @@ def ways(name: str) -> Iterator[Way]:
     """
     dense = name.removesuffix("_sparse")
     sparse = dense != name
-    major, minor = torch.cuda.get_device_capability()
-    needed = max(NEEDS_SM.get(dense, 0), NEEDS_SM_SPARSE if sparse else 0)
-    if 10 * major + minor < needed:
-        raise Unavailable(f"needs sm_{needed}, this is sm_{major}{minor}")
+    need_sm(max(DENSE[dense][1], SPARSE_SM if sparse else 0))
     if name == "fp4_sparse":  # cuSPARSELt has it, torch 2.13 does not ask for it
         raise Unavailable("torch has no 2:4 sparse product of fp4")
     if sparse and not torch.backends.cusparselt.is_available():
@@ -62,23 +55,23 @@ def ways(name: str) -> Iterator[Way]:
     yield from sparse_ways(dense) if sparse else dense_ways(name)
 
 
+def need_sm(needed: int) -> None:
+    major, minor = torch.cuda.get_device_capability()
+    if 10 * major + minor < needed:
+        raise Unavailable(f"needs sm_{needed}, this is sm_{major}{minor}")
+
+
 def dense_ways(name: str) -> Iterator[Way]:
-    for m, n, k in shapes(name):
+    for n in SHAPES:
+        if 3 * n * n * DENSE[name][0].itemsize > MOST_BYTES:
+            continue
         for transposed in (True,) if name in TRANSPOSED_ONLY else (True, False):
-            method = f"{m} x {n} x {k}, B {'transposed' if transposed else 'as it lies'}"
-            given = operands(name, m, n, k, transposed, "cuda")
-            yield Way(method, 2 * m * n * k, product(name, *given))
+            method = f"{n} x {n} x {n}, B {'transposed' if transposed else 'as it lies'}"
+            given = operands(name, n, n, n, transposed, "cuda")
+            yield Way(method, 2 * n**3, product(name, *given))
             if name == "int8":  # cuBLAS reaches half of what an H200's datasheet says
-                out = torch.empty(m, n, dtype=torch.int32, device="cuda")
-                yield Way(
-                    f"Triton kernel, {method}", 2 * m * n * k, partial(multiply_bytes, given[0], given[1].t(), out)
-                )
-
-
-def shapes(name: str) -> list[tuple[int, int, int]]:
-    """Those whose operands and result fit `MOST_BYTES`."""
-    size = DTYPES[name].itemsize
-    return [(m, n, k) for m, n, k in SHAPES if size * (m * k + k * n + m * n) <= MOST_BYTES]
+                out = torch.empty(n, n, dtype=torch.int32, device="cuda")
+                yield Way(f"Triton kernel, {method}", 2 * n**3, partial(multiply_bytes, given[0], given[1].t(), out))
 
 
 def operands(name: str, m: int, n: int, k: int, transposed: bool, device: str) -> tuple[Tensor, ...]:
@@ -91,18 +84,15 @@ def operands(name: str, m: int, n: int, k: int, transposed: bool, device: str) -
         case "fp8_rowwise":
             return a, b, torch.rand(m, 1, device=device) + 0.5, torch.rand(1, n, device=device) + 0.5
         case "fp4":  # a scale for each 16 along k, in the padded order of the tensor cores
-            scales = [torch.rand(_up(rows, 128) * _up(k // 16, 4), device=device) + 0.5 for rows in (m, n)]
+            padded = [triton.cdiv(rows, 128) * 128 * triton.cdiv(k // 16, 4) * 4 for rows in (m, n)]
+            scales = [torch.rand(count, device=device) + 0.5 for count in padded]
             return a, b, *(scale.to(torch.float8_e4m3fn) for scale in scales)
     return a, b
 
 
-def _up(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
-
-
 def noise(name: str, rows: int, columns: int, device: str) -> Tensor:
     """Random elements: zeros would draw less power and run faster."""
-    dtype = DTYPES[name]
+    dtype, _ = DENSE[name]
     if dtype is torch.int8:
         return torch.randint(-128, 128, (rows, columns), dtype=dtype, device=device)
     if dtype is torch.float4_e2m1fn_x2:
@@ -115,11 +105,11 @@ def product(name: str, a: Tensor, b: Tensor, *scales: Tensor) -> Step:
     """A step that multiplies; it returns the product (bf16 for fp8 and fp4, int32 for int8)."""
     if scales:
         scale_a, scale_b = scales
-        return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=name != "fp4")
+        fast = name != "fp4"
+        return partial(torch._scaled_mm, a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
     if name == "int8":
-        return lambda: torch._int_mm(a, b)
-    out = a.new_empty(a.shape[0], b.shape[1])
-    return lambda: torch.mm(a, b, out=out)
+        return partial(torch._int_mm, a, b)
+    return partial(torch.mm, a, b, out=a.new_empty(a.shape[0], b.shape[1]))
 
 
 @triton.jit
@@ -144,17 +134,13 @@ def multiply_bytes(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 
 def sparse_ways(name: str) -> Iterator[Way]:
-    for m, n, k, searched in SPARSE:
+    for m, n, k, searched in SPARSE_SHAPES:
         method = f"cuSPARSELt {m} x {n} x {k}, counted as if dense, {'searched' if searched else 'default'} algorithm"
-        yield Way(method, 2 * m * n * k, _sparse(name, m, n, k, searched))
-
-
-def _sparse(name: str, m: int, n: int, k: int, searched: bool) -> Step:
-    compressed = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda")))
-    b = noise(name, n, k, "cuda").t()
-    out_dtype = torch.bfloat16 if b.itemsize == 1 else None
-    found = torch._cslt_sparse_mm_search(compressed, b, out_dtype=out_dtype) if searched else 0
-    return lambda: torch._cslt_sparse_mm(compressed, b, out_dtype=out_dtype, alg_id=found)
+        a, b = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda"))), noise(name, n, k, "cuda").t()
+        out_dtype = torch.bfloat16 if b.itemsize == 1 else None
+        found = torch._cslt_sparse_mm_search(a, b, out_dtype=out_dtype) if searched else 0
+        step = partial(torch._cslt_sparse_mm, a, b, out_dtype=out_dtype, alg_id=found)
+        yield Way(method, 2 * m * n * k, step)
 
 
 def half_zeros(values: Tensor) -> Tensor:
@@ -179,7 +165,7 @@ def chaos(out, rounds, BLOCK: tl.constexpr, UNROLL: tl.constexpr):  # type: igno
 
 
 def fma_ways() -> Iterator[Way]:
-    programs = FMA_PROGRAMS * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    programs = FMA_PROGRAMS * multiprocessors()
     out = torch.empty(programs * FMA_BLOCK, device="cuda")
     work = 2 * FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
     yield Way("Triton kernel, chains of FMAs in registers", work, lambda: iterate(out, FMA_ROUNDS))
@@ -192,21 +178,13 @@ def iterate(out: Tensor, rounds: int) -> None:
 def mma_ways() -> Iterator[Way]:
     """bf16 by the instruction that every GPU since Ampere has; Hopper and later have faster ones beside it.
 
-    Raises Unavailable before Ampere and without nvcc, since Triton picks the instruction itself.
+    In CUDA, since Triton picks the instruction itself.
     """
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    if properties.major < 8:
-        raise Unavailable(f"needs sm_80, this is sm_{properties.major}{properties.minor}")
-    if find_nvcc() is None:
-        raise Unavailable("needs nvcc, for common/cuda/peaks.cu")
-    multiply, blocks = (
-        load_cuda(str(HEADERS / "peaks.cu"), "multiply_fragments"),
-        MMA_BLOCKS * properties.multi_processor_count,
-    )
+    need_sm(80)
+    multiply, blocks = cuda_kernel("multiply_fragments"), MMA_BLOCKS * multiprocessors()
     out = torch.empty(blocks * 256, device="cuda")
-    yield Way(
-        "CUDA kernel, mma.sync in registers", MMA_FLOPS * MMA_ROUNDS * blocks, lambda: multiply(out, blocks, MMA_ROUNDS)
-    )
+    work = MMA_FLOPS * MMA_ROUNDS * blocks
+    yield Way("CUDA kernel, mma.sync in registers", work, lambda: multiply(out, blocks, MMA_ROUNDS))
 
 
 @triton.jit
@@ -229,15 +207,11 @@ def powers(out, rounds, BLOCK: tl.constexpr, UNROLL: tl.constexpr, EVERY: tl.con
 
 def exp2_ways() -> Iterator[Way]:
     """Exponentials, however they are made: a kernel that makes some of them by FMAs must not beat the limit."""
-    programs = FMA_PROGRAMS // 4 * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    programs = FMA_PROGRAMS // 4 * multiprocessors()
     out = torch.empty(programs * FMA_BLOCK, device="cuda")
     work = FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
-    for every, method in (
-        (0, "the special-function unit alone"),
-        (4, "a quarter by FMAs"),
-        (2, "half of them by FMAs"),
-    ):
-        yield Way(f"Triton kernel, {method}", work, partial(exponentiate, out, FMA_ROUNDS, every))
+    for every, how in {0: "the special-function unit alone", 4: "a quarter by FMAs", 2: "half of them by FMAs"}.items():
+        yield Way(f"Triton kernel, {how}", work, partial(exponentiate, out, FMA_ROUNDS, every))
 
 
 def exponentiate(out: Tensor, rounds: int, every: int) -> None:

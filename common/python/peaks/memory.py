@@ -1,6 +1,6 @@
 """Bandwidth of the GPU's memories: HBM, the L2 cache, and the shared memory of its multiprocessors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -93,10 +93,9 @@ def triad_ways() -> Iterator[Way]:
 
 def l2_ways() -> Iterator[Way]:
     """Two sizes, because on GPUs with a divided L2 what both halves read may be kept in both."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    programs = L2_PROGRAMS * properties.multi_processor_count
+    l2_bytes, programs = torch.cuda.get_device_properties().L2_cache_size, L2_PROGRAMS * multiprocessors()
     for share in (0.25, 0.375):
-        blocks = max(1, int(properties.L2_cache_size * share) // (4 * L2_BLOCK))
+        blocks = max(1, int(l2_bytes * share) // (4 * L2_BLOCK))
         x = torch.randn(blocks * L2_BLOCK, device="cuda")
         sums = x.new_empty(programs)
         method = f"Triton kernel, {4e-6 * x.numel():.0f} MB read again and again past L1"
@@ -110,11 +109,19 @@ def read_again(x: Tensor, sums: Tensor, passes: int) -> None:
 
 
 def shared_ways() -> Iterator[Way]:
-    """Raises Unavailable without nvcc: Triton does not say where a tile lies."""
-    if find_nvcc() is None:
-        raise Unavailable("needs nvcc, for common/cuda/peaks.cu")
-    read_shared = load_cuda(str(HEADERS / "peaks.cu"), "read_shared")
-    blocks = SHARED_BLOCKS * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    """In CUDA, since Triton does not say where a tile lies."""
+    read_shared, blocks = cuda_kernel("read_shared"), SHARED_BLOCKS * multiprocessors()
     out = torch.empty(blocks, device="cuda")
     work = blocks * SHARED_PASSES * SHARED_TILE_BYTES
     yield Way("CUDA kernel, 16-byte loads of a tile", work, lambda: read_shared(out, blocks, SHARED_PASSES))
+
+
+def cuda_kernel(name: str) -> Callable[..., None]:
+    """A function of common/cuda/peaks.cu. Raises Unavailable without nvcc."""
+    if find_nvcc() is None:
+        raise Unavailable("needs nvcc, for common/cuda/peaks.cu")
+    return load_cuda(str(HEADERS / "peaks.cu"), name)
+
+
+def multiprocessors() -> int:
+    return torch.cuda.get_device_properties().multi_processor_count

@@ -3,15 +3,14 @@
 What this machine lacks is an ordinary answer, with the reason; any other failure is raised.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import torch
 
-from common.python.peaks import host, links, matrix, memory, ranks
+from common.python.peaks import host, matrix, memory, ranks
 from common.python.peaks.sampling import Unavailable, Way, best_way, device_timer, host_timer
 from common.python.peaks.store import NO_GPU, Peak, Unit
 from common.python.proof.preparation import free
@@ -19,8 +18,7 @@ from common.python.timing.telemetry import Monitor
 from common.python.workers.commands import Commands
 
 MEMORY_S, CACHE_S, LINK_S, LAUNCH_S, HOST_S, DISK_S = 0.5, 0.4, 0.5, 0.4, 0.4, 1.0
-DENSE = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "fp8_rowwise", "int8", "fp4")
-SPARSE = ("bf16_sparse", "fp16_sparse", "tf32_sparse", "fp8_sparse", "int8_sparse", "fp4_sparse")
+MATRIX_S = 0.5  # the power cap shows after a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -34,18 +32,11 @@ class Kind:
     ways: Callable[[], Iterator[Way]] | None  # None for `compile_call`, which is the difference of two times
     seconds: float
     clock: Literal["device", "end_to_end", "host"] = "device"
-    rest_s: float = 0.0
-    longest_step_s: float = math.inf
+    bursts: bool = False  # where power matters
 
 
 def _matrix(name: str) -> Kind:
-    unit: Unit = "OP/s" if name.startswith("int8") else "FLOP/s"
-    return Kind(unit, partial(matrix.ways, name), matrix.SECONDS, "device", matrix.REST_S, matrix.LONGEST_STEP_S)
-
-
-def _pcie(to_device: bool, pinned: bool) -> Kind:
-    ways = partial(links.pcie_ways, to_device=to_device, pinned=pinned)
-    return Kind("B/s", ways, LINK_S, "device" if pinned else "end_to_end")
+    return Kind("OP/s" if name.startswith("int8") else "FLOP/s", partial(matrix.ways, name), MATRIX_S, bursts=True)
 
 
 def _one_gpu() -> Iterator[Way]:
@@ -59,18 +50,18 @@ KINDS: dict[str, Kind] = {
     "hbm_triad": Kind("B/s", memory.triad_ways, MEMORY_S),
     "l2_read": Kind("B/s", memory.l2_ways, CACHE_S),
     "shared_read": Kind("B/s", memory.shared_ways, CACHE_S),
-    **{name: _matrix(name) for name in (*DENSE, *SPARSE)},
-    "bf16_mma_sync": replace(_matrix("bf16"), ways=matrix.mma_ways),
+    **{name: _matrix(name) for name in (*matrix.DENSE, *matrix.SPARSE)},
+    "bf16_mma_sync": Kind("FLOP/s", matrix.mma_ways, MATRIX_S, bursts=True),
     "fp32_fma": Kind("FLOP/s", matrix.fma_ways, CACHE_S),
     "exp2": Kind("OP/s", matrix.exp2_ways, CACHE_S),
-    "pcie_to_device": _pcie(to_device=True, pinned=True),
-    "pcie_to_host": _pcie(to_device=False, pinned=True),
-    "pcie_to_device_pageable": _pcie(to_device=True, pinned=False),
-    "pcie_to_host_pageable": _pcie(to_device=False, pinned=False),
-    "pcie_both": Kind("B/s", links.pcie_both_ways, LINK_S),
+    "pcie_to_device": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=True), LINK_S),
+    "pcie_to_host": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=True), LINK_S),
+    "pcie_to_device_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=False), LINK_S, "end_to_end"),
+    "pcie_to_host_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=False), LINK_S, "end_to_end"),
+    "pcie_both": Kind("B/s", host.pcie_both_ways, LINK_S),
     **{name: Kind("B/s", _one_gpu, 0.0) for name in ranks.LINKS},
-    "launch_eager": Kind("s", links.launch_ways, LAUNCH_S, "end_to_end"),
-    "graph_node": Kind("s", links.graph_ways, LAUNCH_S),
+    "launch_eager": Kind("s", host.launch_ways, LAUNCH_S, "end_to_end"),
+    "graph_node": Kind("s", host.graph_ways, LAUNCH_S),
     "compile_call": Kind("s", None, LAUNCH_S, "end_to_end"),
     **{name: Kind("B/s", partial(host.memory_ways, name), HOST_S, "host") for name in host.BUFFERS},
     "disk_write": Kind("B/s", host.disk_write_ways, DISK_S, "host"),
@@ -79,36 +70,40 @@ KINDS: dict[str, Kind] = {
 
 
 def plan(worker: Commands) -> dict[str, Any]:
-    """What can be asked for, each with its unit, and the caches that traffic may stay in, in bytes.
+    """What can be asked for, each with its unit; bytes of the L2 cache; and how many ranks measure links between GPUs.
 
-    `ranks` are those that measure the links between GPUs, one for each GPU; 0 where there are no such links.
+    That is one for each GPU, and 0 where there are no such host.
     """
+    count = torch.cuda.device_count()
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size if torch.cuda.is_available() else 0
     units = {name: kind.unit for name, kind in KINDS.items()}
-    count = torch.cuda.device_count()
-    linked = {"links": list(ranks.LINKS), "ranks": count} if count > 1 else {"links": [], "ranks": 0}
-    return {"units": units, "l2_bytes": l2_bytes, **linked}
+    return {"units": units, "l2_bytes": l2_bytes, "ranks": count if count > 1 else 0}
 
 
-def link(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:
-    """Measure the messages of one kind between ranks, over these sizes in bytes: the peak and the curve."""
-    found, curve = ranks.measure(name, sizes, worker.ranks)
-    return {"peak": found, "curve": curve}
+def measure(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:
+    """Measure one peak in a worker, with the memory of the one before it given back.
+
+    Ranks measure messages of these sizes, in bytes, and have a curve over them as well.
+    """
+    kind, curve = KINDS[name], None
+    free()
+    try:
+        if worker.ranks.size > 1:
+            peak, curve = ranks.measure(name, sizes, worker.ranks)
+        else:
+            peak = _alone(name, kind)
+    except Unavailable as error:
+        peak = Peak(name=name, unit=kind.unit, reason=str(error))
+    return {"peak": peak, "curve": curve}
 
 
-def peak(worker: object, name: str) -> Peak:
-    """Measure one peak in a worker, with the memory of the one before it given back."""
-    kind = KINDS[name]
+def _alone(name: str, kind: Kind) -> Peak:
     on_gpu = kind.clock != "host"
     if on_gpu and not torch.cuda.is_available():
-        return Peak(name=name, unit=kind.unit, reason=NO_GPU)
-    free()
+        raise Unavailable(NO_GPU)
     monitor = Monitor.open(str(torch.cuda.get_device_properties(0).uuid)) if on_gpu else None
     settle = torch.cuda.synchronize if on_gpu else lambda: None
     timer = device_timer(monitor) if kind.clock == "device" else host_timer(settle, monitor)
-    try:
-        if kind.ways is None:
-            return links.compile_peak(name, "cuda", timer)
-        return best_way(name, kind.unit, kind.ways(), timer, kind.seconds, kind.longest_step_s, kind.rest_s)
-    except Unavailable as error:
-        return Peak(name=name, unit=kind.unit, reason=str(error))
+    if kind.ways is None:
+        return host.compile_peak(name, timer)
+    return best_way(name, kind.unit, kind.ways(), timer, kind.seconds, kind.bursts)

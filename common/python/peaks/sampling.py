@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median
 
 import torch
@@ -21,8 +21,9 @@ from common.python.peaks.store import Peak, Unit
 from common.python.timing.telemetry import Monitor
 
 SAMPLE_S = 0.003  # long against the resolution of events, half a microsecond
-RACE_S, WARM_S, BURST_S = 0.05, 0.15, 0.02
-BURSTS = 8
+RACE_S, WARM_S = 0.05, 0.15
+BURSTS, BURST_S, REST_S = 8, 0.02, 0.08
+LONGEST_STEP_S = 0.025  # slow types stay with the small shapes: a burst of large ones would meet the power cap
 FEWEST, MOST = 12, 600
 READINGS = (0.5, 0.75, 1.0)  # where in a series NVML is read
 
@@ -107,27 +108,19 @@ def host_timer(settle: Step = lambda: None, monitor: Monitor | None = None) -> T
     return timer
 
 
-def best_way(
-    name: str,
-    unit: Unit,
-    ways: Iterable[Way],
-    timer: Timer,
-    seconds: float,
-    longest_step_s: float = math.inf,
-    rest_s: float = 0.0,
-) -> Peak:
+def best_way(name: str, unit: Unit, ways: Iterable[Way], timer: Timer, seconds: float, bursts: bool = False) -> Peak:
     """The peak of the fastest of several ways. Raises RuntimeError when none of them works.
 
-    A way whose step would take over `longest_step_s`, at the rate of the best so far, is not tried. One that fails,
-    where another works, is named in `method`; one that cannot be made is the last. With `rest_s`, the race and the
-    figure are of bursts after rests of so many seconds; clocks, power and throttling are those of the lasting work.
+    A way that fails, where another works, is named in `method`; one that cannot be made is the last. With `bursts`, the
+    race and the figure are of bursts after rests, and a way is not tried whose step would be too long for one, at the
+    rate of the best so far; clocks, power and throttling are those of the lasting work.
     """
     best: Way | None = None
     best_rate, failures = 0.0, list[str]()
-    race = (BURST_S, 1) if rest_s else (RACE_S, 3)
+    race, rest_s = ((BURST_S, 1), REST_S) if bursts else ((RACE_S, 3), 0.0)
     try:
         for way in ways:
-            if best is not None and way.work / best_rate > longest_step_s:
+            if bursts and best is not None and way.work / best_rate > LONGEST_STEP_S:
                 continue
             try:
                 if best is None:
@@ -146,16 +139,15 @@ def best_way(
     method = "; ".join([best.method, *(f"failed: {text}" for text in failures)])
     series = timer(best.step, seconds, FEWEST)
     lasting = summarise(name, unit, best.work, series, method)
-    if not rest_s:
+    if not bursts:
         return lasting
     times = []
     for _ in range(BURSTS):
         time.sleep(rest_s)
         times += timer(best.step, *race).times
     rested = summarise(name, unit, best.work, Series(times, series.states), method, unsteady=0.0)
-    return rested.model_copy(
-        update={"sustained": lasting.value, "fastest": max(rested.fastest or 0.0, lasting.fastest or 0.0)}
-    )
+    fastest = max(rested.fastest or 0.0, lasting.fastest or 0.0)
+    return rested.model_copy(update={"sustained": lasting.value, "fastest": fastest})
 
 
 def _first_line(error: Exception) -> str:
@@ -194,11 +186,6 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     The ranks are binomial. Fewer than six values cannot give 95%: their range is then all that can be said.
     """
     ordered, n = sorted(values), len(values)
-    tail, cut = 0.0, 0
-    while cut < n // 2:
-        tail += math.comb(n, cut) / 2**n
-        if 2 * tail > 1 - 0.95:
-            break
-        cut += 1
-    outer = max(cut - 1, 0)
+    tails = accumulate(math.comb(n, rank) / 2**n for rank in range(n // 2))
+    outer = max(sum(2 * tail <= 1 - 0.95 for tail in tails) - 1, 0)
     return ordered[outer], ordered[n - 1 - outer]

@@ -7,7 +7,6 @@ plain FMAs.
 
 import os
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -177,15 +176,6 @@ def difference(survey: Survey, uuid: str, here: Mapping[str, str | None]) -> str
         if then != now:
             return f"the stored peaks were measured with {name} {then or 'unknown'}, here is {now or 'unknown'}"
     return None
-
-
-def age_text(measured: datetime, now: datetime) -> str:
-    """How long ago, in the largest unit that fits: `just now`, `5 minutes ago`, `2 days ago`."""
-    seconds = (now - measured).total_seconds()
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if (count := int(seconds // length)) >= 1:
-            return f"{count} {unit}{'s' * (count != 1)} ago"
-    return "just now"
 
 
 def peaks_of(survey: Survey) -> Peaks:

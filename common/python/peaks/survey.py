@@ -2,37 +2,37 @@
 
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.python.base.lock import Claim, unclaimed
 from common.python.base.machine import Machine
 from common.python.base.manifest import relevant_environment
 from common.python.base.text import clean
 from common.python.peaks import store
-from common.python.peaks.store import NO_GPU, RESOURCE_OF, Curve, Peak, Survey
-from common.python.peaks.text import peak_line
+from common.python.peaks.display import peak_line, show
+from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF, Curve, Peak, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.launch import ONE_HOST
+from common.python.workers.probe import open_machine
 from common.python.workers.process import Worker, WorkerError
 
 START_LIMIT_S = 120.0
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
-SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: the launcher adds some of its own in ranks
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
 PLAN = "common.python.peaks.plan"  # whose functions a worker calls
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]
-
-
-def aloud(line: str) -> None:
-    """Say it now: a minute of lines is worth little at its end."""
-    print(line, flush=True)
+aloud = partial(print, flush=True)  # a minute of lines is worth little at its end
 
 
 def survey(
@@ -44,20 +44,18 @@ def survey(
     """
     started = time.monotonic()
     measured = datetime.now(timezone.utc).replace(microsecond=0)
+    sheet = datasheet_peaks(found["device"])
+    peaks, curves = [], []
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         surveyor = _Surveyor(root, Path(scratch), log, deadline)
         try:
             plan = surveyor.ask("plan", START_LIMIT_S)
-            peaks, curves = [], []
             for name, unit in plan["units"].items():
-                if name in plan["links"]:
-                    peak, curve = surveyor.link(name, unit, plan["ranks"])
-                    curves += [curve] if curve else []
-                else:
-                    peak = surveyor.measure(name, unit)
+                peak, curve = surveyor.measure(name, unit, plan["ranks"] if name in BETWEEN_GPUS else 0)
                 peaks.append(peak)
-                if peaks[-1].reason != NO_GPU:  # on a CPU that is the reason for nearly all of them
-                    say(peak_line(peaks[-1], datasheet_peaks(found["device"])))
+                curves += [curve] if curve else []
+                if peak.reason != NO_GPU:  # on a CPU that is the reason for nearly all of them
+                    say(peak_line(peak, sheet))
         finally:
             surveyor.dismiss()
     return Survey(
@@ -93,41 +91,36 @@ class _Surveyor:
             "call", min(limit_s, self._deadline - time.monotonic()), module=PLAN, function=command, **arguments
         )
 
-    def measure(self, name: str, unit: store.Unit) -> Peak:
-        """A peak; one that something disturbs is taken again, and in the end is none."""
+    def measure(
+        self, name: str, unit: store.Unit, ranks: int = 0, sizes: Sequence[int] = MESSAGES
+    ) -> tuple[Peak, Curve | None]:
+        """A peak, and what so many ranks measured over these sizes of messages in bytes.
+
+        What something disturbs is measured again, and in the end is no peak. Raises WorkerError once the time for all
+        peaks is over.
+        """
         for _ in range(TRIES):
             try:
-                peak = Peak(**self.ask("peak", PEAK_LIMIT_S, name=name))
+                answer = self.ask("measure", PEAK_LIMIT_S, ranks, name=name, sizes=list(sizes))
             except WorkerError as error:
-                return self._failed(name, unit, error)
+                self.dismiss()
+                if time.monotonic() >= self._deadline:
+                    raise
+                return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}"), None
+            peak, curve = Peak(**answer["peak"]), answer["curve"]
             if (reason := store.disturbed(peak)) is None:
-                return peak
-        return Peak(name=name, unit=unit, reason=f"disturbed, {TRIES} times: {reason}")
-
-    def link(
-        self, name: str, unit: store.Unit, ranks: int, sizes: Sequence[int] = MESSAGES
-    ) -> tuple[Peak, Curve | None]:
-        """What messages between GPUs take: the best that was seen, and the curve over their sizes in bytes."""
-        try:
-            answer = self.ask("link", PEAK_LIMIT_S, ranks, name=name, sizes=list(sizes))
-        except WorkerError as error:
-            return self._failed(name, unit, error), None
-        if answer["curve"] is None:
-            return Peak(**answer["peak"]), None
-        asked = {key: value for key, value in relevant_environment(os.environ).items() if key.startswith(SETTINGS)}
-        return Peak(**answer["peak"]), Curve(**answer["curve"] | {"settings": asked})
-
-    def _failed(self, name: str, unit: store.Unit, error: WorkerError) -> Peak:
-        """A peak that is missing, and why. Raises the error once the time for all peaks is over."""
-        self.dismiss()
-        if time.monotonic() >= self._deadline:
-            raise error
-        return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}")
+                return peak, Curve(**curve | {"settings": _settings()}) if curve else None
+        return Peak(name=name, unit=unit, reason=f"disturbed, {TRIES} times: {reason}"), None
 
     def dismiss(self) -> None:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
+
+
+def _settings() -> dict[str, str]:
+    """Of NCCL and symmetric memory, as the caller made them: in ranks the launcher adds some of its own."""
+    return {name: value for name, value in relevant_environment(os.environ).items() if name.startswith(SETTINGS)}
 
 
 def peaks_for_run(
@@ -144,7 +137,7 @@ def peaks_for_run(
 
     Without `measure` a datasheet comes before measuring, which takes a minute. None on a CPU, where a chapter starts at
     once and no limits are shown. What was measured also goes to `peaks.json` in the run's folder. `say` hears where the
-    peaks are from and how old they are. Raises ValueError for a stored file that cannot be read.
+    peaks are from. Raises ValueError for a stored file that cannot be read.
     """
     if found["device"] == "cpu":
         return None
@@ -165,8 +158,7 @@ def peaks_for_run(
         store.save(path, stored)
     store.save(folder / "peaks.json", stored)
     peaks = store.peaks_of(stored)
-    age = store.age_text(stored.measured, datetime.now(timezone.utc))
-    say(f"limits come from peaks {peaks.source}, {age}, kept in {path}")
+    say(f"limits come from peaks {peaks.source}, kept in {path}")
     return peaks
 
 
@@ -176,3 +168,27 @@ def _by_datasheet(device: str, reason: str, say: Say) -> Peaks | None:
     source = f"LIMITS COME FROM THE {sheet.source.upper()}" if sheet else "THERE ARE NO LIMITS"
     say(f"THE PEAKS OF THIS GPU COULD NOT BE MEASURED ({clean(reason)}): {source}")
     return sheet
+
+
+def measure_and_keep(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> None:
+    """Measure all peaks, replace the stored file and print a table; a line for each peak comes as it is measured.
+
+    `claim` takes the device's lock first. With `as_json` stdout gets the file's JSON and nothing else. Raises
+    RuntimeError when no worker can be started, and OSError when the file cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as logs:
+        artifacts_dir.mkdir(parents=True, exist_ok=True)
+        machine, found = open_machine(root, Path(logs))
+        claim(found.get("uuid"))
+        say = partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
+        try:
+            done = survey(root, Path(logs) / "peaks.log", machine, found, say)
+        except WorkerError as error:
+            raise RuntimeError(f"no peak can be measured: {error.reason}") from error
+    path = store.path_of(artifacts_dir, done.uuid)
+    store.save(path, done)
+    if as_json:
+        print(done.model_dump_json(indent=1))
+    else:
+        show(done)
+        print(f"peaks: {path}")

@@ -237,8 +237,8 @@ class Preparation:
         return inputs | pytree.tree_map(lambda leaf: _doubled(leaf, self.device), wide)
 
     def evict_files(self) -> None:
-        """Drop the scratch files from the page cache, as the flush drops data from L2."""
-        for path in self.files:
+        """Drop the files that inputs name by a Path, not a str, from the page cache, as the flush drops L2's data."""
+        for path in (leaf for leaf in pytree.tree_leaves(self.everyone) if isinstance(leaf, Path)):
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)

@@ -11,8 +11,8 @@ from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.text import clean
 from common.python.peaks import store
+from common.python.peaks.display import MESSAGE_NAMES, curve_text, size_text
 from common.python.peaks.store import Curve
-from common.python.peaks.text import MESSAGE_NAMES, curve_text, size_text
 from common.python.report.artifacts import Run
 from common.python.report.markdown import escaped, replace_between_markers
 from common.python.report.templates import junit_xml, page
