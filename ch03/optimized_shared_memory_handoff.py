@@ -1,4 +1,4 @@
-"""Too noisy to record on an H200: the worker collates into memory that both map, and sends the slot's number."""
+"""The worker collates into memory that both map, and sends the slot's number."""
 
 from multiprocessing.connection import Connection
 

@@ -1,5 +1,6 @@
 // A warp filters two columns of pixels in registers, four channels a lane; 64 filtered pixels go to the tensor cores.
 // targets: sm_90a (wgmma exists on Hopper alone)
+// spills: the nine taps of four channels and the sums of a tile fill 168 registers; 56 bytes of the rest have no room
 #include <type_traits>
 
 #include "wgmma.cuh"

@@ -1,4 +1,5 @@
 // Decoder blocks for one token in one kernel: each warp has a ring of weights, which fills across the grid's barriers.
+// spills: a lane asks for keys or values of eight tokens at once; 24 to 56 bytes of the rest have no room beside them
 #include "decode.cuh"
 #include "grid.cuh"
 #include "tma.cuh"

@@ -1,4 +1,4 @@
-"""Too noisy to record on an H200: bits of tokens and states stay on the GPU, looked up where a logit is read."""
+"""Bits of tokens and states stay on the GPU, looked up where a logit is read."""
 
 import torch
 import triton

@@ -6,7 +6,7 @@ constexpr int WARPS = 16;              // that multiply
 constexpr int THREADS = 32 * WARPS;    // of a block
 constexpr int DIM = 64;                // of a head
 constexpr int MOST = 8192;             // numbers of an activation
-constexpr int TOKENS = 4;              // of the cache, that a lane takes at once
+constexpr int TOKENS = 8;              // of the cache, that a lane takes at once
 constexpr float NOTHING = -1e30f;      // a score below all others
 
 enum Phase { QKV, ATTEND, OUT, GATE_UP, DOWN, PHASES };

@@ -119,7 +119,7 @@ DOCUMENT_TILES = """
 import sys
 import torch
 import triton
-from ch18.optimized_flex_document_mask__warp_roles import plan
+from ch18.optimized_flex_document_mask import plan
 
 document = torch.arange(len(sys.argv) - 1).repeat_interleave(torch.tensor([int(n) for n in sys.argv[1:]]))
 tokens, every = len(document), torch.arange(len(document))
