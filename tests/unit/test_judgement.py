@@ -175,8 +175,8 @@ def test_impossible_times_are_invalid_and_show_no_ratio_unless_another_process_m
         block.telemetry = Telemetry(other_processes=1)
     judged = judge(result, PEAKS)
     assert (judged.verdict, row(judged).speedup) == (beside or "too noisy", None)
-    doubt = ", unless it was that of another process: something disturbs this session, 1 others on the GPU"
-    assert judged.reason == f"{blamed.reason}{'' if beside else doubt}"
+    doubt = f"{blamed.reason}, unless it was that of another process, 1 others on the GPU"
+    assert judged.reason == (blamed.reason if beside else doubt)
 
 
 def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
@@ -186,8 +186,7 @@ def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
     judged = judge(result, PEAKS)
     assert (judged.status, judged.verdict, row(judged).verdict) == ("measured", "too noisy", "too noisy")
     assert judged.reason == (
-        "the control, baseline against itself, reads [1.109, 1.113]: something disturbs this session, "
-        "at a load of 9.2, 2 others on the GPU"
+        "the control, baseline against itself, reads [1.109, 1.113], at a load of 9.2, 2 others on the GPU"
     )
     assert "without other work on this machine" in (judged.hint or "")
     assert not judged.failed
@@ -209,7 +208,7 @@ def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) 
         block.samples = [s.model_copy(update={"wall_us": 600 * (s.wall_us or 0)}) for s in block.samples]
         block.waited_us = sum(s.wall_us or 0 for s in block.samples)
     judged = judge(result, None)
-    told = "in 5 of 8 blocks the worker waited for a core over half of the time: something disturbs this session"
+    told = "in 5 of 8 blocks the worker waited for a core over half of the time"
     assert (judged.verdict, judged.discarded_blocks) == ("too noisy", 0) if crowded else ("faster", 3)
     assert judged.reason == (told if crowded else None)
 

@@ -280,6 +280,14 @@ def test_the_title_counts_verdicts_and_the_footers_say_where_limits_come_from_an
     assert footers([]) == []
 
 
+def test_what_helps_where_pairs_are_too_noisy_is_said_once() -> None:
+    disturbed = next(result for result in synthetic_run.every_kind() if result.name == "disturbed")
+    noisy = [disturbed, disturbed.model_copy(update={"name": "again"})]
+    assert {rows(result)[0].verdict for result in noisy} == {"too noisy"}
+    assert not any("run it again" in rows(result)[0].why for result in noisy)
+    assert sum("run it again" in line for line in footers(noisy)) == 1
+
+
 @pytest.mark.parametrize(
     ("text_of", "value", "text"),
     [

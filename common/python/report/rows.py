@@ -75,7 +75,7 @@ def rows(result: PairResult) -> list[Row]:
 def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
     judged = variant if rung and variant else result
     verdict = verdict_text(result, judged)
-    reasons = [judged.reason, None if rung else result.hint]
+    reasons = [judged.reason, None if rung or verdict == "too noisy" else result.hint]
     if rung and verdict == "invalid" and judged.verdict != "invalid":
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
@@ -241,6 +241,8 @@ def footers(results: Sequence[PairResult]) -> list[str]:
     lines = [line for result in results for line in _against(result)]
     lines += [KEY] if results else []
     lines += [WEAK_MEANS] * any(row.weak for result in results for row in rows(result))
+    noisy = [result.hint for result in results if result.verdict == "too noisy" and result.hint]
+    lines += [f"too noisy: {hint}" for hint in dict.fromkeys(noisy)]
     lines += [f"limits come from: {', '.join(sources)}"] * bool(sources)
     for note, keys in notes.items():
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""

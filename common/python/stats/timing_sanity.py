@@ -97,4 +97,4 @@ def too_noisy(row: VariantResult, result: PairResult) -> str | None:
         return None
     on_host = "" if result.load is None else f", at a load of {result.load:.1f}"
     on_gpu = f", {others} others on the GPU" if others else ""
-    return f"{told}: something disturbs this session{on_host}{on_gpu}"
+    return told + on_host + on_gpu

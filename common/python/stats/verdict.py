@@ -47,7 +47,10 @@ HINTS = (  # a pattern in a reason that says what happened, and what helps
     ("ModuleNotFoundError", "declare what is not always there: requires = needs(modules=[...])"),
     ("Too many open files", "close in a step what it opens"),
     ("on inputs that it has not seen", "only what depends on Workload.frozen may be worked out once and kept"),
-    ("disturbs this session", "run it again without other work on this machine, or with a larger --budget"),
+    (
+        "speedup is anywhere|against itself, reads|waited for a core|that of another process",
+        "run it again without other work on this machine, or with a larger --budget",
+    ),
     ("NaN or infinity", "outputs are filled with NaN before each proof: one that is not written keeps it"),
 )
 
