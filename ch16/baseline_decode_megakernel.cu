@@ -1,5 +1,5 @@
 // Decoder blocks for one token, five kernels each: a kernel begins when all blocks of the one before have ended.
-// spills: a lane asks for keys or values of eight tokens at once; 24 to 56 bytes of the rest have no room beside them
+// spills: a lane asks for keys or values of eight tokens at once; 40 to 56 bytes of the rest have no room beside them
 #include "decode.cuh"
 
 constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of a row at once

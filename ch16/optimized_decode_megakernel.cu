@@ -1,5 +1,5 @@
 // Decoder blocks for one token in one kernel: each warp has a ring of weights, which fills across the grid's barriers.
-// spills: a lane asks for keys or values of eight tokens at once; 24 to 56 bytes of the rest have no room beside them
+// spills: a lane asks for keys or values of eight tokens at once; 24 bytes of the rest have no room beside them
 #include "decode.cuh"
 #include "grid.cuh"
 #include "tma.cuh"
@@ -9,7 +9,6 @@
 constexpr int PIECES = 4;          // of 16 bytes, that a lane takes of a row at once
 constexpr int PART = PIECES * 32;  // pieces of a warp, and of a place in its ring
 constexpr int MOST_PLACES = 8;     // of a ring
-constexpr bool ACROSS = true;      // whether a ring fills with the next phases' weights before the barrier
 
 struct Barriers {
   Barrier full[WARPS][MOST_PLACES];
@@ -99,7 +98,7 @@ struct Ring {
 template <int HALVES, typename Store>
 __device__ void product(const Work& w, int step, Ring& ring, const uint4* x, const float* before, Store store) {
   const Matrix matrix = matrix_of(w, step / PHASES, step % PHASES);
-  const int pieces = matrix.n / 8, end = ACROSS ? w.layers * PHASES : step + 1;
+  const int pieces = matrix.n / 8, end = w.layers * PHASES;
   for (int output = first_output(); output < matrix.outputs; output += WARPS * gridDim.x) {
     const float old = before ? __ldcg(before + output) : 0.0f;
     float sums[HALVES];
@@ -175,7 +174,7 @@ __global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* ar
   for (int step = 0; step < steps; ++step) {
     const int layer = step / PHASES, phase = step % PHASES;
     if (step > 0) grid_barrier<THREADS>(arrived, step);
-    if (!ACROSS || step == 0) ring.fill(work, ACROSS ? steps : step + 1);
+    if (step == 0) ring.fill(work, steps);
     if (phase == DOWN && layer + 1 < work.layers) prefetch_small(work, layer + 1);
     if (phase == ATTEND) {
       attend(work, layer, shared);

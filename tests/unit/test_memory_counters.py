@@ -6,7 +6,7 @@ import pytest
 
 import tools.analysis.memory_counters as counters
 from common.python.base.machine import Gpu, Machine
-from tools.analysis.memory_counters import CONFLICTS, FAILED, METRICS, READ, REQUESTS, SECTORS, WRITTEN, main
+from tools.analysis.memory_counters import CONFLICTS, FAILED, METRICS, READ, REQUESTS, SECTORS, USAGE, WRITTEN, main
 
 HERE = Machine("host", "Linux", "cpu", 16, 128.0, 1, [Gpu("NVIDIA H200", "GPU-1", 90, 140.0)])
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
@@ -41,3 +41,8 @@ def test_a_variant_without_counts_is_named(
 ) -> None:
     assert run(tmp_path, monkeypatch, "==ERROR== The driver refused") == FAILED
     assert "memory_counters: optimized_transpose: The driver refused" in capsys.readouterr().err
+
+
+def test_no_target_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == USAGE
+    assert "name pairs or chapters" in capsys.readouterr().err

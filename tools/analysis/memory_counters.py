@@ -80,6 +80,8 @@ def main(words: Sequence[str] | None = None) -> int:
     targets = sys.argv[1:] if words is None else list(words)
     program = find_program("ncu")
     try:
+        if not targets:
+            raise TargetError("name pairs or chapters, such as ch07:transpose")
         pairs = choose(ROOT, targets)
     except TargetError as error:
         print(f"memory_counters: {error}", file=sys.stderr)

@@ -1,30 +1,43 @@
-"""A picture of what the GPU did over time, baseline above optimized.
+"""A picture of what the GPU did over time, baseline above optimized, from a run with `--profile`.
 
-    python -m tools.documentation.timeline RUN PAIR SVG
-
-RUN is the folder of a run with `--profile`, which keeps a Chrome trace of a step of each variant.
+Such a run keeps a Chrome trace of a step of each variant. Exit codes: 0; 2 usage, or no such traces.
 """
 
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.python.base.journal import write
 from common.python.report.charts import standing_alone, timeline_chart
+
+SIDES = ("baseline", "optimized")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m tools.documentation.timeline", description=__doc__)
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("pair", help="such as ch11:copy_compute_pipeline")
+    parser.add_argument("picture", type=Path, help="the SVG to write")
+    asked = parser.parse_args(sys.argv[1:] if words is None else words)
+    chapter, _, name = asked.pair.partition(":")
+    folder = asked.run / f"{chapter}_{name}" / "profiles"
+    try:
+        steps = {side: events(folder / f"{side}_{name}.trace.json") for side in SIDES}
+    except FileNotFoundError as error:
+        parser.error(f"{error.filename} is not there: measure {asked.pair} with --profile")
+    if not any(event.get("cat") == "kernel" for found in steps.values() for event in found):
+        parser.error(f"{folder} has traces without a kernel: measure {asked.pair} on a GPU")
+    write(asked.picture, standing_alone(timeline_chart(steps)))
 
 
 def events(trace: Path) -> list[dict[str, Any]]:
+    """A Chrome trace's events. Raises FileNotFoundError."""
     found: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
     return found
 
 
-def main(run: str, key: str, picture: str) -> None:
-    chapter, _, name = key.partition(":")
-    folder = Path(run) / f"{chapter}_{name}" / "profiles"
-    sides = ("baseline", "optimized")
-    chart = timeline_chart({side: events(folder / f"{side}_{name}.trace.json") for side in sides})
-    Path(picture).write_text(standing_alone(chart))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
