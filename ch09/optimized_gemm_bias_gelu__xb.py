@@ -1,4 +1,4 @@
-"""One warpgroup applies bias and GELU to its sums in registers, while the other's products keep the tensor cores busy."""
+"""One warpgroup applies bias and GELU to its sums in registers, while the other's products use the tensor cores."""
 
 from torch import Tensor
 

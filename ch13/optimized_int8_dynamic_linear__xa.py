@@ -1,4 +1,4 @@
-"""Tokens are rounded to int8; pairs of blocks share weights, multiply by wgmma, and scale the sums as they store them."""
+"""Tokens are rounded to int8; pairs of blocks share weights, multiply by wgmma, and scale the sums they store."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Launched early, pairs of blocks share the activations; two warpgroups take turns to multiply by wgmma and to scale and add sums."""
+"""Launched early, pairs of blocks share activations; two warpgroups multiply by wgmma and scale and add in turns."""
 
 import torch
 from torch import Tensor

@@ -69,6 +69,13 @@ __device__ inline void multiply(float (&sum)[128], uint64_t a, uint64_t b) {
                : "l"(a), "l"(b));
 }
 
+// The same of a and b whose rows run along those and the columns of the sum: a[16, 64]^T b[16, 256].
+__device__ inline void multiply_columns(float (&sum)[128], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 1, 1;"
+               : SUMS_128(sum)
+               : "l"(a), "l"(b));
+}
+
 // a of bf16 in registers, and rows of b that run along those of the sum: a[64, 16] b[16, 128].
 __device__ inline void multiply_held(float (&sum)[64], const uint32_t* a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
