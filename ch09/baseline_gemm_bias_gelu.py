@@ -29,9 +29,8 @@ workload = Workload(
         # The first half of GPT-2 medium's MLP: so few FLOPs a result that its bytes matter.
         "bench": {"m": 32768, "n": 4096, "k": 1024, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot; TMA copies rows that begin at multiples of 16 bytes
-        "test": {"m": 397, "n": 328, "k": 136, "dtype": "bfloat16"},
+        "test": {"m": 397, "n": 328, "k": 136, "dtype": "float16"},
     },
-    rungs="xa xb xc",
     tolerance=6e-3,  # one or two roundings to bf16, each by 0.17% on average, and the hardware's tanh
 )
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ch12.baseline_graph_fork_join import tower
 from ch12.baseline_graph_fork_join import workload as workload
+from common.models.graphs import Replay
 from common.python.requirements import needs
 from common.python.workload import Step
 
@@ -20,7 +21,8 @@ def prepare(features: list[Tensor], weights: list[Tensor]) -> Step:
     for _ in range(3):
         torch.cat([tower(x, own, zeros) for x, own in zip(features, weights)], dim=1, out=out)
     sides = [torch.cuda.Stream() for _ in features]
-    with torch.cuda.graph(graph):
+
+    def work() -> None:
         trunk = torch.cuda.current_stream()
         fork = trunk.record_event()
         done = []
@@ -32,8 +34,12 @@ def prepare(features: list[Tensor], weights: list[Tensor]) -> Step:
             trunk.wait_stream(side)
         torch.cat(done, dim=1, out=out)
 
+    with torch.cuda.graph(graph):
+        work()
+    replay = Replay(graph, work)
+
     def step() -> Tensor:
-        graph.replay()
+        replay()
         return out
 
     return step

@@ -43,14 +43,13 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
   }
   const float least = fmaxf(largest / 448, 0x1p-100f);  // the floor is for zeros
   const float scale = __int_as_float((__float_as_int(least) + 0x7FFFFF) & 0x7F800000);
-  const float inverse = 1 / scale;  // exact, of a power of two
   union {
     uint2 words;
     __nv_fp8x2_storage_t pairs[PIECE / 2];
   } to;
 #pragma unroll
   for (int i = 0; i < PIECE / 2; ++i) {
-    const float2 scaled = {numbers[i].x * inverse, numbers[i].y * inverse};
+    const float2 scaled = {numbers[i].x / scale, numbers[i].y / scale};
     to.pairs[i] = __nv_cvt_float2_to_fp8x2(scaled, __NV_SATFINITE, __NV_E4M3);
   }
   codes[piece] = to.words;

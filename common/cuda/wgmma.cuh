@@ -84,15 +84,6 @@ __device__ inline void multiply_held(float (&sum)[64], const uint32_t* a, uint64
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// a of e4m3 in registers, 32 columns deep; unless `add`, the sums begin anew.
-__device__ inline void multiply_held_fp8(float (&sum)[64], const uint32_t* a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES_64
-               "}, {%64, %65, %66, %67}, %68, add, 1, 1;\n}"
-               : SUMS_64(sum)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
-}
-
 // a and b of e4m3 in shared memory, 32 columns deep; unless `add`, the sums begin anew.
 __device__ inline void multiply_fp8(float (&sum)[64], uint64_t a, uint64_t b, bool add) {
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"

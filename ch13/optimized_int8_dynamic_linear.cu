@@ -5,14 +5,13 @@
 
 // The product's copies take two numbers for one bf16, as they only move bytes: ROW is 64 such pairs, k counts pairs.
 
-constexpr int PIECE = 8;              // numbers of x that a thread rounds at a time
-constexpr int ROUND_THREADS = 256;    // a token
+constexpr int PIECE = 8;            // numbers of x that a thread rounds at a time
+constexpr int ROUND_THREADS = 256;  // a token
 constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block at a time
 constexpr int CONSUMERS = 2;               // warpgroups, 64 rows each
 constexpr int THREADS = CONSUMERS * GROUP_THREADS + 32;  // and a warp that copies
 constexpr int STAGES = 4;
 constexpr int CLUSTER = 2;  // blocks, one below the other: they share the rows of b
-constexpr int BEHIND = 2;   // stages by which the second warpgroup begins later, and stays behind
 constexpr int BAND = 8;     // rows of pairs of tiles
 
 struct Shared {
@@ -108,11 +107,6 @@ __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap&
   }
 }
 
-// The second warpgroup waits here until the first has multiplied BEHIND stages. From then on each scales its sums at
-// another time, and the tensor cores go on.
-__device__ void arrive_as_first() { asm volatile("bar.arrive 3, 256;" ::: "memory"); }
-__device__ void wait_for_first() { asm volatile("bar.sync 3, 256;" ::: "memory"); }
-
 // One tile: `turn` counts the stages that this thread has used, over all tiles.
 __device__ void consume(Shared& shared, int32_t (&sum)[TILE_N / 2], int group, int rows, uint32_t& turn) {
   const auto release = [&](uint32_t used) {  // to the producers of both blocks
@@ -124,7 +118,6 @@ __device__ void consume(Shared& shared, int32_t (&sum)[TILE_N / 2], int group, i
     multiply_row_int8(sum, shared.a[stage] + group * 64 * ROW, shared.b[stage]);
     wait_for_products<1>();
     if (i >= 1) release(turn - 1);
-    if (group == 0 && turn == min(BEHIND, rows) - 1) arrive_as_first();
   }
   finish_products(sum);
   release(turn - 1);
@@ -186,7 +179,6 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
       }
     }
   } else {
-    if (group == 1) wait_for_first();
     for (int tile = blockIdx.x / CLUSTER; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER) {
       const Place place = place_of(tile, tiles_m, tiles_n);
       const int top = place.top + rank * TILE_M + group * 64, thread = threadIdx.x % GROUP_THREADS;

@@ -1,4 +1,4 @@
-"""32 streams fork from the current one and join it again: products of several adapters fill the GPU together."""
+"""Eight streams fork from the current one and join it again: products of several adapters fill the GPU together."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from ch11.baseline_concurrent_lora_gemms import workload as workload
 from common.python.workload import Step
 
-STREAMS = 32
+STREAMS = 8
 
 
 def prepare(x: Tensor, down: list[Tensor], up: list[Tensor]) -> Step:

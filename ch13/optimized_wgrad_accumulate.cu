@@ -6,9 +6,9 @@
 constexpr int TILE_M = 128, TILE_N = 256;  // of the result, a block at a time
 constexpr int CONSUMERS = 2;               // warpgroups, 64 rows each
 constexpr int THREADS = CONSUMERS * GROUP_THREADS + 32;  // and a warp that copies
-constexpr int STAGES = 4;  // of 64 tokens
-constexpr int SQUARE = 64 * ROW;    // elements of 64 tokens, the unit of copies: tokens are rows of both a and b
-constexpr int BOX = 32;             // columns of 64 sums that leave at a time, in rows of 128 bytes
+constexpr int STAGES = 4;         // of 64 tokens
+constexpr int SQUARE = 64 * ROW;  // elements of 64 tokens, the unit of copies: tokens are rows of both a and b
+constexpr int BOX = 32;           // columns of 64 sums that leave at a time, in rows of 128 bytes
 constexpr int CLUSTER = 2;  // blocks, one below the other: they share the rows of b
 constexpr int BAND = 8;     // rows of pairs of tiles
 
@@ -78,13 +78,16 @@ __device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int
   release(turn - 1);
 }
 
-// Sums go through shared memory in boxes of 64 x 32, which TMA hands to the L2 cache to be added while the next products
-// run. Two boxes take turns.
+// A box of sums in shared memory is added to one in memory, each number atomically; belongs to the thread's group of
+// stores.
 __device__ void add_box(const CUtensorMap* map, int column, int row, const void* tile) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
                "r"(column), "r"(row), "r"(shared_address(tile))
                : "memory");
 }
+
+// Sums go through shared memory in boxes of 64 x 32, which TMA hands to the L2 cache to be added while the next products
+// run. Two boxes take turns.
 __device__ void add_tile(Shared& shared, const CUtensorMap& out, const float (&sum)[TILE_N / 2], int group, int top,
                          int left, int m, int n) {
   const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
