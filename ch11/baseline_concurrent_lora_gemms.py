@@ -45,6 +45,7 @@ workload = Workload(
     },
     tolerance=2e-2,  # bf16 rounds (2e-3) between the two products and after them
     frozen=("down", "up"),
+    rungs="one_each",
 )
 
 

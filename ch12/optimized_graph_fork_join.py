@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ch12.baseline_graph_fork_join import tower
 from ch12.baseline_graph_fork_join import workload as workload
+from common.models.graphs import Replay
 from common.python.requirements import needs
 from common.python.workload import Step
 
@@ -12,27 +13,33 @@ requires = needs(gpus=1)
 
 
 def prepare(features: list[Tensor], weights: list[Tensor]) -> Step:
-    out = features[0].new_empty(len(features[0]), sum(x.shape[1] for x in features))
+    widths = [x.shape[1] for x in features]
+    out, zeros = features[0].new_empty(len(features[0]), sum(widths)), features[0].new_zeros(max(widths))
     graph = torch.cuda.CUDAGraph()
     # Libraries load their kernels in the first calls, which a capture would refuse. The warm-up runs on the current
     # stream, not on the side streams: cuBLAS would keep a workspace for them that does not belong to the graph.
     for _ in range(3):
-        torch.cat([tower(x, own) for x, own in zip(features, weights)], dim=1, out=out)
+        torch.cat([tower(x, own, zeros) for x, own in zip(features, weights)], dim=1, out=out)
     sides = [torch.cuda.Stream() for _ in features]
-    with torch.cuda.graph(graph):
+
+    def work() -> None:
         trunk = torch.cuda.current_stream()
         fork = trunk.record_event()
         done = []
         for side, x, own in zip(sides, features, weights):
             side.wait_event(fork)  # an event, not wait_stream: torch may deal out the capture's own stream as a side
             with torch.cuda.stream(side):
-                done.append(tower(x, own))
+                done.append(tower(x, own, zeros))
         for side in sides:
             trunk.wait_stream(side)
         torch.cat(done, dim=1, out=out)
 
+    with torch.cuda.graph(graph):
+        work()
+    replay = Replay(graph, work)
+
     def step() -> Tensor:
-        graph.replay()
+        replay()
         return out
 
     return step

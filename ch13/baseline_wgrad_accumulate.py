@@ -6,12 +6,11 @@ from torch import Tensor
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
-def inputs(draw: Draw, tokens: int, features: int, outputs: int, dtype: str) -> Inputs:
+def inputs(draw: Draw, tokens: int, features: int, outputs: int) -> Inputs:
     """A linear layer's input, its output's gradient, and the sum of earlier micro-batches' gradients, of three."""
-    element = getattr(torch, dtype)
     return {
-        "x": draw.normal(tokens, features, dtype=element),
-        "slope": draw.normal(tokens, outputs, dtype=element),
+        "x": draw.normal(tokens, features, dtype=torch.bfloat16),
+        "slope": draw.normal(tokens, outputs, dtype=torch.bfloat16),
         "total": draw.normal(outputs, features, std=(3 * tokens) ** 0.5),
     }
 
@@ -19,7 +18,7 @@ def inputs(draw: Draw, tokens: int, features: int, outputs: int, dtype: str) -> 
 workload = Workload(
     inputs=inputs,
     reference=lambda x, slope, total: total + slope.T @ x,
-    cost=lambda tokens, features, outputs, dtype: Cost(
+    cost=lambda tokens, features, outputs: Cost(
         flops=2 * tokens * features * outputs,
         dtype="bf16",
         read=4 * features * outputs + 2 * tokens * (features + outputs),
@@ -29,10 +28,11 @@ workload = Workload(
     ),
     sizes={
         # Gate and up of an 8B Llama: 117 M weights, whose sums are 470 MB. One sequence of 2,048 tokens.
-        "bench": {"tokens": 2048, "features": 4096, "outputs": 28672, "dtype": "bfloat16"},
-        "test": {"tokens": 29, "features": 37, "outputs": 53, "dtype": "float32"},
+        "bench": {"tokens": 2048, "features": 4096, "outputs": 28672},
+        "test": {"tokens": 93, "features": 328, "outputs": 296},
     },
     tolerance=4e-3,  # of a gradient rounded to bf16
+    rungs="addmm",
     mutates=("total",),
 )
 

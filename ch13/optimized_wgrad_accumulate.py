@@ -1,16 +1,20 @@
-"""The product's own epilogue adds to the sum in fp32 (beta = 1): the gradient is never in memory by itself."""
+"""The L2 cache adds a tile's products to the sum in fp32, sent by TMA while the tensor cores are at the next tile."""
 
-import torch
 from torch import Tensor
 
 from ch13.baseline_wgrad_accumulate import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
 from common.python.workload import Step
+
+requires = needs(targets=["sm_90a"])
 
 
 def prepare(x: Tensor, slope: Tensor, total: Tensor) -> Step:
+    add_product, (m, n), k = load_cuda(__file__, "add_product"), total.shape, len(x)
+
     def step() -> Tensor:
-        if x.dtype == total.dtype:
-            return total.addmm_(slope.T, x)
-        return torch.addmm(total, slope.T, x, out_dtype=total.dtype, out=total)  # not on CPUs
+        add_product(slope, x, total, m, n, k)
+        return total
 
     return step

@@ -19,6 +19,11 @@ __device__ inline void hold(float (&sum)[registers]) {
 #pragma unroll
   for (int i = 0; i < registers; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
+template <int registers>
+__device__ inline void hold(int32_t (&sum)[registers]) {
+#pragma unroll
+  for (int i = 0; i < registers; ++i) asm volatile("" : "+r"(sum[i])::"memory");
+}
 
 // Before the first product, and after any other write to its registers.
 __device__ inline void fence_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -32,14 +37,15 @@ __device__ inline void wait_for_products() {
 }
 
 // The registers of sums as wgmma names them, and as C++ hands them over.
-#define EIGHT(sum, i) \
-  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]), \
-      "+f"(sum[i + 6]), "+f"(sum[i + 7])
-#define HALF_OF_SUMS(sum, i) \
-  EIGHT(sum, i), EIGHT(sum, i + 8), EIGHT(sum, i + 16), EIGHT(sum, i + 24), EIGHT(sum, i + 32), EIGHT(sum, i + 40), \
-      EIGHT(sum, i + 48), EIGHT(sum, i + 56)
-#define SUMS_64(sum) HALF_OF_SUMS(sum, 0)
-#define SUMS_128(sum) HALF_OF_SUMS(sum, 0), HALF_OF_SUMS(sum, 64)
+#define EIGHT(kind, sum, i) \
+  kind(sum[i]), kind(sum[i + 1]), kind(sum[i + 2]), kind(sum[i + 3]), kind(sum[i + 4]), kind(sum[i + 5]), \
+      kind(sum[i + 6]), kind(sum[i + 7])
+#define HALF_OF_SUMS(kind, sum, i) \
+  EIGHT(kind, sum, i), EIGHT(kind, sum, i + 8), EIGHT(kind, sum, i + 16), EIGHT(kind, sum, i + 24), \
+      EIGHT(kind, sum, i + 32), EIGHT(kind, sum, i + 40), EIGHT(kind, sum, i + 48), EIGHT(kind, sum, i + 56)
+#define SUMS_64(sum) HALF_OF_SUMS("+f", sum, 0)
+#define SUMS_128(sum) HALF_OF_SUMS("+f", sum, 0), HALF_OF_SUMS("+f", sum, 64)
+#define WHOLE_SUMS_128(sum) HALF_OF_SUMS("+r", sum, 0), HALF_OF_SUMS("+r", sum, 64)
 #define NAMES_64 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
   "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
@@ -59,6 +65,13 @@ __device__ inline void multiply(float (&sum)[64], uint64_t a, uint64_t b) {
 }
 __device__ inline void multiply(float (&sum)[128], uint64_t a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 0, 0;"
+               : SUMS_128(sum)
+               : "l"(a), "l"(b));
+}
+
+// The same of a and b whose rows run along those and the columns of the sum: a[16, 64]^T b[16, 256].
+__device__ inline void multiply_columns(float (&sum)[128], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 1, 1;"
                : SUMS_128(sum)
                : "l"(a), "l"(b));
 }
@@ -85,10 +98,18 @@ __device__ inline void multiply_fp8(float (&sum)[128], uint64_t a, uint64_t b, b
                : "l"(a), "l"(b), "r"(int(add)));
 }
 
+// a and b of int8 in shared memory, 32 columns deep.
+__device__ inline void multiply_int8(int32_t (&sum)[128], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" NAMES_128 "}, %128, %129, 1;"
+               : WHOLE_SUMS_128(sum)
+               : "l"(a), "l"(b));
+}
+
 #undef EIGHT
 #undef HALF_OF_SUMS
 #undef SUMS_64
 #undef SUMS_128
+#undef WHOLE_SUMS_128
 #undef NAMES_64
 #undef NAMES_128
 
@@ -105,8 +126,8 @@ __device__ inline void multiply_row(float (&sum)[registers], const bf16* a, cons
 }
 
 // Waits for all products; then `sum` may be read.
-template <int registers>
-__device__ inline void finish_products(float (&sum)[registers]) {
+template <typename Number, int registers>
+__device__ inline void finish_products(Number (&sum)[registers]) {
   wait_for_products<0>();
   hold(sum);
 }

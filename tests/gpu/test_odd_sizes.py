@@ -148,6 +148,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
     "ch20:decode_8b": shapes("model new dtype", ("odd", 1, "bfloat16"), ("odd", 7, "bfloat16")),
+    "ch13:int8_dynamic_linear": shapes("tokens features outputs", (1, 16, 8), (129, 144, 264), (4097, 400, 1032)),
+    "ch13:wgrad_accumulate": shapes("tokens features outputs", (1, 8, 8), (65, 264, 136), (200, 1032, 4104)),
     "ch14:blockwise_fp8_gemm": shapes("tokens features outputs", (1, 128, 128), (257, 384, 256), (600, 1024, 8832)),
     "ch19:nvfp4_gemm": shapes("m n k", (1, 8, 64), (128, 256, 256), (129, 264, 320), (257, 8, 1088), (300, 1160, 2560)),
     "ch08:bytes_in_flight": shapes(
