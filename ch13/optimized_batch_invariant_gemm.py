@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch13.baseline_batch_invariant_gemm import differing
+from ch13.baseline_batch_invariant_gemm import differing, finish, lengths
 from ch13.baseline_batch_invariant_gemm import workload as workload
 from common.python.workload import Step
 
@@ -37,15 +37,17 @@ def multiply(
     tl.store(out + row.to(tl.int64)[:, None] * outputs + output[None, :], total, mask=mask)
 
 
-def prepare(x: Tensor, ends: Tensor, probes: Tensor, weight: Tensor) -> Step:
+def prepare(x: Tensor, ends: Tensor, probes: Tensor, unfinished: Tensor, weight: Tensor) -> Step:
     out = x.new_empty(len(x), len(weight))
     outputs, width = weight.shape
 
     def step() -> tuple[Tensor, ...]:
-        lengths = ends.diff(prepend=ends.new_zeros(1)).tolist()  # in host memory: nothing waits for the GPU
-        for batch, answers in zip(x.split(lengths), out.split(lengths)):
-            grid = (triton.cdiv(len(batch), 64) * triton.cdiv(outputs, 128),)
-            multiply[grid](batch, weight, answers, len(batch), outputs, width, 64, 128, 64, num_warps=4, num_stages=4)
+        sizes, earlier = lengths(ends), None
+        for batch, mask, answers in zip(x.split(sizes), unfinished.split(sizes), out.split(sizes)):
+            rows = finish(batch, mask, earlier)
+            grid = (triton.cdiv(len(rows), 64) * triton.cdiv(outputs, 128),)
+            multiply[grid](rows, weight, answers, len(rows), outputs, width, 64, 128, 64, num_warps=4, num_stages=4)
+            earlier = answers
         return out, differing(out, probes)
 
     return step
