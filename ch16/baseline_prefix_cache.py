@@ -34,13 +34,18 @@ def reference(weights: Weights, shape: Shape, tokens: Tensor) -> tuple[Tensor, T
 
 
 def cost(shape: dict[str, int], prompts: int, requests: int, shared: int, own: int, dtype: str) -> Cost:
-    """Each distinct token passes once. A question sees the prompt and half of itself; attention is 4 FLOPs a number."""
+    """Each distinct token passes once. A question sees the prompt and half of itself; attention is 4 FLOPs a number.
+
+    The last block owes keys and values of all tokens, but the rest for each request's last token only.
+    """
     network, unique = Shape(**shape), prompts * shared + requests * own
     seen = prompts * shared * (shared + 1) // 2 + requests * (own * shared + own * (own + 1) // 2)
+    seen = (network.layers - 1) * seen + requests * (shared + own)
+    rest = network.layer_weights - network.width * network.kv_numbers // network.layers
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
         read=getattr(torch, dtype).itemsize * network.read_weights,
-        flops=2 * (blocks * unique + head * requests) + 4 * network.layers * network.width * seen,
+        flops=2 * ((blocks - rest) * unique + (rest + head) * requests) + 4 * network.width * seen,
         dtype="bf16",
         items=requests * (shared + own),
         unit="prompt tokens",
