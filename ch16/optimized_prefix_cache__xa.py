@@ -45,7 +45,7 @@ def after(layer: Weights, shape: Shape, x: Tensor, attended: Tensor) -> Tensor:
 
 
 def behind(q: Tensor, k: Tensor, v: Tensor, start: int, requests: int) -> Tensor:
-    """Questions' queries (requests, length, ...) see the first `start` tokens and their own request's up to themselves."""
+    """Questions' queries (requests, length, ...) see `start` shared tokens and their own request's up to themselves."""
     keys, values = (
         torch.cat([x[:, :start].expand(requests, -1, -1, -1), x[0, start:].unflatten(0, (requests, -1))], 1)
         for x in (k, v)
