@@ -1,4 +1,4 @@
-"""Experiment: TMA copies tiles of weights; batches of more than 64 rows are cut into tiles of 128, which halves how often the weight is read."""
+"""Experiment: TMA copies tiles of weights, and batches of more than 64 rows are cut into tiles of 128."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Experiment, eight warps: of symmetric products one half is computed, and wide matrices iterate on their small Gram matrix alone."""
+"""Experiment, eight warps: one half of symmetric products, and wide matrices iterate on their Gram matrix."""
 
 import math
 
