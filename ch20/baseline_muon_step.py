@@ -59,7 +59,7 @@ workload = Workload(
     sizes={
         "bench": {"layers": 8, "width": 1024, "wide": 4096, "dtype": "bfloat16"},  # 100 million weights
         "cpu": {"layers": 4, "width": 64, "wide": 256, "dtype": "float32"},
-        "test": {"layers": 2, "width": 72, "wide": 136, "dtype": "float32"},  # rows of whole 16 bytes, for TMA
+        "test": {"layers": 2, "width": 23, "wide": 37, "dtype": "float32"},
     },
     tolerance=2e-2,  # the rounds do not converge, so what bf16 rounds in one of them grows in the next
     mutates=("weights", "momenta"),
