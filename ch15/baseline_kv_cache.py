@@ -65,7 +65,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights",),
     clock="end_to_end",
-    rungs="graph fused",
+    rungs="cached graph",
 )
 
 

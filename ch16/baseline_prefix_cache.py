@@ -1,5 +1,8 @@
 """Every request's prompt is prefilled from its first token, though all begin with the same thousands of tokens."""
 
+from collections import Counter
+
+import numpy
 import torch
 from torch import Tensor
 
@@ -12,6 +15,7 @@ from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 # Two blocks of Llama-3.1-8B, and a small vocabulary: the float64 reference passes every token of every request.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+BLOCK = 64  # tokens that are looked up together, by the variants that do
 BATCH = 4  # requests that pass at a time, so that the states between the products fit a 24 GB card
 
 
@@ -34,17 +38,44 @@ def reference(weights: Weights, shape: Shape, tokens: Tensor) -> tuple[Tensor, T
 
 
 def cost(shape: dict[str, int], prompts: int, requests: int, shared: int, own: int, dtype: str) -> Cost:
-    """Each distinct token passes once. A question sees the prompt and half of itself; attention is 4 FLOPs a number."""
+    """Each distinct token passes once. A question sees the prompt and half of itself; attention is 4 FLOPs a number.
+
+    The last block owes keys and values of all tokens, but the rest for each request's last token only.
+    """
     network, unique = Shape(**shape), prompts * shared + requests * own
     seen = prompts * shared * (shared + 1) // 2 + requests * (own * shared + own * (own + 1) // 2)
+    seen = (network.layers - 1) * seen + requests * (shared + own)
+    rest = network.layer_weights - network.width * network.kv_numbers // network.layers
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
         read=getattr(torch, dtype).itemsize * network.read_weights,
-        flops=2 * (blocks * unique + head * requests) + 4 * network.layers * network.width * seen,
+        flops=2 * ((blocks - rest) * unique + (rest + head) * requests) + 4 * network.width * seen,
         dtype="bf16",
         items=requests * (shared + own),
         unit="prompt tokens",
     )
+
+
+def shared_blocks(tokens: numpy.ndarray) -> list[tuple[list[int], int]]:
+    """Requests (rows) that share their deepest block, and how many blocks that makes. Each request is in one group.
+
+    A block's name is its tokens and the number of the block before it, so that equal names mean equal prefixes. A
+    request's last token is never in a shared block: its state is what is asked for.
+    """
+    numbers: dict[tuple[int, bytes], int] = {}
+    chains = []
+    for row in tokens:
+        chain, data, size = [0], row.tobytes(), BLOCK * row.itemsize  # one copy of the row: slices of bytes are cheap
+        for block in range((len(row) - 1) // BLOCK):
+            name = chain[-1], data[block * size : (block + 1) * size]
+            chain.append(numbers.setdefault(name, len(numbers) + 1))
+        chains.append(chain[1:])
+    uses = Counter(block for chain in chains for block in chain)
+    groups: dict[int, tuple[list[int], int]] = {}
+    for row, chain in enumerate(chains):
+        shared = [block for block in chain if uses[block] > 1]
+        groups.setdefault(shared[-1] if shared else 0, ([], len(shared)))[0].append(row)
+    return list(groups.values())
 
 
 workload = Workload(

@@ -1,42 +1,16 @@
 """Blocks of tokens are looked up by what they hold and what precedes them: what several share is prefilled once."""
 
-from collections import Counter
-
-import numpy
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right
 
+from ch16.baseline_prefix_cache import BLOCK, shared_blocks
 from ch16.baseline_prefix_cache import workload as workload
 from common.models.caches import Cache, new_cache, prefilling
 from common.models.decoder import Attend, Shape, Weights, forward, greedy
 from common.models.timeline import Deliver, median_ms, metered
 from common.python.workload import Metered
-
-BLOCK = 64  # tokens
-
-
-def shared_blocks(tokens: numpy.ndarray) -> list[tuple[list[int], int]]:
-    """Requests (rows) that share their deepest block, and how many blocks that makes. Each request is in one group.
-
-    A block's name is its tokens and the number of the block before it, so that equal names mean equal prefixes. A
-    request's last token is never in a shared block: its state is what is asked for.
-    """
-    numbers: dict[tuple[int, bytes], int] = {}
-    chains = []
-    for row in tokens:
-        chain, data, size = [0], row.tobytes(), BLOCK * row.itemsize  # one copy of the row: slices of bytes are cheap
-        for block in range((len(row) - 1) // BLOCK):
-            name = chain[-1], data[block * size : (block + 1) * size]
-            chain.append(numbers.setdefault(name, len(numbers) + 1))
-        chains.append(chain[1:])
-    uses = Counter(block for chain in chains for block in chain)
-    groups: dict[int, tuple[list[int], int]] = {}
-    for row, chain in enumerate(chains):
-        shared = [block for block in chain if uses[block] > 1]
-        groups.setdefault(shared[-1] if shared else 0, ([], len(shared)))[0].append(row)
-    return list(groups.values())
 
 
 def after(prefix: Cache) -> Attend:

@@ -93,7 +93,7 @@ def continuing(cache: Cache, positions: Tensor, extent: int | None = None) -> At
 
 
 def appending(keys: Tensor, values: Tensor, position: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`continuing` by one token of one sequence, at `position` (1, 1), in one layer.
+    """`continuing` by tokens of one sequence, at `position` (1, length), in one layer.
 
     It takes tensors and no list of them, so that a compiler finds the same call in every layer.
     """
@@ -101,8 +101,8 @@ def appending(keys: Tensor, values: Tensor, position: Tensor) -> Callable[[Tenso
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         for store, new in ((keys, k), (values, v)):
             store.index_copy_(2, position[0], new.transpose(1, 2))
-        seen = torch.arange(keys.shape[2], device=keys.device) <= position
-        return grouped_attention(q, keys, values, seen[None])
+        seen = torch.arange(keys.shape[2], device=keys.device) <= position[..., None]
+        return grouped_attention(q, keys, values, seen)
 
     return attend
 
