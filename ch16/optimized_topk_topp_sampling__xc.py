@@ -9,8 +9,8 @@ from ch16.baseline_topk_topp_sampling import K, P
 from ch16.baseline_topk_topp_sampling import workload as workload
 from common.python.workload import Step
 
-GROUP = 128  # logits that one maximum stands for
-TILE = 32  # groups that a program reads: 32 logits a thread
+GROUP = 64  # logits that one maximum stands for
+TILE = 256  # groups that a program reads: 32 logits a thread
 ROOM = 64  # groups, and then logits, that are passed on: more than K, so that a search may end early
 
 
@@ -109,7 +109,7 @@ def prepare(logits: Tensor, noise: Tensor) -> Step:
 
     def step() -> Tensor:
         grid, buffers = (triton.cdiv(groups, TILE), rows), (maxima, passed, arrived)
-        sample[grid](logits, noise, *buffers, out, vocabulary, groups, P, **sizes, num_warps=4)
+        sample[grid](logits, noise, *buffers, out, vocabulary, groups, P, **sizes, num_warps=16, maxnreg=64)
         return out
 
     return step
