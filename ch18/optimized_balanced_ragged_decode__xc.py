@@ -7,11 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ch18.baseline_balanced_ragged_decode import KEYS
 from ch18.baseline_balanced_ragged_decode import workload as workload
 from common.python.workload import Step
 
 EACH = 3  # programs of a multiprocessor
-KEYS = 128  # of a tile
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def attend(
     WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, REQUESTS: tl.constexpr,
 ):  # fmt: skip
     """The attention of a group's queries to a program's share of each request, and its weights' totals (log 2)."""
-    program, head, programs, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
+    head, program, heads, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
     each, query, column = tl.arange(0, REQUESTS), tl.arange(0, QUERIES), tl.arange(0, WIDTH)
     ends = ends_of_tiles(starts, each, requests, KEYS)
     tile, stop = program * tl.max(ends) // programs, (program + 1) * tl.max(ends) // programs
@@ -98,7 +98,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Step:
     sizes = (requests, group, scale, width, KEYS, rows, each)
 
     def step() -> Tensor:
-        attend[programs, heads](q, k, v, starts, sums, logs, *sizes, num_warps=8, num_stages=2)
+        attend[heads, programs](q, k, v, starts, sums, logs, *sizes, num_warps=4, num_stages=3)
         merge[requests, heads * group](sums, logs, starts, out, requests, programs, KEYS, width, each, num_warps=4)
         return out
 
