@@ -8,7 +8,7 @@ from torch import Tensor
 from ch17.baseline_multi_lora import workload as workload
 from common.python.workload import Step
 
-TILE = {"M": 16, "N": 256, "K": 256, "num_warps": 8, "num_stages": 3}
+TILE = {"M": 16, "N": 64, "K": 256, "num_warps": 4, "num_stages": 3}
 
 
 @triton.jit

@@ -13,13 +13,13 @@ from common.python.workload import Step
 requires = needs(memory_gib=40)
 GROUP = 16  # vectors that one maximum stands for
 KEPT = 2 * TOP  # groups: score 64 is below score 32 by 12 times what the rounding of codes does (rms)
-EACH = 4  # programs of a multiprocessor
-SCAN = {"N": 128, "K": 128, "num_warps": 4, "num_stages": 3}
+EACH = 2  # programs of a multiprocessor
+SCAN = {"N": 256, "K": 128, "num_warps": 8, "num_stages": 4}
 
 
 @triton.jit
 def scan(
-    queries, codes, maxima, count, vectors, width, groups, unit,
+    queries, codes, maxima, tops, count, vectors, width, groups, unit,
     GROUP: tl.constexpr, Q: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """The products of N vectors' codes with those of all queries, and the largest of each group, tile after tile.
@@ -43,7 +43,38 @@ def scan(
             group = tile * (N // GROUP) + tl.arange(0, N // GROUP)[None, :]
             place = maxima + query.to(tl.int64) * groups + group
             tl.store(place, best.to(maxima.dtype.element_ty), mask=(query < count) & (group < groups))
+            top = tops + tl.arange(0, Q) * tl.cdiv(vectors, N) + tile
+            tl.store(top, tl.max(best, axis=1).to(tops.dtype.element_ty), mask=tl.arange(0, Q) < count)
             total = tl.zeros((Q, N), tl.int32)
+
+
+@triton.jit
+def greatest(value, entry, home, ROOM: tl.constexpr):
+    """The entries of the ROOM greatest values, in their order: the last one's bits are found one by one."""
+    bits = value.to(tl.int16, bitcast=True).to(tl.int32)
+    rank = tl.where(bits < 0, bits ^ 0x7FFF, bits)  # in the order of the floats
+    least = tl.where(tl.sum((rank >= 0).to(tl.int32), 0) >= ROOM, 0, -32768)
+    for turn in range(15):
+        trial = least | (1 << (14 - turn))
+        least = tl.where(tl.sum((rank >= trial).to(tl.int32), 0) >= ROOM, trial, least)
+    greater, equal = (rank > least).to(tl.int32), (rank == least).to(tl.int32)
+    counted = tl.cumsum(greater + (equal << 16), 0)  # both in one scan
+    equals, spare = counted >> 16, ROOM - tl.sum(greater, 0)
+    place = (counted & 0xFFFF) + tl.minimum(equals, spare) - 1
+    tl.store(home + place, entry, mask=(rank > least) | ((rank == least) & (equals <= spare)))
+
+
+@triton.jit
+def choose(maxima, tops, best, tiles, groups, KEPT: tl.constexpr, EACH: tl.constexpr, ALL: tl.constexpr):
+    """The best groups of one query: they are in as many of the best tiles, of EACH groups."""
+    query, tile, lane = tl.program_id(0), tl.arange(0, ALL), tl.arange(0, KEPT * EACH)
+    home = best + query * KEPT
+    greatest(tl.load(tops + query * tiles + tile, mask=tile < tiles, other=float("-inf")), tile, home, KEPT)
+    tl.debug_barrier()  # all threads have stored, before any of them reads
+    group = tl.load(home + lane // EACH) * EACH + lane % EACH
+    score = tl.load(maxima + query.to(tl.int64) * groups + group, mask=group < groups, other=float("-inf"))
+    tl.debug_barrier()
+    greatest(score, group, home, KEPT)
 
 
 @triton.jit
@@ -62,7 +93,11 @@ def refine(queries, table, best, scores, vectors, width, KEPT: tl.constexpr, GRO
 def prepare(queries: Tensor, table: Tensor, codes: Tensor) -> Step:
     (count, width), vectors = queries.shape, len(table)
     groups = triton.cdiv(vectors, GROUP)
-    maxima = queries.new_empty(count, groups, dtype=torch.float16)  # of 16 bits, for topk has a pass for every 8
+    maxima = queries.new_empty(count, groups, dtype=torch.float16)
+    tiles = triton.cdiv(vectors, SCAN["N"])
+    tops = queries.new_empty(count, tiles, dtype=torch.float16)  # the greatest of each tile
+    best = queries.new_empty(count, KEPT, dtype=torch.int32)
+    power = max(triton.next_power_of_2(tiles), KEPT)
     scores = queries.new_empty(count, KEPT * GROUP, dtype=torch.float32)
     cores = torch.cuda.get_device_properties(queries.device).multi_processor_count if queries.is_cuda else 1
     programs = min(triton.cdiv(vectors, SCAN["N"]), EACH * cores)
@@ -70,9 +105,9 @@ def prepare(queries: Tensor, table: Tensor, codes: Tensor) -> Step:
 
     def step() -> Tensor:
         scan[(programs,)](
-            coded(queries), codes, maxima, count, vectors, width, groups, SCALE**-2, GROUP, rows, **SCAN
+            coded(queries), codes, maxima, tops, count, vectors, width, groups, SCALE**-2, GROUP, rows, **SCAN
         )
-        best = maxima.topk(KEPT, sorted=False).indices
+        choose[(count,)](maxima, tops, best, tiles, groups, KEPT, SCAN["N"] // GROUP, power, num_warps=32)
         refine[(KEPT, count)](queries, table, best, scores, vectors, width, KEPT, GROUP, depth, num_warps=8)
         return scores.topk(TOP).values
 
