@@ -13,7 +13,7 @@ from common.python.workload import Step
 requires = needs(memory_gib=40)
 GROUP = 16  # vectors that one maximum stands for
 KEPT = 2 * TOP  # groups: score 64 is below score 32 by 12 times what the rounding of codes does (rms)
-EACH = 2  # programs of a multiprocessor
+EACH = 1  # programs of a multiprocessor
 SCAN = {"N": 256, "K": 128, "num_warps": 8, "num_stages": 4}
 
 

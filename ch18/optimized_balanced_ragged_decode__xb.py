@@ -31,7 +31,9 @@ def attend(
     program, head, programs, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
     each, query, column = tl.arange(0, REQUESTS), tl.arange(0, QUERIES), tl.arange(0, WIDTH)
     ends = ends_of_tiles(starts, each, requests, KEYS)
-    tile, stop = program * tl.max(ends) // programs, (program + 1) * tl.max(ends) // programs
+    tiles = tl.max(ends)
+    shares = tl.minimum(programs, tiles)  # a program's is one tile at least, if it has any
+    tile, stop = program * tiles // shares, tl.minimum((program + 1) * tiles // shares, tiles)
     request = tl.sum(((ends <= tile) & (each < requests)).to(tl.int64))
     before = tl.max(tl.where(ends <= tile, ends, 0))  # tiles of earlier requests
     while tile < stop:
@@ -71,8 +73,9 @@ def merge(
     ends = ends_of_tiles(starts, each, requests, KEYS)
     tiles, end = tl.max(ends), tl.sum(tl.where(each == request, ends, 0))
     tile = tl.sum(tl.where(each == request - 1, ends, 0))
-    first = ((tile + 1) * programs - 1) // tiles + request  # of the program with its first tile, and with its last
-    last = (end * programs - 1) // tiles + request
+    shares = tl.minimum(programs, tiles)
+    first = ((tile + 1) * shares - 1) // tiles + request  # of the program with its first tile, and with its last
+    last = (end * shares - 1) // tiles + request
     sums = tl.zeros((WIDTH,), tl.float32)
     total, peak = 0.0, float("-inf")
     for low in range(first, last + 1, 16):
