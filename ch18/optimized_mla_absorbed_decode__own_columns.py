@@ -1,4 +1,4 @@
-"""Queries go into the latent space and outputs come out of it; each warp of a block has columns of the cache alone."""
+"""In CUDA a warp copies a quarter of the columns, and needs no others: its part of the scores, and its sums."""
 
 import math
 
@@ -12,7 +12,7 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(sm=80)
-PARTS, KEYS = 8, 16  # of a request's cache, a block each; of a tile
+PARTS, KEYS = 8, 32  # of a request's cache, a block each; of a tile
 
 
 def prepare(q: Tensor, q_rotary: Tensor, cache: Tensor, rotary: Tensor, to_keys: Tensor, to_values: Tensor) -> Step:

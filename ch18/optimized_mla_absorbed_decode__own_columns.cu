@@ -3,7 +3,7 @@
 #include "special.cuh"
 
 constexpr int WARPS = 4, HEADS = 16, ROTARY = 64;  // of a block; rows of a product; numbers that carry a position
-constexpr int KEYS = 16, STAGES = 3, RESIDENT = 3;  // of a tile; tiles in memory; blocks of a multiprocessor
+constexpr int KEYS = 32, STAGES = 2, RESIDENT = 2;  // of a tile; tiles in memory; blocks of a multiprocessor
 
 // The same as load_matrices, each matrix transposed.
 __device__ __forceinline__ void load_transposed(uint32_t* to, uint32_t row) {
@@ -244,14 +244,17 @@ int launch(const Element* q, const Element* q_rotary, const Element* cache, cons
 
 // q [requests, heads, latent], q_rotary [requests, heads, 64], cache [requests, keys, latent], rotary [requests, keys,
 // 64], sums [requests, heads, parts, latent], logs [requests, heads, parts], out as q. No part is empty.
-extern "C" int attend_bfloat16(const bf16* q, const bf16* q_rotary, const bf16* cache, const bf16* rotary, float* sums,
-                               float* logs, bf16* out, int requests, int heads, int keys, int latent, int parts,
-                               int share, float scale, cudaStream_t stream) {
-  return launch(q, q_rotary, cache, rotary, sums, logs, out, requests, heads, keys, latent, parts, share, scale, stream);
+extern "C" int attend_bfloat16(const __nv_bfloat16* q, const __nv_bfloat16* q_rotary, const __nv_bfloat16* cache,
+                               const __nv_bfloat16* rotary, float* sums, float* logs, __nv_bfloat16* out, int requests,
+                               int heads, int keys, int latent, int parts, int share, float scale,
+                               cudaStream_t stream) {
+  return launch(q, q_rotary, cache, rotary, sums, logs, out, requests, heads, keys, latent, parts, share, scale,
+                stream);
 }
 
 extern "C" int attend_float16(const __half* q, const __half* q_rotary, const __half* cache, const __half* rotary,
                               float* sums, float* logs, __half* out, int requests, int heads, int keys, int latent,
                               int parts, int share, float scale, cudaStream_t stream) {
-  return launch(q, q_rotary, cache, rotary, sums, logs, out, requests, heads, keys, latent, parts, share, scale, stream);
+  return launch(q, q_rotary, cache, rotary, sums, logs, out, requests, heads, keys, latent, parts, share, scale,
+                stream);
 }
