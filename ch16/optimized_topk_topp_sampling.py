@@ -1,4 +1,4 @@
-"""The greatest of every 64 logits tell which few groups can hold the row's 50 greatest: one read, and no sort."""
+"""The greatest of every 64 logits tell which groups can hold the row's 50 greatest: one read, one kernel, no sort."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from ch16.baseline_topk_topp_sampling import workload as workload
 from common.python.workload import Step
 
 GROUP = 64  # logits that one maximum stands for
-TILE = 64  # groups that a program reads: 32 logits a thread
+TILE = 256  # groups that a program reads: 32 logits a thread
 ROOM = 64  # groups, and then logits, that are passed on: more than K, so that a search may end early
 
 
@@ -49,24 +49,15 @@ def pass_on(rank, entry, low, home, ROOM: tl.constexpr):
 
 
 @triton.jit
-def find_maxima(logits, maxima, vocabulary, groups, GROUP: tl.constexpr, TILE: tl.constexpr):
-    """The greatest logit of each group of a row's tile."""
-    row, group = tl.program_id(1), tl.program_id(0) * TILE + tl.arange(0, TILE)
-    token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    value = tl.load(logits + row.to(tl.int64) * vocabulary + token, mask=token < vocabulary, other=float("-inf"))
-    tl.store(maxima + row * groups + group, tl.max(value, 1), mask=group < groups)
-
-
-@triton.jit
 def choose(
-    logits, noise, maxima, passed, out, vocabulary, groups, P,
+    row, logits, noise, maxima, passed, out, vocabulary, groups, P,
     K: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row: top-k and top-p keep some of its tokens, and of these the greatest with noise wins.
+    """For one row: top-k and top-p keep some of its tokens, and of these the greatest with noise wins.
 
     K groups reach the threshold of the maxima, so K logits do, and none in another group is as great as those.
     """
-    row, group, slot = tl.program_id(0), tl.arange(0, GROUPS), tl.arange(0, ROOM)
+    group, slot = tl.arange(0, GROUPS), tl.arange(0, ROOM)
     logits, noise = logits + row.to(tl.int64) * vocabulary, noise + row.to(tl.int64) * vocabulary
     home = passed + row * 2 * ROOM
     rank = ranked(tl.load(maxima + row * groups + group, mask=group < groups, other=float("-inf")))
@@ -93,15 +84,32 @@ def choose(
     tl.store(out + row, tl.sum(tl.where(slot == winner, token, 0), 0).to(tl.int64))
 
 
+@triton.jit
+def sample(
+    logits, noise, maxima, passed, arrived, out, vocabulary, groups, P,
+    K: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, ROOM: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The greatest logit of each group of a row's tile; the row's last program to have them chooses its token."""
+    row, group = tl.program_id(1), tl.program_id(0) * TILE + tl.arange(0, TILE)
+    token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    value = tl.load(logits + row.to(tl.int64) * vocabulary + token, mask=token < vocabulary, other=float("-inf"))
+    tl.store(maxima + row * groups + group, tl.max(value, 1), mask=group < groups)
+    tl.debug_barrier()  # all threads have stored, before one says so
+    if tl.atomic_add(arrived + row, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+        tl.store(arrived + row, 0)  # for the next step
+        choose(row, logits, noise, maxima, passed, out, vocabulary, groups, P, K, GROUPS, GROUP, ROOM)
+
+
 def prepare(logits: Tensor, noise: Tensor) -> Step:
     (rows, vocabulary), groups = logits.shape, triton.cdiv(logits.shape[1], GROUP)
     maxima, out = logits.new_empty(rows, groups), logits.new_empty(rows, dtype=torch.int64)
     passed = logits.new_empty(rows, 2, ROOM, dtype=torch.int32)  # groups, and then tokens
-    tiles, sizes = triton.cdiv(groups, TILE), {"K": K, "GROUPS": triton.next_power_of_2(groups), "GROUP": GROUP}
+    arrived = logits.new_zeros(rows, dtype=torch.int32)
+    sizes = {"K": K, "GROUPS": triton.next_power_of_2(groups), "GROUP": GROUP, "ROOM": ROOM, "TILE": TILE}
 
     def step() -> Tensor:
-        find_maxima[tiles, rows](logits, maxima, vocabulary, groups, GROUP, TILE, num_warps=4)
-        choose[(rows,)](logits, noise, maxima, passed, out, vocabulary, groups, P, **sizes, ROOM=ROOM, num_warps=8)
+        grid, buffers = (triton.cdiv(groups, TILE), rows), (maxima, passed, arrived)
+        sample[grid](logits, noise, *buffers, out, vocabulary, groups, P, **sizes, num_warps=16, maxnreg=64)
         return out
 
     return step

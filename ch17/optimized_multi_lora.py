@@ -1,4 +1,4 @@
-"""Rows sorted by adapter: a program belongs to an adapter, not to a row, and reads its matrices once for all."""
+"""Rows sorted by adapter: a program goes through both matrices of an adapter, once for all of its rows."""
 
 import torch
 import triton
@@ -8,8 +8,7 @@ from torch import Tensor
 from ch17.baseline_multi_lora import workload as workload
 from common.python.workload import Step
 
-SHRINK = {"M": 16, "N": 32, "K": 128, "num_warps": 4, "num_stages": 4}
-EXPAND = {"M": 16, "N": 128, "num_warps": 4}
+TILE = {"M": 16, "N": 128, "K": 128, "num_warps": 4, "num_stages": 4}
 
 
 @triton.jit
@@ -23,61 +22,45 @@ def sort_rows(ids, order, ends, rows, ROWS: tl.constexpr):
 
 
 @triton.jit
-def shrink(
-    x, a, order, ends, hidden, rows, width, narrow,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+def adapt(
+    x, a, b, order, ends, base, out, rows, width, narrow,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    adapter, projection = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    a += (projection * tl.num_programs(1) + adapter) * narrow * width
-    column = tl.program_id(0) * N + tl.arange(0, N)
+    adapter, projection, rank = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, R)
+    own = (projection * tl.num_programs(0) + adapter) * narrow * width
     end = tl.load(ends + adapter + 1)
     for first in range(tl.load(ends + adapter), end, M):
         row = tl.load(order + first + tl.arange(0, M), mask=first + tl.arange(0, M) < end, other=rows)
-        left, total = x + (projection * rows + row[:, None]) * width, tl.zeros((M, N), tl.float32)
+        place, live = (projection * rows + row[:, None]) * width, (row < rows)[:, None]
+        total = tl.zeros((M, R), tl.float32)
         for start in range(0, width, K):
             at = start + tl.arange(0, K)
-            values = tl.load(left + at[None, :], mask=(row < rows)[:, None] & (at < width)[None, :], other=0.0)
-            there = (column < narrow)[None, :] & (at < width)[:, None]
-            weights = tl.load(a + column[None, :] * width + at[:, None], mask=there, other=0.0)
+            values = tl.load(x + place + at[None, :], mask=live & (at < width)[None, :], other=0.0)
+            there = (rank < narrow)[None, :] & (at < width)[:, None]
+            weights = tl.load(a + own + rank[None, :] * width + at[:, None], mask=there, other=0.0)
             total = tl.dot(values, weights, total)
-        place = hidden + (projection * rows + row[:, None]) * narrow + column[None, :]
-        inside = (row < rows)[:, None] & (column < narrow)[None, :]
-        tl.store(place, total.to(hidden.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def expand(
-    hidden, b, order, ends, base, out, rows, width, narrow,
-    M: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    adapter, projection = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    b += (projection * tl.num_programs(1) + adapter) * narrow * width
-    column, at = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, R)
-    there = (column < width)[None, :] & (at < narrow)[:, None]
-    weights = tl.load(b + column[None, :] * narrow + at[:, None], mask=there, other=0.0)
-    end = tl.load(ends + adapter + 1)
-    for first in range(tl.load(ends + adapter), end, M):
-        row = tl.load(order + first + tl.arange(0, M), mask=first + tl.arange(0, M) < end, other=rows)
-        left = hidden + (projection * rows + row[:, None]) * narrow + at[None, :]
-        values = tl.load(left, mask=(row < rows)[:, None] & (at < narrow)[None, :], other=0.0)
-        place = (projection * rows + row[:, None]) * width + column[None, :]
-        inside = (row < rows)[:, None] & (column < width)[None, :]
-        total = tl.dot(values, weights) + tl.load(base + place, mask=inside, other=0.0)
-        tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
+        hidden, column = total.to(out.dtype.element_ty), tl.arange(0, N)
+        added = tl.load(base + place + column[None, :], mask=live & (column < width)[None, :], other=0.0)
+        for start in range(0, width, N):
+            column = start + tl.arange(0, N)
+            there = (column < width)[None, :] & (rank < narrow)[:, None]
+            weights = tl.load(b + own + column[None, :] * narrow + rank[:, None], mask=there, other=0.0)
+            ahead = column[None, :] + N  # asked for a turn before it is needed
+            coming = tl.load(base + place + ahead, mask=live & (ahead < width), other=0.0)
+            result = tl.dot(hidden, weights) + added
+            tl.store(out + place + column[None, :], result.to(hidden.dtype), mask=live & (column < width)[None, :])
+            added = coming
 
 
 def prepare(x: Tensor, base: Tensor, ids: Tensor, a: Tensor, b: Tensor) -> Step:
     (projections, rows, width), (adapters, narrow) = x.shape, a.shape[1:3]
-    out, hidden = torch.empty_like(base), x.new_empty(projections, rows, narrow)
+    out, sizes = torch.empty_like(base), (rows, width, narrow)
     order, ends = (ids.new_zeros(n, dtype=torch.int32) for n in (rows, adapters + 1))
     block, deep = (triton.next_power_of_2(max(n, 16)) for n in (rows, narrow))
 
     def step() -> Tensor:
         sort_rows[(adapters,)](ids, order, ends, rows, block, num_warps=1)
-        grid = (triton.cdiv(narrow, SHRINK["N"]), adapters, projections)
-        shrink[grid](x, a, order, ends, hidden, rows, width, narrow, **SHRINK)
-        grid = (triton.cdiv(width, EXPAND["N"]), adapters, projections)
-        expand[grid](hidden, b, order, ends, base, out, rows, width, narrow, **EXPAND, R=deep)
+        adapt[adapters, projections](x, a, b, order, ends, base, out, *sizes, **TILE, R=deep)
         return out
 
     return step

@@ -36,8 +36,8 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # One layer of an 8B model: 537 MB of codes.
-        "bench": {"requests": 32, "heads": 8, "group": 4, "keys": 8192, "width": 128, "dtype": "bfloat16"},
+        # One layer of an 8B model: 1.07 GB of codes.
+        "bench": {"requests": 32, "heads": 8, "group": 4, "keys": 16384, "width": 128, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot
         "test": {"requests": 2, "heads": 3, "group": 5, "keys": 301, "width": 64, "dtype": "float16"},
     },

@@ -145,6 +145,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         "requests heads group keys width dtype",
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
     ),
+    "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 5, 301, 512, 128, "bfloat16")),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
     "ch20:decode_8b": shapes("model new dtype", ("odd", 1, "bfloat16"), ("odd", 7, "bfloat16")),
