@@ -43,10 +43,11 @@ workload = Workload(
     reference=layer,
     cost=cost,
     sizes={
-        # of ResNet-50's first stage: 103 MB come in and 411 MB go out
-        "bench": {"batch": 256, "side": 56, "channels": 64, "outputs": 256, "dtype": "bfloat16"},
+        # of ResNet-50's first stage: 206 MB come in and 822 MB go out
+        "bench": {"batch": 512, "side": 56, "channels": 64, "outputs": 256, "dtype": "bfloat16"},
         "cpu": {"batch": 8, "side": 28, "channels": 32, "outputs": 128, "dtype": "float32"},
-        "test": {"batch": 3, "side": 3, "channels": 11, "outputs": 211, "dtype": "bfloat16"},
+        # float16 because Triton's interpreter has no bf16 dot
+        "test": {"batch": 3, "side": 3, "channels": 11, "outputs": 211, "dtype": "float16"},
     },
     tolerance=1e-2,  # bf16 rounds (2e-3) the product, the norm and its output, or the folded weight, bias and output
     frozen=("weight", "gamma", "beta", "mean", "var"),

@@ -37,7 +37,17 @@ workload = Workload(
 
 
 @triton.jit
-def convolve(x, weight, bias, out, tokens, channels, TOKENS: tl.constexpr, CHANNELS: tl.constexpr):
+def silu(half, FAST: tl.constexpr):
+    """y sigmoid(y) of y = 2 `half`, by the hyperbolic tangent: if FAST one instruction, where 1 / (1 + exp) is 12."""
+    if FAST:
+        tanh = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [half], tl.float32, is_pure=True, pack=1)
+    else:  # Triton's interpreter runs no assembly
+        tanh = 2.0 * tl.sigmoid(2.0 * half) - 1.0
+    return half + half * tanh
+
+
+@triton.jit
+def convolve(x, weight, bias, out, tokens, channels, TOKENS: tl.constexpr, CHANNELS: tl.constexpr, FAST: tl.constexpr):
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     token = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)
     start = tl.program_id(2).to(tl.int64) * tokens * channels
@@ -51,16 +61,16 @@ def convolve(x, weight, bias, out, tokens, channels, TOKENS: tl.constexpr, CHANN
         total += shifted.to(tl.float32) * factor.to(tl.float32)[None, :]
     total += tl.load(bias + channel, mask=live, other=0.0).to(tl.float32)[None, :]
     place = out + start + token[:, None] * channels + channel[None, :]
-    tl.store(place, (total * tl.sigmoid(total)).to(tl.bfloat16), mask=(token < tokens)[:, None] & live[None, :])
+    tl.store(place, silu(0.5 * total, FAST).to(tl.bfloat16), mask=(token < tokens)[:, None] & live[None, :])
 
 
 def prepare(x: Tensor, weight: Tensor, bias: Tensor) -> Step:
     batch, tokens, channels = x.shape
-    out = torch.empty_like(x)
+    out, fast = torch.empty_like(x), not triton.knobs.runtime.interpret
     grid = triton.cdiv(channels, CHANNELS), triton.cdiv(tokens, TOKENS), batch
 
     def step() -> Tensor:
-        convolve[grid](x, weight, bias, out, tokens, channels, TOKENS, CHANNELS, num_warps=4)
+        convolve[grid](x, weight, bias, out, tokens, channels, TOKENS, CHANNELS, fast, num_warps=4)
         return out
 
     return step

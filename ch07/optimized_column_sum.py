@@ -1,4 +1,4 @@
-"""The rows are split too, so that programs fill the GPU; a second small pass adds up their partial sums."""
+"""The rows are split too: programs fill the GPU, each with tiles on the way, and a second pass adds up their sums."""
 
 import torch
 import triton
@@ -8,22 +8,23 @@ from torch import Tensor
 from ch07.baseline_column_sum import workload as workload
 from common.python.workload import Step
 
-ROWS, COLUMNS = 64, 128  # of a tile: 256 bytes of each row, eight 16-byte loads in flight for each of 128 threads
-SHARE = 512  # rows of a program, whole tiles: the partial sums, 4 bytes for 512 x 2, hardly add to the bytes
-LAST_COLUMNS = 32  # of a program of the second pass, which has few rows
+ROWS, COLUMNS, TURN = 64, 128, 8  # of a tile, and of the rows that 128 threads load in one turn, 16 bytes each
+SHARE = 1024  # rows of a program, whole tiles: the partial sums, 4 bytes for 1024 x 2, hardly add to the bytes
+LAST_ROWS, LAST_COLUMNS, LAST_TURN = 64, 32, 16  # the same of the second pass, which has few rows
 
 
 @triton.jit
-def sum_rows(grad, out, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def sum_rows(grad, out, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURN: tl.constexpr):
     """Row i of `out` is the sum of the i-th `share` of the rows."""
     column, part = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
     row = tl.arange(0, ROWS)
     begin = part * share
     tile = grad + begin.to(tl.int64) * columns + row[:, None] * columns + column[None, :]
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for first in range(begin, min(begin + share, rows), ROWS):
+    total = tl.zeros((TURN, COLUMNS), tl.float32)  # rows of different turns are added up in registers
+    for first in tl.range(begin, min(begin + share, rows), ROWS, num_stages=3):
         mask = (first + row < rows)[:, None] & (column < columns)[None, :]
-        total += tl.load(tile, mask=mask, other=0.0).to(tl.float32)
+        numbers = tl.load(tile, mask=mask, other=0.0).to(tl.float32)
+        total += tl.sum(tl.reshape(numbers, (ROWS // TURN, TURN, COLUMNS)), axis=0)
         tile += ROWS * columns
     tl.store(out + part * columns + column, tl.sum(total, axis=0), mask=column < columns)
 
@@ -36,8 +37,9 @@ def prepare(grad: Tensor) -> Step:
     grid, last_grid = (triton.cdiv(columns, COLUMNS), parts), (triton.cdiv(columns, LAST_COLUMNS), 1)
 
     def step() -> Tensor:
-        sum_rows[grid](grad, partial, rows, columns, SHARE, ROWS, COLUMNS, num_warps=4)
-        sum_rows[last_grid](partial, out, parts, columns, parts, ROWS, LAST_COLUMNS, num_warps=4)
+        sum_rows[grid](grad, partial, rows, columns, SHARE, ROWS, COLUMNS, TURN, num_warps=4)
+        last = LAST_ROWS, LAST_COLUMNS, LAST_TURN
+        sum_rows[last_grid](partial, out, parts, columns, parts, *last, num_warps=4)
         return out
 
     return step

@@ -1,4 +1,4 @@
-"""Each row is peeled: single elements up to the first 16-byte boundary, then 16-byte pieces, then what is left over."""
+"""The array is scaled as one long row of aligned 16-byte pieces; a few of them have the end of a row."""
 
 import torch
 from torch import Tensor

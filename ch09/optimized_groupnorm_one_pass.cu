@@ -1,21 +1,26 @@
-// Group norm in one pass: blocks keep their chunks in shared memory until the group's mean and variance are known, which
-// they find by telling each other what their chunks have.
+// Group norm in one pass: a block has a ring of chunks, some on their way in, and some that wait for the mean and the
+// variance of their group, which blocks find by telling each other what their chunks have.
 #include "ampere.cuh"
 
-constexpr int THREADS = 256;
-constexpr int WARPS = THREADS / 32;
-constexpr int PIECES = 8;  // of eight neighbouring values, in each thread
-constexpr int RESIDENT = 6;  // blocks of a multiprocessor
-constexpr int CHUNK = 8 * PIECES * THREADS;  // values of a block: 32 KB
+constexpr int WORKERS = 256;
+constexpr int WARPS = WORKERS / 32;
+constexpr int THREADS = WORKERS + 32;  // and a warp that talks with the other blocks
+constexpr int PIECES = 4;  // of eight neighbouring values, in each thread of a chunk
+constexpr int CHUNK = 8 * PIECES * WORKERS;  // values
+constexpr int AHEAD = 2;  // chunks on their way in
+constexpr int LAG = 3;  // turns that a chunk waits for those of other blocks
+constexpr int SLOTS = AHEAD + LAG + 1;
+constexpr int RESIDENT = 2;  // blocks of a multiprocessor
+constexpr int TOGETHER = 4;  // words that a lane asks for at once
 
-// How many values, their mean, and their squared deviations from it, summed.
-struct Part {
+struct Part {  // squares: of the deviations from the mean, summed
   float count, mean, squares;
 };
 
 // Chan's form of Welford's rule, which is exact.
 __device__ Part join(Part a, Part b) {
-  const float count = a.count + b.count, share = count > 0.0f ? b.count / count : 0.0f, apart = b.mean - a.mean;
+  const float count = a.count + b.count, share = count > 0.0f ? __fdividef(b.count, count) : 0.0f;
+  const float apart = b.mean - a.mean;
   return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share};
 }
 
@@ -29,7 +34,7 @@ __device__ Part join_lanes(Part part) {
   return part;
 }
 
-// What a block has found is one word, so that it is read as it was written. All bits set: nothing is known yet.
+// What a chunk has is one word, so that it is read as it was written. All bits set: nothing is known yet.
 constexpr uint64_t UNKNOWN = ~uint64_t(0);
 
 __device__ void publish(uint64_t* state, Part part) {
@@ -37,59 +42,95 @@ __device__ void publish(uint64_t* state, Part part) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(state), "l"(word) : "memory");
 }
 
-__device__ Part await(const uint64_t* state, float count) {
+__device__ uint64_t look(const uint64_t* state) {
   uint64_t word;
-  do {
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(state) : "memory");
-  } while (word == UNKNOWN);
-  return {count, __uint_as_float(uint32_t(word)), __uint_as_float(uint32_t(word >> 32))};
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(state) : "memory");
+  return word;
 }
 
 struct Piece {
   __nv_bfloat16 value[8];
 };
 
-// `aligned`: planes are whole pieces, so each is of one channel, and one access of 16 bytes.
-template <bool aligned>
-__global__ void __launch_bounds__(THREADS, RESIDENT)
-    normalize(const __nv_bfloat16* __restrict__ x, const __nv_bfloat16* __restrict__ gain,
-              const __nv_bfloat16* __restrict__ shift, __nv_bfloat16* __restrict__ out, uint64_t* states,
-              uint32_t* ticket, int plane, int together, int groups, int chunks, float epsilon) {
-  extern __shared__ uint4 memory[];
-  auto* staged = memory + threadIdx.x;  // every THREADS-th is this thread's own
-  __shared__ Part of_warps[WARPS];
-  __shared__ float of_group[2];
-  __shared__ uint32_t taken;
-  // Blocks number themselves as they begin: all blocks of a group have begun before any of the next.
-  if (threadIdx.x == 0) taken = atomicAdd(ticket, 1u) + 1u;  // it begins with all bits set too
-  __syncthreads();
-  const int group = taken / chunks, chunk = taken % chunks, size = together * plane, first = chunk * CHUNK;
-  const int count = min(CHUNK, size - first), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t begin = int64_t(group) * size + first;
+// A group of `chunks` chunks; the last one has what is left.
+struct Shape {
+  int plane, size, chunks;
+};
 
-  if constexpr (aligned) {
+struct Place {  // of a chunk in its group, and how many values it has
+  int group, first, count;
+};
+
+__device__ Place place_of(int chunk, Shape shape) {
+  const int group = uint32_t(chunk) / uint32_t(shape.chunks), first = (chunk - group * shape.chunks) * CHUNK;
+  return {group, first, min(CHUNK, shape.size - first)};
+}
+
+// What planes are made of: whole chunks, each full and of one channel; whole pieces, likewise; or any number of values.
+enum Form { CHUNKS, WHOLE_PIECES, VALUES };
+
+template <Form form>
+__device__ void fetch(uint4* slot, const __nv_bfloat16* from, int count) {
+  if constexpr (form != VALUES) {
 #pragma unroll
     for (int p = 0; p < PIECES; ++p) {
-      const int at = 8 * (p * THREADS + threadIdx.x);
-      if (at < count) copy_async<16>(staged + p * THREADS, x + begin + at);
+      const int at = 8 * (p * WORKERS + threadIdx.x);
+      if (form == CHUNKS || at < count) copy_async<16>(slot + p * WORKERS, from + at);
     }
   } else {
 #pragma unroll 1
     for (int p = 0; p < PIECES; ++p) {
-      const int at = 8 * (p * THREADS + threadIdx.x);
-      auto* place = reinterpret_cast<__nv_bfloat16*>(staged + p * THREADS);
+      const int at = 8 * (p * WORKERS + threadIdx.x);
+      auto* place = reinterpret_cast<__nv_bfloat16*>(slot + p * WORKERS);
 #pragma unroll 1
-      for (int i = 0; i < 8 && at + i < count; ++i) place[i] = x[begin + at + i];
+      for (int i = 0; i < 8 && at + i < count; ++i) place[i] = from[at + i];
     }
   }
-  wait_for_all_copies();
+}
 
+__device__ float2 unpack(uint32_t pair) { return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)}; }
+
+// What a warp's threads have of a full chunk: all parts are of one size, so halving does where Chan's form divides.
+__device__ Part measure_full(const uint4* slot) {
+  constexpr int OWN = 8 * PIECES;
+  float2 value[OWN / 2];
+#pragma unroll
+  for (int p = 0; p < PIECES; ++p) {
+    const uint4 piece = slot[p * WORKERS];
+    value[4 * p] = unpack(piece.x), value[4 * p + 1] = unpack(piece.y);
+    value[4 * p + 2] = unpack(piece.z), value[4 * p + 3] = unpack(piece.w);
+  }
+  float2 sum = {};
+#pragma unroll
+  for (int i = 0; i < OWN / 2; ++i) sum.x += value[i].x, sum.y += value[i].y;
+  float count = OWN, mean = (sum.x + sum.y) * (1.0f / OWN);
+  float2 squares = {};
+#pragma unroll
+  for (int i = 0; i < OWN / 2; ++i) {
+    const float x = value[i].x - mean, y = value[i].y - mean;
+    squares.x = fmaf(x, x, squares.x), squares.y = fmaf(y, y, squares.y);
+  }
+  float all = squares.x + squares.y;
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) {
+    const float other = __shfl_xor_sync(~0u, mean, apart), away = other - mean;
+    all += __shfl_xor_sync(~0u, all, apart) + away * away * (0.5f * count);
+    mean = 0.5f * (mean + other), count *= 2;
+  }
+  return {count, mean, all};
+}
+
+// What a warp's threads have of a chunk; the same in every lane.
+template <Form form>
+__device__ Part measure(const uint4* slot, int count) {
+  if constexpr (form == CHUNKS) return measure_full(slot);
+  constexpr bool aligned = form == WHOLE_PIECES;
   Part part = {};
 #pragma unroll
   for (int p = 0; p < PIECES; ++p) {
-    const int here = min(count - 8 * (p * THREADS + int(threadIdx.x)), 8);  // values of this piece
+    const int here = min(count - 8 * (p * WORKERS + int(threadIdx.x)), 8);  // values of this piece
     if (here <= 0) break;
-    const auto piece = reinterpret_cast<const Piece&>(staged[p * THREADS]);
+    const Piece piece = reinterpret_cast<const Piece&>(slot[p * WORKERS]);
     Part more = {float(here), 0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < 8; ++i) more.mean += aligned || i < here ? __bfloat162float(piece.value[i]) : 0.0f;
@@ -101,66 +142,158 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
     part = p == 0 ? more : join(part, more);
   }
-  part = join_lanes(part);
-  if (lane == 0) of_warps[warp] = part;
-  __syncthreads();
-  if (warp == 0) {
-    part = join_lanes(lane < WARPS ? of_warps[lane] : Part{});
-    if (lane == 0) publish(states + taken, part);
-    Part all = {};
-#pragma unroll 1
-    for (int other = lane; other < chunks; other += 32) {
-      all = join(all, await(states + group * chunks + other, float(min(CHUNK, size - other * CHUNK))));
-    }
-    all = join_lanes(all);
-    if (lane == 0) of_group[0] = all.mean, of_group[1] = rsqrtf(all.squares / size + epsilon);
-  }
-  __syncthreads();
+  return join_lanes(part);
+}
 
-  const float mean = of_group[0], scale = of_group[1];
-  const int first_channel = group % groups * together;
+// What all of a group has; by one warp, the same in every lane.
+__device__ Part listen(const uint64_t* states, Shape shape) {
+  const int lane = threadIdx.x % 32;
+  Part all = {};
+#pragma unroll 1
+  for (int begin = lane; begin < shape.chunks; begin += 32 * TOGETHER) {
+    uint64_t word[TOGETHER];
+    bool missing;
+    do {
+      missing = false;
+#pragma unroll
+      for (int i = 0; i < TOGETHER; ++i) {
+        word[i] = begin + 32 * i < shape.chunks ? look(states + begin + 32 * i) : 0;
+        missing |= word[i] == UNKNOWN;
+      }
+    } while (missing);
+#pragma unroll
+    for (int i = 0; i < TOGETHER; ++i) {
+      const int count = min(CHUNK, shape.size - (begin + 32 * i) * CHUNK);
+      const uint32_t low = uint32_t(word[i]), high = uint32_t(word[i] >> 32);
+      if (count > 0) all = join(all, {float(count), __uint_as_float(low), __uint_as_float(high)});
+    }
+  }
+  return join_lanes(all);
+}
+
+struct Line {  // on which the values of a channel are put
+  float factor, offset;
+};
+
+__device__ Line line_of(float mean, float scale, __nv_bfloat16 gain, __nv_bfloat16 shift) {
+  const float factor = scale * __bfloat162float(gain);
+  return {factor, fmaf(-mean, factor, __bfloat162float(shift))};
+}
+
+__device__ float put(float value, Line line) { return fmaf(value, line.factor, line.offset); }
+
+__device__ uint32_t put(uint32_t pair, Line line) {
+  const __nv_bfloat162 result = __floats2bfloat162_rn(put(unpack(pair).x, line), put(unpack(pair).y, line));
+  return reinterpret_cast<const uint32_t&>(result);
+}
+
+// `line` is that of a chunk of one channel. Other chunks find theirs, by mean and scale of their group.
+template <Form form>
+__device__ void finish(const uint4* slot, __nv_bfloat16* to, Place place, int plane, const __nv_bfloat16* gain,
+                       const __nv_bfloat16* shift, float mean, float scale, Line line) {
+  const auto look_up = [&](int at) {
+    const int channel = uint32_t(place.first + at) / uint32_t(plane);
+    line = line_of(mean, scale, gain[channel], shift[channel]);
+  };
 #pragma unroll
   for (int p = 0; p < PIECES; ++p) {
-    const int at = 8 * (p * THREADS + threadIdx.x);
-    if (at >= count) break;
-    if constexpr (aligned) {
-      auto piece = reinterpret_cast<const Piece&>(staged[p * THREADS]);
-      const int channel = first_channel + (first + at) / plane;
-      const float factor = scale * __bfloat162float(gain[channel]), offset = __bfloat162float(shift[channel]);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        piece.value[i] = __float2bfloat16(fmaf(__bfloat162float(piece.value[i]) - mean, factor, offset));
-      }
-      __stcs(reinterpret_cast<uint4*>(out + begin + at), reinterpret_cast<const uint4&>(piece));
+    const int at = 8 * (p * WORKERS + threadIdx.x);
+    if (form != CHUNKS && at >= place.count) break;
+    if constexpr (form != VALUES) {
+      if (form == WHOLE_PIECES) look_up(at);
+      const uint4 piece = slot[p * WORKERS];
+      const uint4 result = {put(piece.x, line), put(piece.y, line), put(piece.z, line), put(piece.w, line)};
+      __stcs(reinterpret_cast<uint4*>(to + at), result);
     } else {
-      const auto* value = reinterpret_cast<const __nv_bfloat16*>(staged + p * THREADS);
+      const auto* value = reinterpret_cast<const __nv_bfloat16*>(slot + p * WORKERS);
 #pragma unroll 1
-      for (int i = 0; i < 8 && at + i < count; ++i) {
-        const int channel = first_channel + (first + at + i) / plane;
-        const float factor = scale * __bfloat162float(gain[channel]), offset = __bfloat162float(shift[channel]);
-        out[begin + at + i] = __float2bfloat16(fmaf(__bfloat162float(value[i]) - mean, factor, offset));
+      for (int i = 0; i < 8 && at + i < place.count; ++i) {
+        look_up(at + i);
+        to[at + i] = __float2bfloat16(put(__bfloat162float(value[i]), line));
       }
     }
   }
 }
 
-// `states` has a word for each chunk of each group, and one more for the ticket. A group's blocks wait for each other, so
-// as many as a group has must be on the GPU at once: a group too large for that is refused.
+// Blocks take chunks in turn. In each turn a block measures one chunk and finishes the one from LAG turns before: a
+// group has no more chunks than there are blocks, so all of that one's group were told of in the turn before this.
+template <Form form>
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+    normalize(const __nv_bfloat16* __restrict__ x, const __nv_bfloat16* __restrict__ gain,
+              const __nv_bfloat16* __restrict__ shift, __nv_bfloat16* __restrict__ out, uint64_t* states, Shape shape,
+              int together, int groups, int all, float epsilon) {
+  static_assert(LAG >= 2, "a turn's own chunks are told of after those that it finishes have been waited for");
+  extern __shared__ uint4 memory[];
+  __shared__ Part of_warps[WARPS];
+  __shared__ float mean, scale;
+  __shared__ Line line;
+  const bool works = threadIdx.x < WORKERS;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int turns = int(ceil_div(all - int(blockIdx.x), gridDim.x));
+  const auto chunk_of = [&](int turn) { return int(blockIdx.x + turn * gridDim.x); };
+  const auto slot_of = [&](int turn) { return memory + turn % SLOTS * PIECES * WORKERS + threadIdx.x; };
+  const auto fetch_turn = [&](int turn) {
+    if (turn < turns) {
+      const Place place = place_of(chunk_of(turn), shape);
+      fetch<form>(slot_of(turn), x + int64_t(place.group) * shape.size + place.first, place.count);
+    }
+    commit_copies();
+  };
+#pragma unroll 1
+  for (int turn = 0; works && turn < AHEAD; ++turn) fetch_turn(turn);
+#pragma unroll 1
+  for (int turn = 0; turn < turns + LAG; ++turn) {
+    const int late = turn - LAG;
+    const Place last = place_of(chunk_of(max(late, 0)), shape);
+    const int channel = uint32_t(last.group) % uint32_t(groups) * together;  // the group's first
+    if (works) {
+      fetch_turn(turn + AHEAD);
+      wait_for_copies<AHEAD>();
+      if (turn < turns) {
+        const Part part = measure<form>(slot_of(turn), place_of(chunk_of(turn), shape).count);
+        if (lane == 0) of_warps[warp] = part;
+      }
+    } else if (late >= 0) {
+      const int one = form == CHUNKS ? channel + uint32_t(last.first) / uint32_t(shape.plane) : channel;
+      const __nv_bfloat16 gain_of_one = gain[one], shift_of_one = shift[one];
+      const Part part = listen(states + last.group * shape.chunks, shape);
+      if (lane == 0) {
+        mean = part.mean, scale = rsqrtf(part.squares / shape.size + epsilon);
+        line = line_of(mean, scale, gain_of_one, shift_of_one);
+      }
+    }
+    __syncthreads();
+    if (works) {
+      if (late >= 0) {
+        __nv_bfloat16* const to = out + int64_t(last.group) * shape.size + last.first;
+        finish<form>(slot_of(late), to, last, shape.plane, gain + channel, shift + channel, mean, scale, line);
+      }
+    } else if (turn < turns) {
+      const Part part = join_lanes(lane < WARPS ? of_warps[lane] : Part{});
+      if (lane == 0) publish(states + chunk_of(turn), part);
+    }
+    __syncthreads();
+  }
+}
+
+// `states` has a word for each chunk of each group. A group's blocks wait for each other, so as many as a group has
+// chunks must be on the GPU at once: a group too large for that is refused.
 extern "C" int group_norm(const __nv_bfloat16* x, const __nv_bfloat16* gain, const __nv_bfloat16* shift,
                           __nv_bfloat16* out, int64_t* states, int64_t places, int64_t images, int64_t channels,
                           int64_t plane, int together, float epsilon, cudaStream_t stream) {
-  const int64_t groups = channels / together, chunks = ceil_div(together * plane, CHUNK), all = images * groups * chunks;
-  if (places < all + 1 || together * plane > INT32_MAX / 2 || all > INT32_MAX) return cudaErrorInvalidValue;
-  const auto kernel = plane % 8 ? normalize<false> : normalize<true>;
-  constexpr int BYTES = PIECES * THREADS * sizeof(uint4);
+  const int64_t groups = channels / together, size = together * plane, chunks = ceil_div(size, CHUNK);
+  const int64_t all = images * groups * chunks;
+  if (places < all || size > INT32_MAX / 2 || all > INT32_MAX / 2) return cudaErrorInvalidValue;
+  const auto of_pieces = plane % 8 ? normalize<VALUES> : normalize<WHOLE_PIECES>;
+  const auto kernel = plane % CHUNK ? of_pieces : normalize<CHUNKS>;
+  constexpr int BYTES = SLOTS * PIECES * WORKERS * sizeof(uint4);
   int resident = 0;
-  const auto opt_in = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  TRY(cudaFuncSetAttribute(kernel, opt_in, BYTES));
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   TRY(count_resident(&resident, kernel, THREADS, BYTES));
   if (chunks > resident) return cudaErrorInvalidValue;
-  TRY(cudaMemsetAsync(states, 0xff, (all + 1) * sizeof(uint64_t), stream));
-  auto* words = reinterpret_cast<uint64_t*>(states);
-  kernel<<<all, THREADS, BYTES, stream>>>(x, gain, shift, out, words, reinterpret_cast<uint32_t*>(words + all),
-                                          int(plane), together, int(groups), int(chunks), epsilon);
+  TRY(cudaMemsetAsync(states, 0xff, all * sizeof(uint64_t), stream));
+  const Shape shape = {int(plane), int(size), int(chunks)};
+  kernel<<<all < resident ? all : resident, THREADS, BYTES, stream>>>(
+      x, gain, shift, out, reinterpret_cast<uint64_t*>(states), shape, together, int(groups), int(all), epsilon);
   return cudaGetLastError();
 }

@@ -55,7 +55,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:prefix_scan": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
     "ch07:tma_halo_box": shapes("batch channels height width", (1, 1, 1, 4), (2, 3, 33, 132), (40, 3, 65, 256)),
-    "ch07:unaligned_rows": shapes("rows columns", (1, 1), (3, 8), (2, 1024), (5, 4095)),
+    "ch07:unaligned_rows": shapes("rows columns", (1, 1), (700, 5), (3, 8), (2, 1024), (5, 4095)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
     "ch08:depthwise_tile_occupancy": shapes(
         "images channels rows columns", (1, 1, 1, 4), (2, 3, 65, 68), (1, 2, 128, 256), (1, 2, 129, 260)
@@ -140,7 +140,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         (16, 128, 135176),
     ),
     "ch09:cross_entropy_grad": shapes("tokens vocabulary", (1, 2), (3, 4097), (2, 128250)),
-    "ch09:groupnorm_one_pass": shapes("images channels side", (1, 8, 1), (2, 8, 33), (3, 16, 200)),
+    "ch09:groupnorm_one_pass": shapes("images channels side", (1, 8, 1), (2, 8, 33), (3, 16, 200), (2, 12, 128)),
     "ch18:quantized_kv_decode": shapes(
         "requests heads group keys width dtype",
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),

@@ -1,0 +1,21 @@
+"""Each row is peeled: single elements up to the first 16-byte boundary, then 16-byte pieces, then what is left over."""
+
+import torch
+from torch import Tensor
+
+from ch07.baseline_unaligned_rows import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(sm=80)
+
+
+def prepare(x: Tensor, scales: Tensor) -> Step:
+    scale, out = load_cuda(__file__, "scale_rows"), torch.empty_like(x)
+
+    def step() -> Tensor:
+        scale(x, scales, out, *x.shape)
+        return out
+
+    return step
