@@ -1,6 +1,7 @@
 """Each token's record is a new object; the collector, which counts those, walks the whole heap while launches wait."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,10 +44,12 @@ def loaded(held: int) -> list[dict[str, Any]]:
     return [{"id": index, "children": []} for index in range(held // 2)]
 
 
-def serve(tokens: Tensor, state: Tensor, heap: list[dict[str, Any]]) -> Metered:
-    """A launch for each iteration, and a record for each token, kept until its request has ended."""
+def serve(
+    tokens: Tensor, state: Tensor, heap: list[dict[str, Any]], afterwards: Callable[[], object] = lambda: None
+) -> Metered:
+    """A launch for each iteration, and a record for each token, kept until its request has ended; then `afterwards`."""
 
-    def step() -> tuple[Tensor, Tensor]:
+    def answer() -> tuple[Tensor, Tensor]:
         out, histories = state.clone(), [list[dict[str, Any]]() for _ in range(tokens.shape[1])]
         for iteration, row in enumerate(tokens.tolist()):
             out.mul_(0.5).add_(1)
@@ -54,6 +57,11 @@ def serve(tokens: Tensor, state: Tensor, heap: list[dict[str, Any]]) -> Metered:
                 history.append({"token": token, "iteration": iteration, "text": []})
         assert heap  # it lives as long as the step
         return out, torch.tensor([sum(record["token"] for record in history) for history in histories])
+
+    def step() -> tuple[Tensor, Tensor]:
+        answered = answer()
+        afterwards()
+        return answered
 
     def metrics() -> dict[str, float]:
         before = gc.get_stats()

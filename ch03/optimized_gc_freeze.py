@@ -1,4 +1,4 @@
-"""gc.freeze() once all is loaded: collections pass over what lives as long as the process, and walk new objects."""
+"""The heap is frozen once loaded, and the collector runs when told: over young objects, once requests have ended."""
 
 import gc
 
@@ -13,4 +13,5 @@ def prepare(tokens: Tensor, state: Tensor, held: int) -> Metered:
     heap = loaded(held)
     gc.collect()  # or garbage would be frozen as well, and never freed
     gc.freeze()
-    return serve(tokens, state, heap)
+    gc.disable()  # no collection while launches wait
+    return serve(tokens, state, heap, afterwards=lambda: gc.collect(1))

@@ -1,4 +1,4 @@
-// A chain of small kernels with a check of each launch that waits for nothing, and one of all kernels at the end.
+// A chain of small kernels, to be captured in a CUDA graph: a bad launch is found then, a kernel's error at the end.
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;
@@ -16,8 +16,8 @@ extern "C" int diffuse_all(const float* heat, float* spare, float* out, int n, i
   for (int left = steps; left > 0; --left) {
     float* to = left % 2 ? out : spare;  // so that the last one writes `out`
     diffuse<<<ceil_div(n, THREADS), THREADS, 0, stream>>>(from, to, n);
-    TRY(cudaGetLastError());  // a bad launch is known at once, a kernel's error later
+    TRY(cudaGetLastError());
     from = to;
   }
-  return cudaStreamSynchronize(stream);  // with the first error of any kernel
+  return cudaSuccess;
 }

@@ -1,10 +1,11 @@
-// Iterate until the changes are small: the kernel itself writes the largest change to where the host is looking.
+// Iterate until the changes are small: kernels report to where the host is looking, which launches a few of them ahead.
 #include "kernel.cuh"
 #include <string.h>
 
 constexpr int THREADS = 1024;      // one block: all of a problem this small
 constexpr int WARPS = THREADS / 32;
 constexpr int MOST = 1000;         // iterations, should the changes never become small
+constexpr int AHEAD = 3;           // kernels in the queue while the host waits for the report of the one before them
 constexpr int PATIENCE = 1 << 16;  // looks at the report between two questions whether the kernel has failed
 constexpr float INVERSE_PI = 0.318309886f;
 
@@ -43,13 +44,13 @@ __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) *report = int64_t(iteration) << 32 | __float_as_uint(largest);
 }
 
-// Looks at the report until it is that of `iteration`.
+// Looks at the report until it is that of `iteration` or of a later one, which is as near.
 static cudaError_t await(const volatile int64_t* report, int iteration, float* change, cudaStream_t stream) {
   for (int64_t looks = 1;; ++looks) {
     const bool ask = looks % PATIENCE == 0;
     const cudaError_t state = ask ? cudaStreamQuery(stream) : cudaErrorNotReady;
     const int64_t word = *report;
-    if (word >> 32 == iteration) {
+    if (word >> 32 >= iteration) {
       const auto bits = uint32_t(word);
       memcpy(change, &bits, sizeof(bits));
       return cudaSuccess;
@@ -64,10 +65,13 @@ extern "C" int solve(const float* mean, const float* eccentricity, float* anomal
   volatile int64_t* word = report;
   *word = 0;  // what the last call left; its kernels have all reported
   float seen = 2.0f * tolerance;
+  int launched = 0;
   for (int k = 1; k <= MOST && seen > tolerance; ++k) {
-    iterate<<<1, THREADS, 0, stream>>>(mean, eccentricity, anomaly, word, n, k);
-    TRY(cudaGetLastError());
+    for (; launched < k + AHEAD; ++launched) {
+      iterate<<<1, THREADS, 0, stream>>>(mean, eccentricity, anomaly, word, n, launched + 1);
+      TRY(cudaGetLastError());
+    }
     TRY(await(word, k, &seen, stream));
   }
-  return cudaSuccess;
+  return await(word, launched, &seen, stream);  // those behind the last one needed bring the orbits nearer still
 }

@@ -1,4 +1,4 @@
-"""The kernel writes its result to page-locked host memory, where the host polls: no copy, no synchronisation."""
+"""Kernels report to page-locked host memory, where the host polls; it launches a few ahead, so the GPU never waits."""
 
 import torch
 from torch import Tensor

@@ -1,9 +1,10 @@
-// Greedy decoding: a graph makes one token of each sequence, and launches itself again until all have ended.
+// Greedy decoding: a graph makes 16 tokens of each sequence, and launches itself again until all have ended.
 // flags: -rdc=true
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
+constexpr int TOKENS = 16;  // that a graph makes of each sequence
 
 struct Progress {
   int position, running;
@@ -17,9 +18,9 @@ __global__ void start(int* tokens, Progress* progress, int batch, int most) {
 
 // A block a sequence: the token of the highest score, and of equal ones the first. Token 0 ends the sequence.
 __global__ void choose(const int* last, const int* before, const int* prompt, int* tokens, Progress* progress,
-                       int vocabulary, int fewest, int most, int slope) {
+                       int vocabulary, int fewest, int most, int slope, int token_of_graph) {
   __shared__ int64_t bests[WARPS];
-  const int at = progress->position;
+  const int at = progress->position + token_of_graph;
   int* own = tokens + blockIdx.x * most;
   const int* given = prompt + 2 * blockIdx.x;
   if (at >= most || (at > 0 && own[at - 1] == 0)) return;
@@ -45,7 +46,7 @@ __global__ void choose(const int* last, const int* before, const int* prompt, in
 
 // A tail launch begins when the running graph has ended. There may be one of itself at a time, and this is the one.
 __global__ void advance(Progress* progress, int most) {
-  if (++progress->position == most || progress->running == 0) return;
+  if ((progress->position += TOKENS) >= most || progress->running == 0) return;
   cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
 }
 
@@ -57,7 +58,9 @@ extern "C" int record(const int* last, const int* before, const int* prompt, int
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope);
+  for (int token = 0; token < TOKENS; ++token) {
+    choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope, token);
+  }
   advance<<<1, 1, 0, stream>>>(state, most);
   cudaGraph_t graph;
   TRY(cudaStreamEndCapture(stream, &graph));

@@ -1,4 +1,4 @@
-"""The graph's last kernel launches the same graph again from the device, until all sequences have ended."""
+"""A graph makes 16 tokens, and its last kernel launches it again from the device, until all sequences have ended."""
 
 from torch import Tensor
 

@@ -30,10 +30,13 @@ __global__ void plan(const int* lengths, int64_t* used, const cudaGraphDeviceNod
 
 __global__ void __launch_bounds__(THREADS) normalize(float* x, const float* weight, const int64_t* used, int width) {
   __shared__ float warps[WARPS];
-  if (blockIdx.x >= *used) return;
   auto own = reinterpret_cast<float4*>(x + int64_t(blockIdx.x) * width) + threadIdx.x;
   const bool inside = 4 * threadIdx.x < width;
-  float4 value = inside ? *own : make_float4(0, 0, 0, 0);
+  // All three loads are on their way together. There is a row for each block, in use or not.
+  const int64_t rows = *used;
+  const float4 value = inside ? *own : make_float4(0, 0, 0, 0);
+  const float4 by = inside ? reinterpret_cast<const float4*>(weight)[threadIdx.x] : make_float4(0, 0, 0, 0);
+  if (blockIdx.x >= rows) return;
   const float sum = warp_sum(value.x * value.x + value.y * value.y + value.z * value.z + value.w * value.w);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
   __syncthreads();
@@ -42,7 +45,6 @@ __global__ void __launch_bounds__(THREADS) normalize(float* x, const float* weig
   for (int warp = 0; warp < WARPS; ++warp) total += warps[warp];
   if (!inside) return;
   const float scale = rsqrtf(total / width + 1e-6f);
-  const float4 by = reinterpret_cast<const float4*>(weight)[threadIdx.x];
   *own = {value.x * scale * by.x, value.y * scale * by.y, value.z * scale * by.z, value.w * scale * by.w};
 }
 

@@ -1,4 +1,4 @@
-"""The graph stays instantiated: each step sets the new pointers and numbers in its nodes, one call for each node."""
+"""Ten graphs stay instantiated: while the GPU runs one, the host sets pointers and numbers in the next one's nodes."""
 
 from torch import Tensor
 

@@ -3,6 +3,7 @@
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
+constexpr int TOKENS = 16;  // that a graph makes of each sequence
 
 struct Progress {
   int position, running;
@@ -16,9 +17,9 @@ __global__ void start(int* tokens, Progress* progress, int batch, int most) {
 
 // A block a sequence: the token of the highest score, and of equal ones the first. Token 0 ends the sequence.
 __global__ void choose(const int* last, const int* before, const int* prompt, int* tokens, Progress* progress,
-                       int vocabulary, int fewest, int most, int slope) {
+                       int vocabulary, int fewest, int most, int slope, int token_of_graph) {
   __shared__ int64_t bests[WARPS];
-  const int at = progress->position;
+  const int at = progress->position + token_of_graph;
   int* own = tokens + blockIdx.x * most;
   const int* given = prompt + 2 * blockIdx.x;
   if (at >= most || (at > 0 && own[at - 1] == 0)) return;
@@ -42,7 +43,7 @@ __global__ void choose(const int* last, const int* before, const int* prompt, in
   if (own[at] == 0) atomicSub(&progress->running, 1);
 }
 
-__global__ void advance(Progress* progress) { ++progress->position; }
+__global__ void advance(Progress* progress) { progress->position += TOKENS; }
 
 // Leaves a graph in page-locked memory, for `decode` to replay and `discard` to free. It has the addresses of all
 // tensors, so they must outlive it.
@@ -52,10 +53,10 @@ extern "C" int record(const int* last, const int* before, const int* prompt, int
   cudaStream_t stream;  // not the caller's, which may be the default stream: that one refuses to be captured
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  for (int token = 0; token < 16; ++token) {
-    choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope);
-    advance<<<1, 1, 0, stream>>>(state);
+  for (int token = 0; token < TOKENS; ++token) {
+    choose<<<batch, THREADS, 0, stream>>>(last, before, prompt, tokens, state, vocabulary, fewest, most, slope, token);
   }
+  advance<<<1, 1, 0, stream>>>(state);
   TRY(cudaMemcpyAsync(host + 1, state, sizeof(Progress), cudaMemcpyDeviceToHost, stream));
   cudaGraph_t graph;
   TRY(cudaStreamEndCapture(stream, &graph));

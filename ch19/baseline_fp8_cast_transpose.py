@@ -29,7 +29,7 @@ workload = Workload(
     inputs=inputs,
     reference=reference,
     cost=lambda rows, columns: Cost(read=2 * rows * columns, write=2 * rows * columns),
-    sizes={"bench": {"rows": 16384, "columns": 8192}, "test": {"rows": 197, "columns": 331}},
+    sizes={"bench": {"rows": 32768, "columns": 8192}, "test": {"rows": 197, "columns": 331}},
     tolerance=1e-6,  # of the amax; codes are compared as bytes, and must be the same
 )
 

@@ -119,11 +119,10 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch08:histogram_privatized": [*LENGTHS, {"n": (1 << 26) + 7}],
     # N and k are multiples of 8.
     "ch02:tensor_core_gemm": shapes("m n k", (1, 8, 8), (256, 384, 192), (129, 264, 40), (300, 8, 1000)),
+    "ch10:cp_async_stages": shapes("m n k", (1, 8, 8), (256, 128, 32), (257, 136, 40), (2304, 1032, 96), (300, 8, 200)),
     "ch02:zero_copy_gather": shapes(
         "rows count width", (1, 1, 1), (9, 8, 4), (9, 9, 3), (1000, 257, 128), (70, 65, 129)
     ),
-    # N and k are multiples of 8.
-    "ch10:cp_async_stages": shapes("m n k", (1, 8, 8), (256, 128, 32), (257, 136, 40), (2304, 1032, 96), (300, 8, 200)),
     "ch10:softmax_dsmem": shapes("rows columns", (1, 1), (3, 4), (2, 8192), (1, 262143), (2, 262140), (40, 16384)),
     # A grid that closes on itself in one point of a side, whole blocks of 256, and neither.
     "ch12:cg_solver_graph": shapes("rows columns", (1, 7), (7, 1), (5, 3), (16, 16), (17, 15), (129, 33), (255, 257)),
@@ -146,6 +145,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
     ),
     "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 5, 301, 512, 128, "bfloat16")),
+    "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
     "ch20:decode_8b": shapes("model new dtype", ("odd", 1, "bfloat16"), ("odd", 7, "bfloat16")),
