@@ -20,7 +20,7 @@ workload = Workload(
     inputs=inputs,
     reference=lambda x: normalize(x),
     cost=lambda vectors, n: Cost(read=4 * vectors * n, write=4 * vectors * n, flops=3 * vectors * n),
-    sizes={"bench": {"vectors": 32, "n": 1 << 22}, "test": {"vectors": 3, "n": 10007}},
+    sizes={"bench": {"vectors": 16, "n": 1 << 22}, "test": {"vectors": 3, "n": 10007}},
     tolerance=1e-5,  # fp32 sums in any order are off by 1e-6
 )
 

@@ -1,27 +1,16 @@
-// Divide each vector by its length in one kernel: its values wait in registers until all blocks have told what theirs add
-// up to. A further warp of each block does the telling, and keeps TMA at work on the next vector meanwhile.
-// targets: sm_90a, sm_100a, sm_103a (TMA, and 200 KB of shared memory)
-#include "tma.cuh"
+// Divide each vector by its length in one kernel: its values wait in registers for the barrier of the grid. Between
+// arriving there and waiting, the loads of the next vector are begun, which keep the memory at work.
+#include "kernel.cuh"
+#include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 
-constexpr int WORKERS = 512;
-constexpr int WARPS = WORKERS / 32;
-constexpr int THREADS = WORKERS + 32;
-constexpr int MANY = 16;           // pieces of a thread, in registers
-constexpr int TURN = 4;            // of these, which come together: 32 KB of a block
-constexpr int TURNS = MANY / TURN; // of a vector
-constexpr int RING = 6;           // turns that are in shared memory or on their way there
-constexpr int AT_ONCE = 5;         // words that a lane asks for
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / 32;
 
 // Vectors lie one behind the other, so pieces of 16 bytes need lengths that are multiples of 4; others have `width` 1.
 template <int width>
 struct alignas(4 * width) Piece {
   float at[width];
-};
-
-struct Shared {
-  Piece<4> ring[RING][TURN * WORKERS];
-  Barrier full[RING], empty[RING], summed, known;
-  float of_warps[WARPS], factor;
 };
 
 template <int width>
@@ -39,172 +28,103 @@ __device__ Piece<width> scaled(Piece<width> piece, float factor) {
   return piece;
 }
 
-// The same in every lane of a warp.
-__device__ float sum_of_warp(float value) {
+__device__ float sum_of_warp(float value) {  // in lane 0
 #pragma unroll
-  for (int half = 16; half > 0; half /= 2) value += __shfl_xor_sync(~0u, value, half);
+  for (int half = 16; half > 0; half /= 2) value += __shfl_down_sync(~0u, value, half);
   return value;
 }
 
-// The pieces of a vector that are a block's: one stretch.
+// Adds what all threads of a block have to `sum`.
+__device__ void add_up(float own, float* sum) {
+  __shared__ float warps[WARPS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  own = sum_of_warp(own);
+  if (lane == 0) warps[warp] = own;
+  __syncthreads();
+  if (warp == 0) {
+    own = sum_of_warp(lane < WARPS ? warps[lane] : 0.0f);
+    if (lane == 0) atomicAdd(sum, own);
+  }
+}
+
+// Which pieces of a vector are a thread's: its block has one stretch, of a multiple of 32, and the threads of the block
+// take turns, so `count` pieces stand THREADS apart from `first` on.
 struct Share {
-  int64_t begin;
+  int64_t first;
   int count;
 };
 
 __device__ Share share_of(int64_t pieces) {
-  const int64_t whole = ceil_div(ceil_div(pieces, gridDim.x), 32) * 32, begin = min(blockIdx.x * whole, pieces);
-  return {begin, int(min(whole, pieces - begin))};
+  const int64_t whole = ceil_div(ceil_div(pieces, gridDim.x), 32) * 32, begin = blockIdx.x * whole + threadIdx.x;
+  const int64_t end = min((blockIdx.x + 1) * whole, pieces);
+  return {begin, begin < end ? int(ceil_div(end - begin, THREADS)) : 0};
 }
 
-// Begins to copy a turn's pieces; turns are numbered through all vectors.
-__device__ void fetch(Shared& shared, const float* x, int64_t turn, int64_t vectors, int64_t n, Share share) {
-  if (turn >= vectors * TURNS) return;
-  const int first = int(turn % TURNS) * TURN * WORKERS, place = int(turn % RING);
-  const uint32_t bytes = max(0, min(share.count - first, TURN * WORKERS)) * sizeof(Piece<4>);
-  arrive_and_expect(&shared.full[place], bytes);
-  const float* from = x + turn / TURNS * n + (share.begin + first) * 4;
-  if (bytes) load_row(shared.ring[place], from, bytes, &shared.full[place]);
-}
-
-// A block's sum is written once, and no sum has all bits set: that is what stands there before.
-constexpr uint32_t UNKNOWN = ~0u;
-
-// The sum of what all blocks have told; by one warp.
-__device__ float sum_of_blocks(const uint32_t* told) {
-  float sum = 0.0f;
-#pragma unroll 1
-  for (int begin = threadIdx.x % 32; begin < gridDim.x; begin += 32 * AT_ONCE) {
-    uint32_t word[AT_ONCE];
-    bool missing;
-    do {
-      missing = false;
+// Begins to copy a thread's pieces into shared memory.
+template <int many, int width>
+__device__ void fetch(Piece<width>* ahead, const Piece<width>* from, int own) {
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) {
-        word[i] = 0;
-        if (begin + 32 * i < gridDim.x) {
-          asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word[i]) : "l"(told + begin + 32 * i) : "memory");
-        }
-        missing |= word[i] == UNKNOWN;
-      }
-    } while (missing);
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) sum += __uint_as_float(word[i]);
+  for (int k = 0; k < many; ++k) {
+    if (k < own) __pipeline_memcpy_async(ahead + k * THREADS, from + k * THREADS, sizeof(Piece<width>));
   }
-  return sum_of_warp(sum);
+  __pipeline_commit();
 }
 
-template <bool bulk>
-__device__ void talk(Shared& shared, const float* x, uint32_t* told, int64_t vectors, int64_t n, Share share) {
-  const int lane = threadIdx.x % 32;
-  if (bulk && lane == 0) {
-    for (int turn = 0; turn < RING; ++turn) fetch(shared, x, turn, vectors, n, share);
-  }
+// A thread holds `many` pieces in registers, and as many of the next vector in shared memory.
+template <int width, int many>
+__global__ void __launch_bounds__(THREADS)
+    normalize_all(const float* __restrict__ x, float* __restrict__ out, float* sums, int64_t vectors, int64_t n) {
+  extern __shared__ float4 memory[];
+  const auto ahead = reinterpret_cast<Piece<width>*>(memory) + threadIdx.x;  // no other thread touches these
+  const auto grid = cooperative_groups::this_grid();
+  const auto [first, own] = share_of(n / width);
 #pragma unroll 1
+  for (int k = own; k < many; ++k) ahead[k * THREADS] = {};  // places that nothing is copied to
+  fetch<many>(ahead, reinterpret_cast<const Piece<width>*>(x) + first, own);
   for (int64_t v = 0; v < vectors; ++v) {
-    if (bulk && lane == 0) {
-      for (int64_t turn = v * TURNS; turn < (v + 1) * TURNS; ++turn) {
-        wait(&shared.empty[turn % RING], turn / RING % 2);
-        fetch(shared, x, turn + RING, vectors, n, share);
-      }
-    }
-    __syncwarp();
-    wait(&shared.summed, v % 2);
-    const float own = sum_of_warp(lane < WARPS ? shared.of_warps[lane] : 0.0f);
-    uint32_t* const of_vector = told + v * gridDim.x;
-    if (lane == 0) {
-      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(of_vector + blockIdx.x), "r"(__float_as_uint(own))
-                   : "memory");
-    }
-    const float all = sum_of_blocks(of_vector);
-    if (lane == 0) {
-      shared.factor = rsqrtf(all);
-      arrive(&shared.known);
-    }
-  }
-}
-
-template <bool bulk>
-__device__ void work(Shared& shared, const float* x, float* out, int64_t vectors, int64_t n, Share share) {
-  constexpr int width = bulk ? 4 : 1;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int own = share.count > int(threadIdx.x) ? int(ceil_div(share.count - int(threadIdx.x), WORKERS)) : 0;
-#pragma unroll 1
-  for (int64_t v = 0; v < vectors; ++v) {
-    const auto from = reinterpret_cast<const Piece<width>*>(x + v * n) + share.begin + threadIdx.x;
-    const auto to = reinterpret_cast<Piece<width>*>(out + v * n) + share.begin + threadIdx.x;
-    Piece<width> held[MANY];
+    const auto from = reinterpret_cast<const Piece<width>*>(x + v * n) + first;
+    const auto to = reinterpret_cast<Piece<width>*>(out + v * n) + first;
+    Piece<width> held[many];
     float sum = 0.0f;
+    __pipeline_wait_prior(0);
 #pragma unroll
-    for (int t = 0; t < TURNS; ++t) {
-      const int64_t turn = v * TURNS + t;
-      if constexpr (bulk) wait(&shared.full[turn % RING], turn / RING % 2);
-#pragma unroll
-      for (int k = t * TURN; k < (t + 1) * TURN; ++k) {
-        held[k] = {};
-        if (k >= own) continue;
-        if constexpr (bulk) {
-          held[k] = shared.ring[turn % RING][(k - t * TURN) * WORKERS + threadIdx.x];
-        } else {
-          held[k] = from[k * WORKERS];
-        }
-      }
-#pragma unroll
-      for (int k = t * TURN; k < (t + 1) * TURN; ++k) sum += squares(held[k]);
-      if constexpr (bulk) {
-        publish_tile();  // what was read may now be written again by TMA
-        __syncwarp();
-        if (lane == 0) arrive(&shared.empty[turn % RING]);
-      }
+    for (int k = 0; k < many; ++k) {
+      held[k] = ahead[k * THREADS];
+      sum += squares(held[k]);
     }
 #pragma unroll 1
-    for (int k = MANY; k < own; ++k) sum += squares(from[k * WORKERS]);  // more than a small GPU can hold
-    sum = sum_of_warp(sum);
-    if (lane == 0) {
-      shared.of_warps[warp] = sum;
-      arrive(&shared.summed);
-    }
-    wait(&shared.known, v % 2);
-    const float factor = shared.factor;
+    for (int k = many; k < own; ++k) sum += squares(from[k * THREADS]);  // more than a small GPU can hold
+    add_up(sum, sums + v);
+    auto arrival = grid.barrier_arrive();
+    if (v + 1 < vectors) fetch<many>(ahead, reinterpret_cast<const Piece<width>*>(x + (v + 1) * n) + first, own);
+    grid.barrier_wait(std::move(arrival));
+    const float factor = rsqrtf(__ldcg(sums + v));
 #pragma unroll
-    for (int k = 0; k < MANY; ++k) {
-      if (k < own) to[k * WORKERS] = scaled(held[k], factor);
+    for (int k = 0; k < many; ++k) {
+      if (k < own) to[k * THREADS] = scaled(held[k], factor);
     }
 #pragma unroll 1
-    for (int k = MANY; k < own; ++k) to[k * WORKERS] = scaled(from[k * WORKERS], factor);
+    for (int k = many; k < own; ++k) to[k * THREADS] = scaled(from[k * THREADS], factor);
   }
 }
 
-template <bool bulk>
-__global__ void __launch_bounds__(THREADS, 1)
-    normalize_all(const float* __restrict__ x, float* __restrict__ out, uint32_t* told, int64_t vectors, int64_t n) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  if (threadIdx.x == 0) {
-    for (int place = 0; place < RING; ++place) init(&shared.full[place], 1), init(&shared.empty[place], WARPS);
-    init(&shared.summed, WARPS);
-    init(&shared.known, 1);
-    publish_barriers();
-  }
-  __syncthreads();
-  const Share share = share_of(bulk ? n / 4 : n);
-  if (threadIdx.x < WORKERS) {
-    work<bulk>(shared, x, out, vectors, n, share);
-  } else {
-    talk<bulk>(shared, x, told, vectors, n, share);
-  }
-}
-
-// `told` has `places` words, one for each block and vector. The launch is cooperative: all blocks run at once.
-extern "C" int normalize(const float* x, float* out, int* told, int64_t places, int64_t vectors, int64_t n,
-                         cudaStream_t stream) {
-  const auto kernel = reinterpret_cast<const void*>(n % 4 ? normalize_all<false> : normalize_all<true>);
-  constexpr int BYTES = sizeof(Shared);
+template <int width, int many>
+cudaError_t launch(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
+  const auto kernel = reinterpret_cast<const void*>(normalize_all<width, many>);
+  constexpr int bytes = many * THREADS * sizeof(Piece<width>);
   int resident = 0;
-  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  TRY(count_resident(&resident, kernel, THREADS, BYTES));
-  if (resident * vectors > places) return cudaErrorInvalidValue;
-  TRY(cudaMemsetAsync(told, 0xff, resident * vectors * sizeof(int), stream));
-  void* arguments[] = {&x, &out, &told, &vectors, &n};
-  return cudaLaunchCooperativeKernel(kernel, dim3(resident), dim3(THREADS), arguments, BYTES, stream);
+  TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  TRY(count_resident(&resident, kernel, THREADS, bytes));
+  TRY(cudaMemsetAsync(sums, 0, vectors * sizeof(float), stream));
+  void* arguments[] = {&x, &out, &sums, &vectors, &n};
+  return cudaLaunchCooperativeKernel(kernel, dim3(resident), dim3(THREADS), arguments, bytes, stream);
+}
+
+// 16 pieces a thread where a block may have 128 KiB of shared memory, 8 elsewhere.
+extern "C" int normalize(const float* x, float* out, float* sums, int64_t vectors, int64_t n, cudaStream_t stream) {
+  int most = 0;
+  TRY(query_device(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  if (n % 4) return launch<1, 16>(x, out, sums, vectors, n, stream);
+  return most > 130 << 10 ? launch<4, 16>(x, out, sums, vectors, n, stream)
+                          : launch<4, 8>(x, out, sums, vectors, n, stream);
 }
