@@ -11,7 +11,7 @@ from small_tree import HONEST, Hire, Tree, load
 
 from common.python.base import manifest
 from common.python.report import live_view
-from common.python.run import proof_cache, session, suite
+from common.python.run import proof_cache, session
 from common.python.stats import memoization_check
 from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
 from common.python.workers.process import Worker
@@ -44,8 +44,7 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
     folder = tmp_path_factory.mktemp("notes")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (proof_cache, suite):
-            patch.setattr(module, "build_folder", lambda root: folder)
+        patch.setattr(proof_cache, "build_folder", lambda root: folder)
         yield
 
 

@@ -53,12 +53,6 @@ def test_all_that_runs_on_this_gpu_is_compiled_for_it(sm: int, arch: str, asked:
     assert [line.split(" in ")[0] for line in heard] == [f"compiled {len(asked) - 2} .cu files"]  # one kept, one failed
 
 
-def test_a_long_compilation_tells_how_far_it_is(asked: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.python.run.eligibility.TELL_S", -1.0)
-    heard = ahead(90)
-    assert heard[:-1] == [f"{n} of {len(asked)} .cu files are compiled" for n in range(1, 1 + len(asked))]
-
-
 def test_a_host_that_follows_another_compiles_nothing(asked: dict[str, str]) -> None:
     assert ahead(90, launch=Launch(nnodes=2, node_rank=1, rdzv_endpoint="host:1")) == []
     assert asked == {}

@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
 
 from common.python.base import manifest
-from common.python.base.machine import cpu_list, host_memory, machine, usable_cores, visible
+from common.python.base.machine import host_memory, machine, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
 from common.python.base.topology import topology
@@ -114,14 +114,6 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
 def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[str, str], kib: int) -> None:
     root = write(tmp_path, {"proc/meminfo": "MemTotal:        1000 kB\nMemFree: 10 kB", **files})
     assert host_memory(root) == kib * 1024
-
-
-@pytest.mark.parametrize(
-    ("written", "cpus"),
-    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
-)
-def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
-    assert cpu_list(written) == cpus
 
 
 def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: FakeNvml) -> None:

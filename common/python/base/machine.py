@@ -116,15 +116,6 @@ def _groups(root: Path, controller: str) -> list[Path]:
     return found
 
 
-def cpu_list(written: str) -> set[int]:
-    """The CPUs in the kernel's notation: "0-3,8" is 0, 1, 2, 3 and 8. Raises ValueError for anything else."""
-    cpus: set[int] = set()
-    for part in filter(None, written.strip().split(",")):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus
-
-
 def _numa_nodes(root: Path) -> int:
     """Nodes with cores; on Grace systems the memory of each GPU is a node too, without any."""
     nodes = (root / "sys/devices/system/node").glob("node[0-9]*")

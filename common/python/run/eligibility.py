@@ -17,7 +17,6 @@ from common.python.run.variant_status import new_row
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.parallel import at_once
 
-TELL_S = 30.0
 # What replaces the needs that only a GPU meets.
 NO_GPU: dict[str, Any] = {"gpus": 0, "sm": None, "targets": (), "memory_gib": 0.0}
 
@@ -33,8 +32,8 @@ def assign(
         reasons = missing(pair, variant, machine, launch)
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
-        elif "CUDA" in variant.kinds and not gpu and _compiles(variant, machine):
-            row.status, row.reason = built(variant)
+        elif "CUDA" in variant.kinds and not gpu and (arch := _arch(variant, machine, gpu)):
+            row.status, row.reason = built(variant, arch)
         elif reasons:
             row.status, row.reason = "unsupported", "; ".join(reasons)
         elif ("Triton" in variant.kinds or pair.gpus > 1) and not gpu:
@@ -57,9 +56,8 @@ def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE
     return list(dict.fromkeys(unmet(variant.required, machine) + launch.unmet(pair, machine)))
 
 
-def built(variant: Variant) -> tuple[Any, str]:
+def built(variant: Variant, arch: str) -> tuple[Any, str]:
     """Compile a CUDA variant where it cannot run: the status and what to say of it."""
-    arch = _first_arch(variant)
     if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, compiling says so
         return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
     try:
@@ -74,24 +72,15 @@ def compile_cuda(
 ) -> None:
     """Compile the .cu files that these pairs will ask for, as many at once as there are cores.
 
-    A file that does not compile is reported by its pair, which tries again. `say` gets the progress every TELL_S, and
-    for several pairs the number of files compiled. Raises TimeoutError at `deadline`, a monotonic time.
+    A file that does not compile is reported by its pair, which tries again. `say` gets the number of files compiled for
+    several pairs. Raises TimeoutError at `deadline`, a monotonic time.
     """
-    sources = dict[Path, str]()
-    for variant in (variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds):
-        if gpu and not unmet(variant.required, machine):
-            sources[variant.path.with_suffix(".cu")] = arch_of(machine.gpus[0].sm)
-        elif not gpu and _compiles(variant, machine):
-            sources[variant.path.with_suffix(".cu")] = _first_arch(variant)
     if find_nvcc() is None or launch.follows:
         return
-    started = told = time.monotonic()
-    anew = 0
-    for number, (_, new) in enumerate(at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1, deadline), 1):
-        anew += new
-        if time.monotonic() - told > TELL_S:
-            told = time.monotonic()
-            say(f"{number} of {len(sources)} .cu files are compiled")
+    cuda = [variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds]
+    sources = {v.path.with_suffix(".cu"): arch for v in cuda if (arch := _arch(v, machine, gpu))}
+    started = time.monotonic()
+    anew = sum(new for _, new in at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1, deadline))
     if anew and len(pairs) > 1:
         say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
 
@@ -103,9 +92,11 @@ def _compiled_anew(named: tuple[Path, str]) -> bool:
         return False
 
 
-def _compiles(variant: Variant, machine: Machine) -> bool:
-    return not unmet(replace(variant.required, **NO_GPU), machine)
-
-
-def _first_arch(variant: Variant) -> str:
-    return variant.required.targets[0] if variant.required.targets else f"sm_{variant.required.sm or 80}"
+def _arch(variant: Variant, machine: Machine, gpu: bool) -> str | None:
+    """What a CUDA variant is compiled for: the GPU, or without one the first that it is for; None if it lacks more."""
+    required = variant.required
+    if unmet(required if gpu else replace(required, **NO_GPU), machine):
+        return None
+    if gpu:
+        return arch_of(machine.gpus[0].sm)
+    return required.targets[0] if required.targets else f"sm_{required.sm or 80}"

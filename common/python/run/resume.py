@@ -39,14 +39,12 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
         raise ValueError(
             f"{folder} was measured otherwise, so start a new run: {'; '.join(map(safe_read.shown, found))}"
         )
-    journal.mend(folder, say)
-    results = list({result.key: result for result in read_journal(folder)}.values())
+    results = list({result.key: result for result in read_journal(folder, say)}.values())
     stale = {result.key: files for result in results if (files := changed(result, before, now))}
     for key, files in stale.items():
         say(f"{key} is measured anew: changed since: {', '.join(files)}")
-    if stale:
-        results = [result for result in results if result.key not in stale]
-        journal.rewrite(folder, results)  # before the manifest, which says that all results are of these sources
+    results = [result for result in results if result.key not in stale]
+    journal.rewrite(folder, results)  # before the manifest, which says that all results are of these sources
     targets = list(dict.fromkeys([*before.targets, *now.targets]))
     options = now.options | {"shard": before.options.get("shard")}
     together = {"started": before.started, "targets": targets, "sources": before.sources | now.sources}

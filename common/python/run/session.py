@@ -132,10 +132,9 @@ class Session:
     def _hired(self, apart: bool, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
+        anew = fresh and (self.pair.isolated or settings.cold_start)
         return WorkerPool(
-            lambda index, own, name: replace(settings, root=self.pair.root_of(name)).hire(
-                self.pair, index, own and fresh and (self.pair.isolated or settings.cold_start)
-            ),
+            lambda index, name: replace(settings, root=self.pair.root_of(name)).hire(self.pair, index, anew),
             {name: modules[name] for name in living},
             apart,
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),

@@ -19,7 +19,6 @@ from common.python.base.interrupt import SuiteTimeUp, alarm
 from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
-from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
@@ -59,8 +58,7 @@ class Task:
 
     pair: Pair
     session: Session
-    note: Path | None  # of the last proof at `test` size
-    built: Path | None  # the note that the compilers' caches hold its variants
+    note: Path | None  # of when it was last proven at `test` size and compiled
     known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
     proven: bool = False  # in this run
@@ -173,12 +171,12 @@ class Suite:
             return None
         session = Session(pair, Roster(result, timed, checked), self._settings(pair))
         name = self._note_name(pair, timed)
-        note = self.options.artifacts_dir / "proven" / name if name and timed and not checked else None
-        built = build_folder(ROOT) / "prebuilt" / f"{session.settings.size}-{name}" if name else None
-        known = noted_at(note) if note and self.options.quick else None
-        builds = pair.gpus == 1 and not self.options.cold_start and not (built and noted_at(built))
+        note = self.options.artifacts_dir / "proven" / name if name else None
+        noted = noted_at(note) if note else None
+        known = noted if self.options.quick and not checked else None
+        builds = pair.gpus == 1 and not self.options.cold_start and not noted
         unbuilt = [variant for variant in timed if variant.compiles] if builds else []
-        return Task(pair, session, note, built, known, unbuilt)
+        return Task(pair, session, note, known, unbuilt)
 
     def _prove(self, task: Task) -> bool:
         """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
@@ -191,8 +189,6 @@ class Suite:
             task.session, task.crowded = fresh.session if fresh else session, True
             return False
         task.proven, sound = True, not session.roster.faults
-        if task.built and task.unbuilt and sound:
-            take_note(task.built, utc_now())
         if task.note:
             take_note(task.note, utc_now() if sound else None)
         return True
@@ -217,8 +213,9 @@ class Suite:
     def _note_name(self, pair: Pair, timed: Sequence[Variant]) -> str | None:
         """What notes on these variants, as they are, on this device are called; None where a file cannot be read."""
         about, names = self.manifest, [variant.name for variant in timed]
-        how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
-        here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
+        options = self.options
+        how = (options.reproducible, options.cold_start, options.size, options.figure, options.launch.ranks(pair.gpus))
+        here = (self.device, self.machine.driver, about.versions.get("nvcc"), about.environment, *how, *names)
         try:
             return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
         except (OSError, SyntaxError):  # its session reports the error

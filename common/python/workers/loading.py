@@ -10,8 +10,6 @@ from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks
 from common.python.workload import Cost, Prepare, Workload
 
-MOST_RANKS = 64  # that a pair's cost may be asked for without any
-
 
 def workload_of(baseline: str, ranks: Ranks) -> Workload:
     """What the module `baseline` states. Raises VariantError."""
@@ -48,18 +46,6 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
         raise Rejected("it has no `prepare`: a function of the inputs that returns a step")
     prepare: Prepare = loaded.prepare
     return prepare
-
-
-def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cost] | str]:
-    """The cost of each baseline's workload at `size`, by phase, or the error."""
-    found: dict[str, list[Cost] | str] = {}
-    for baseline in baselines:
-        try:
-            workload = workload_of(baseline, Ranks(size=MOST_RANKS))
-            found[baseline] = cost_of(workload, baseline, workload.shape(size) or {})
-        except (VariantError, ValueError) as error:
-            found[baseline] = str(error)
-    return found
 
 
 def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Cost]:

@@ -9,7 +9,7 @@ from typing import Any
 from common.python.base.results import AFTER
 from common.python.workers.process import Worker, end_all
 
-Hire = Callable[[int, bool, str], Worker]
+Hire = Callable[[int, str], Worker]
 
 
 class WorkerPool:
@@ -18,7 +18,7 @@ class WorkerPool:
     turns = False
 
     def __init__(self, hire: Hire, modules: dict[str, str], apart: bool, limit_s: float, load: dict[str, str]) -> None:
-        """Start the workers (`hire(index, fresh, its first variant)`) and have each import its variants.
+        """Start the workers (`hire(index, its first variant)`) and have each import its variants.
 
         `apart` gives each variant a process of its own. All calls together take `limit_s` seconds at most. `load` names
         the baseline's module and the size. Raises WorkerError when the workload cannot be loaded.
@@ -29,12 +29,12 @@ class WorkerPool:
         self._log = ""
         self.facts: dict[str, Any] = {}
         groups = [[name] for name in modules] if apart else [list(modules)]
-        self._start(groups if modules else [], apart)
+        self._start(groups if modules else [])
 
-    def _start(self, groups: list[list[str]], fresh: bool) -> None:
+    def _start(self, groups: list[list[str]]) -> None:
         try:
             for index, names in enumerate(groups):
-                self._workers.append((self._hire(index, fresh, names[0]), names))
+                self._workers.append((self._hire(index, names[0]), names))
             for worker, names in self._workers:  # all at the same time, since fresh interpreters import torch
                 worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
             for worker, _ in self._workers:
@@ -128,7 +128,7 @@ class TurnPool(WorkerPool):
     def _turn(self, name: str, timed: bool = False) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has prepared this variant, and warmed it up if it is `timed`; what `prepare` said."""
         self.dismiss()
-        self._start([[name]], False)
+        self._start([[name]])
         [(worker, _)] = self._workers
         prepared: dict[str, Any] = self._call(worker, "prepare", names=[name], **self._prepared)
         if timed:
