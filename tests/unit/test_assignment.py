@@ -9,7 +9,7 @@ import pytest
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.cuda import CudaError
-from common.python.run.eligibility import compile_cuda
+from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise CudaError("no")
         return SimpleNamespace(cached=source.stem == GENERAL)
 
-    monkeypatch.setattr("common.python.run.eligibility.compile_source", compiled)
-    monkeypatch.setattr("common.python.run.eligibility.find_nvcc", lambda: Path("nvcc"))
+    monkeypatch.setattr("common.python.run.variant_status.compile_source", compiled)
+    monkeypatch.setattr("common.python.run.variant_status.find_nvcc", lambda: Path("nvcc"))
     return archs
 
 

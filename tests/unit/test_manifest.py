@@ -8,10 +8,9 @@ import pytest
 from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
 
 from common.python.base import manifest
-from common.python.base.machine import host_memory, machine, usable_cores, visible
+from common.python.base.machine import host_memory, machine, topology, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-from common.python.base.topology import topology
 
 
 @pytest.fixture

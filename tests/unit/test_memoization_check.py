@@ -13,7 +13,7 @@ from torch import Tensor
 from common.python.base.results import Block, PairResult, Sample, Trio, VariantResult
 from common.python.proof.preparation import Preparation
 from common.python.proof.ranks import Ranks
-from common.python.stats.memoization_check import accusation, remembers, suspects, undecided
+from common.python.stats.timing_sanity import accusation, remembers, suspects, undecided
 from common.python.timing import memoization_trials as memoization_check
 from common.python.timing.memoization_trials import run_trios
 from common.python.workload import Step

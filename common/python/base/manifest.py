@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from common.python.base.machine import Machine, machine
+from common.python.base.machine import Machine, machine, topology_of
 from common.python.base.results import Manifest
 from common.python.base.toolkit import ROOT, nvcc_version
-from common.python.base.topology import topology_of
 
 PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),

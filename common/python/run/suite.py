@@ -31,18 +31,17 @@ from common.python.profile.nsight import profile
 from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.eligibility import assign, compile_cuda
-from common.python.run.options import Options
+from common.python.run.options import Options, Settings
 from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
-from common.python.run.settings import TIME_UP, Settings
-from common.python.run.variant_status import Roster
+from common.python.run.variant_status import Roster, assign, compile_cuda
 from common.python.stats.verdict import judge, lacked_memory
 from common.python.timing.telemetry import Monitor
 from common.python.workers.parallel import at_once, room
 from common.python.workers.probe import open_machine
 
 PAIR_LIMIT_S = 120.0
+TIME_UP = "the suite's time was up"
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
 CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
 CLOSING_SHARE = 0.25  # at most
@@ -202,7 +201,6 @@ class Suite:
         result = judge(task.session.result, self.peaks)
         self.show("start", result)
         self._keep(result, task.pair)
-        shutil.rmtree(task.session.settings.scratch, ignore_errors=True)
         return False
 
     def _jobs(self) -> int:
@@ -229,20 +227,17 @@ class Suite:
         known, faults = None if task.proven else task.known, session.roster.faults
         session.result.best_pace_us = self.best_pace_us
         self.show("start", session.result)
-        try:
-            if self.options.launch.follows:
-                result = session.follow()
-            else:
-                result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
-            if time.monotonic() >= self._last_moment() and result.failed:
-                return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
-            if faults and task.note:
-                take_note(task.note, None)
-            if known and result.blocks:
-                result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
-            self._keep(result, pair)
-        finally:
-            shutil.rmtree(session.settings.scratch, ignore_errors=True)
+        if self.options.launch.follows:
+            result = session.follow()
+        else:
+            result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
+        if time.monotonic() >= self._last_moment() and result.failed:
+            return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
+        if faults and task.note:
+            take_note(task.note, None)
+        if known and result.blocks:
+            result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
+        self._keep(result, pair)
         return None
 
     def _settings(self, pair: Pair) -> Settings:
@@ -276,6 +271,7 @@ class Suite:
 
     def _keep(self, result: PairResult, pair: Pair) -> None:
         """Write the pair's files, then one synced line in the journal: what the journal names is whole."""
+        shutil.rmtree(self.scratch / f"{pair.chapter}_{pair.name}", ignore_errors=True)
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))

@@ -18,9 +18,8 @@ from common.python.stats.intervals import (
     verdict,
     widened,
 )
-from common.python.stats.memoization_check import undecided
 from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
-from common.python.stats.timing_sanity import too_noisy, untrue
+from common.python.stats.timing_sanity import too_noisy, undecided, untrue
 
 NEAR_FLOOR = 10.0
 SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None)  # verdicts whose times compare

@@ -19,8 +19,8 @@ from common.python.base.results import Cost
 from common.python.performance_targets import datasheet_peaks, limit, total
 from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks
-from common.python.workers import loading
-from common.python.workers.commands import Commands
+from common.python.workers.commands import Commands, workload_of
+from common.python.workers.commands import cost_of as phases_of
 from common.python.workload import AnyOrder, Draw, Workload
 
 SEED = 1
@@ -146,8 +146,8 @@ def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cos
     found: dict[str, list[Cost] | str] = {}
     for baseline in baselines:
         try:
-            workload = loading.workload_of(baseline, Ranks(size=MOST_RANKS))
-            found[baseline] = loading.cost_of(workload, baseline, workload.shape(size) or {})
+            workload = workload_of(baseline, Ranks(size=MOST_RANKS))
+            found[baseline] = phases_of(workload, baseline, workload.shape(size) or {})
         except (VariantError, ValueError) as error:
             found[baseline] = str(error)
     return found

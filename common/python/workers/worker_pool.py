@@ -77,7 +77,8 @@ class WorkerPool:
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         """A block over all: workers take turns wherever the order passes from one's variants to another's."""
         answers, begun = [], 0
-        for owner, run in itertools.groupby(order, key=self._owner):
+        holders = {name: worker for worker, held in self._workers for name in held}
+        for owner, run in itertools.groupby(order, key=holders.__getitem__):
             own = list(run)
             mine = [place - begun for place in probes if 0 <= place - begun < len(own)]
             waken = len(self._workers) > 1
@@ -104,9 +105,6 @@ class WorkerPool:
 
     def _holding(self, names: list[str]) -> list[tuple[Worker, list[str]]]:
         return [(worker, own) for worker, held in self._workers if (own := [name for name in names if name in held])]
-
-    def _owner(self, name: str) -> Worker:
-        return next(worker for worker, held in self._workers if name in held)
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.left_s(), **arguments)
