@@ -44,11 +44,6 @@ def new_folder(place: Path) -> Path:
     return folder
 
 
-def begin(folder: Path) -> None:
-    """From here on the run can be resumed, even if it ends before its first pair is done."""
-    (folder / JOURNAL).touch()
-
-
 def append(folder: Path, result: PairResult) -> None:
     """Say that this pair's result is kept in its folder. Raises OSError that names the journal."""
     try:
@@ -61,7 +56,7 @@ def append(folder: Path, result: PairResult) -> None:
 
 
 def rewrite(folder: Path, results: list[PairResult]) -> None:
-    """A journal that names these results and no others."""
+    """A journal that names these results and no others: from here on the run can be resumed."""
     write(folder / JOURNAL, "".join(_line(result) for result in results))
 
 

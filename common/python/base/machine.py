@@ -4,7 +4,6 @@
 than all else that it needs.
 """
 
-import ctypes
 import os
 import re
 from collections.abc import Sequence
@@ -144,18 +143,7 @@ def ask(nvml: Any, function: str, *arguments: Any) -> Any:
         return None
 
 
-def has_nvml() -> bool:
-    """Whether the driver's library can be loaded; pynvml takes 12 ms to import, only to find that out."""
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return False
-    return True
-
-
 def _gpus(host_bytes: int) -> tuple[list[Gpu], str | None, str | None]:
-    if not has_nvml():
-        return [], None, None
     import pynvml
 
     try:
@@ -209,6 +197,8 @@ def _gpu(nvml: Any, handle: Any, uuid: str, host_bytes: int) -> Gpu:
     )
 
 
+# How the GPUs hang together.
+
 LINKS = 36  # NVML_NVLINK_MAX_LINKS
 PCIE = {0: "same board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # nvmlGpuTopologyLevel_t, as topo -m
 
@@ -236,27 +226,21 @@ class Topology:
     links: list[list[str]]
 
 
-def topology(uuids: Sequence[str], nvml: Any, root: Path = Path("/")) -> Topology:
-    """Ask an initialised NVML about these GPUs."""
+def topology(uuids: Sequence[str], root: Path = Path("/")) -> Topology | None:
+    """That of several GPUs, by NVML; None for one, which has no other to reach."""
+    if len(uuids) < 2:
+        return None
+    import pynvml as nvml
+
+    nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
     seats = [_seat(nvml, handle, uuid, root) for handle, uuid in zip(handles, uuids)]
     rows = [
         ["X" if one == other else _link(nvml, handles[one], handles[other], seats[one]) for other in range(len(seats))]
         for one in range(len(seats))
     ]
+    nvml.nvmlShutdown()
     return Topology(seats, rows)
-
-
-def topology_of(uuids: Sequence[str]) -> Topology | None:
-    """That of several GPUs; None for one, which has no other to reach."""
-    if len(uuids) < 2:
-        return None
-    import pynvml
-
-    pynvml.nvmlInit()
-    found = topology(uuids, pynvml)
-    pynvml.nvmlShutdown()
-    return found
 
 
 def _seat(nvml: Any, handle: Any, uuid: str, root: Path) -> Seat:

@@ -40,6 +40,7 @@ watch(torch.cuda, "Event", "synchronize", "current_stream", "_sleep")
 watch(torch.cuda.Event, "record", "elapsed_time", "synchronize", "query", "wait")
 watch(torch.Tensor, "copy_", "fill_", "zero_", "double", "to")
 
+# Settings of the whole process.
 
 Settings = dict[str, Any]
 Access = tuple[Callable[[], Any], Callable[[Any], object]]  # what reads a setting, and what sets it

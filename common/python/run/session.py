@@ -56,7 +56,7 @@ class Session:
 
         `then` may ask more of the workers, which have the workload loaded.
         """
-        with self._faults(), self._workers(apart=self.pair.apart):
+        with self._faults(), self._workers():
             for size in self.settings.prove_at:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
@@ -72,7 +72,7 @@ class Session:
         """
         self.rng.seed(self.settings.seed)
         self.result.seed = self.settings.seed
-        with self._faults(), self._workers(apart=self.pair.apart or self.settings.cold_start, fresh=True):
+        with self._faults(), self._workers(fresh=True):
             can_time = self.facts["shape"] is not None
             if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
                 for size in self.settings.prove_at:
@@ -116,10 +116,10 @@ class Session:
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
 
     @contextmanager
-    def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
-        """Workers that have loaded the variants, each a process of its own if `apart`."""
+    def _workers(self, fresh: bool = False) -> Iterator[None]:
+        """Workers that have loaded the variants; `fresh` interpreters where the pair or its user asks for them."""
         with self._phase("start"):
-            self.pool = self._hired(apart, fresh)
+            self.pool = self._hired(fresh)
         try:
             self._take_facts()
             yield
@@ -128,14 +128,14 @@ class Session:
                 self.pool.dismiss()
             self.result.log += self.pool.logs()
 
-    def _hired(self, apart: bool, fresh: bool) -> WorkerPool:
+    def _hired(self, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
         anew = fresh and (self.pair.isolated or settings.cold_start)
         return WorkerPool(
             lambda index, name: replace(settings, root=self.pair.root_of(name)).hire(self.pair, index, anew),
             {name: modules[name] for name in living},
-            apart,
+            self.pair.apart or (fresh and settings.cold_start),
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),
             {"baseline": self.pair.baseline_module, "size": settings.size},
         )
@@ -319,7 +319,7 @@ class Session:
 
     def _find_memories(self) -> None:
         """Test the variants that took longer on new inputs, for whether they remember answers."""
-        tested = timing_sanity.suspects(self.result, self.roster.active())
+        tested = [name for name in self.roster.active() if timing_sanity.is_suspect(self.result, name)]
         if not tested or self.pair.gpus > 1 or self.settings.reproducible:  # with it what is drawn may not vary
             return
         limit_s = min(timing_sanity.LIMIT_PART * self.settings.time_limit_s, self.pool.left_s() / 2)

@@ -148,11 +148,9 @@ class Suite:
 
         Raises TimeoutError at `deadline`, a monotonic time.
         """
-        jobs = self._jobs()
-        with closing(at_once(self._prove, [task for task in work if not task.alone], jobs, deadline)) as proofs:
-            yield from (task for task, proven in proofs if proven)
-        for alone in [task for task in work if task.alone]:
-            with closing(at_once(self._prove, [alone], 1, deadline)) as proofs:
+        for alone, jobs in ((False, self._jobs()), (True, 1)):
+            group = [task for task in work if task.alone is alone]
+            with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
                 yield from (task for task, proven in proofs if proven)
 
     def _task(self, pair: Pair) -> Task | None:
@@ -371,8 +369,8 @@ def open_suite(
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
     about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
+    journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
-    journal.begin(folder)
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
     suite.best_pace_us = found["best_pace_us"]

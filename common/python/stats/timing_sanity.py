@@ -25,12 +25,8 @@ CONVICT, ACQUIT = 9.2, -6.4  # log likelihood ratios of Wald's sequential test: 
 LIMIT_PART = 0.25  # of a pair's time limit, for all of its variants together
 
 
-def suspects(result: PairResult, names: Sequence[str]) -> list[str]:
-    """The variants whose samples on new inputs took longer than their others by a tenth of a step."""
-    return [name for name in names if _looks_slower(result, name)]
-
-
-def _looks_slower(result: PairResult, name: str) -> bool:
+def is_suspect(result: PairResult, name: str) -> bool:
+    """Whether the variant's samples on new inputs took longer than its others by a tenth of a step."""
     times: dict[bool, list[float]] = {True: [], False: []}
     steps = 1
     for block in result.blocks if result.clock else ():
@@ -75,11 +71,13 @@ def undecided(result: PairResult) -> list[str]:
     """A note for each variant that looked slower on new inputs and was neither convicted nor acquitted."""
     notes = []
     for row in result.variants:
-        if row.status == "measured" and remembers(row.trios) is None and suspects(result, [row.name]):
+        if row.status == "measured" and remembers(row.trios) is None and is_suspect(result, row.name):
             tried = f"{len(row.trios)} trials could not tell" if row.trios else "this could not be tested here"
             notes.append(f"{row.name} took longer on new inputs; whether it remembers answers: {tried}")
     return notes
 
+
+# Work beside the clock, and disturbed sessions.
 
 WIDEST = 3.0  # upper over lower end of an interval, beyond which no ratio is shown
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
