@@ -32,8 +32,8 @@ from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.proof.preparation import VariantError
 from common.python.report.rows import pair_line, suite_table
 from common.python.requirements import Requirements
-from common.python.run.options import Settings
 from common.python.run.session import Session
+from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, new_row
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor

@@ -11,8 +11,8 @@ from typing import Literal
 
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
-from common.python.run.options import Settings
 from common.python.run.session import Session as HarnessSession
+from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS

@@ -13,7 +13,7 @@ from common.python.base.machine import crowding
 from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
-from common.python.run.options import Settings
+from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan, timing_sanity
 from common.python.stats.host_pace import pace_deviation, usual_pace_us

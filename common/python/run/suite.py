@@ -31,9 +31,10 @@ from common.python.profile.nsight import profile
 from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.options import Options, Settings
+from common.python.run.options import Options
 from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
+from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, assign, compile_cuda
 from common.python.stats.verdict import judge, lacked_memory
 from common.python.timing.telemetry import Monitor

@@ -25,9 +25,9 @@ from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
-from common.python.run.options import Settings
 from common.python.run.proof_cache import Notes, take_note
 from common.python.run.session import Session
+from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, missing, new_row
 from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
