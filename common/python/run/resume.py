@@ -33,13 +33,12 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
     `say` hears what is measured anew and why. Raises ValueError, in one line, where the runs do not belong together or
     the earlier one cannot be read.
     """
-    safe_read.refuse_links(folder)
+    results = list({result.key: result for result in read_journal(folder, say)}.values())
     before = read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
         raise ValueError(
             f"{folder} was measured otherwise, so start a new run: {'; '.join(map(safe_read.shown, found))}"
         )
-    results = list({result.key: result for result in read_journal(folder, say)}.values())
     stale = {result.key: files for result in results if (files := changed(result, before, now))}
     for key, files in stale.items():
         say(f"{key} is measured anew: changed since: {', '.join(files)}")
