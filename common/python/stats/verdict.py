@@ -223,11 +223,6 @@ def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> 
     return Interval.point(own.memory_ratio / other.memory_ratio) if own.memory_ratio and other.memory_ratio else None
 
 
-def slower_than_ref(result: PairResult) -> bool:
-    """Whether a rung is slower, or larger, than at the commit of --against by more than the margin."""
-    return any(verdict(row.against) == "slower" for row in result.variants if row.against)
-
-
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:
     if row.verdict == "invalid" or row.status != "measured":
         row.speedup, row.memory_ratio = None, None  # times that are not proven compare with nothing
