@@ -28,8 +28,7 @@ class WorkerPool:
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
-        groups = [[name] for name in modules] if apart else [list(modules)]
-        self._start(groups if modules else [])
+        self._start([[name] for name in modules] if apart else [list(modules)])
 
     def _start(self, groups: list[list[str]]) -> None:
         try:
