@@ -229,7 +229,7 @@ class Here(Worker):
         except SystemExit as error:
             answer = failure(VariantError(self.commands.who, error))
         if "error" in answer:
-            raise WorkerError("raised", answer["who"], answer["error"], answer["out_of_memory"])
+            raise WorkerError(answer["who"], answer["error"], answer["out_of_memory"])
         return answer["value"]
 
     def pids(self) -> set[int]:
@@ -258,6 +258,6 @@ class Unguarded(Settings):
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """The one worker. Raises WorkerError for a second one, which would be for what does not fit into memory."""
         if self.here.hired:
-            raise WorkerError("raised", "workload", TOO_LARGE, out_of_memory=True)
+            raise WorkerError("workload", TOO_LARGE, out_of_memory=True)
         self.here.hired = True
         return self.here

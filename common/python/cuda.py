@@ -81,18 +81,14 @@ def signature(source: Path, function: str) -> list[Parameter]:
 
     Raises CudaError naming what the file exports, or the type that has no counterpart.
     """
-    exported = {m[1]: m[2] for m in SIGNATURE.finditer(_code(source.read_text()))}
+    code = COMMENT.sub(lambda found: found[1] or " ", source.read_text())
+    exported = {m[1]: m[2] for m in SIGNATURE.finditer(code)}
     if function not in exported:
         raise CudaError(f"{source.name} exports {sorted(exported) or 'nothing'}, not {function!r}")
     parameters = [_parameter(text, source, function) for text in exported[function].split(",") if text.strip()]
     if not parameters or parameters[-1].ctype is not ctypes.c_void_p or parameters[-1].dtype:
         raise CudaError(f"{source.name}: the last parameter of {function} must be cudaStream_t")
     return parameters
-
-
-def _code(text: str) -> str:
-    """C++ without its comments; what looks like one within a string or character literal stays."""
-    return COMMENT.sub(lambda found: found[1] or " ", text)
 
 
 def _parameter(text: str, source: Path, function: str) -> Parameter:

@@ -133,7 +133,8 @@ def impossible(phases: Sequence[Cost], us: float, peaks: Peaks | None) -> str | 
     own = {name: peak for name, peak in (peaks.values | peaks.fastest).items() if name not in SHARED}
     ceilings = peaks.model_copy(update={"values": own})
     least_us, resource = _bound(phases, ceilings, uncached=True)
-    if resource is None or least_us <= us * (1 + _margin(resource, peaks)):
+    nominal = peaks.source.startswith(DATASHEET) and resource not in _BYTES
+    if resource is None or least_us <= us * (1 + (CLOCK_HEADROOM if nominal else MARGIN)):
         return None
     amount, peak = dict(_work(total(phases)))[resource], peak_text(resource, ceilings.values[resource])
     return (
@@ -158,10 +159,6 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
             work = max(amount - cached.get(resource, 0.0), 0.0)
             times.append((work * peak if resource == "launch" else work / peak, resource))
     return times
-
-
-def _margin(resource: str, peaks: Peaks) -> float:
-    return CLOCK_HEADROOM if resource not in _BYTES and peaks.source.startswith(DATASHEET) else MARGIN
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:

@@ -35,7 +35,6 @@ class Requirements:
     modules: Sequence[str] = ()  # Python modules to import
     tools: Sequence[str] = ()  # programs on the PATH
     headers: Sequence[str] = ()  # C headers that nvcc must find
-    numa_nodes: int = 1
     direct_io: bool = False  # files of the scratch folder can be read past the page cache
     huge_pages: bool = False  # of 2 MiB, for memory that asks for them
 
@@ -99,8 +98,6 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
         reasons.append(f"needs {required.host_memory_gib:g} GiB of host memory, found {machine.memory_gib:.0f}")
     if machine.cores < required.cores:
         reasons.append(f"needs {counted(required.cores, 'core')}, found {machine.cores}")
-    if machine.numa_nodes < required.numa_nodes:
-        reasons.append(f"needs {counted(required.numa_nodes, 'NUMA node')}, found {machine.numa_nodes}")
     if required.direct_io and not reads_directly(folder := Path(tempfile.gettempdir())):
         reasons.append(f"needs a scratch folder on a disk that takes O_DIRECT, {folder} is none: set TMPDIR")
     if required.huge_pages and not gives_huge_pages():

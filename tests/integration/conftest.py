@@ -11,10 +11,9 @@ from small_tree import HONEST, Hire, Tree, load
 
 from common.python.base import manifest
 from common.python.report import live_view
-from common.python.run import proof_cache, session, suite
-from common.python.stats import memoization_check
-from common.python.workers.fork_server import INDUCTOR, warm_up_forkserver
-from common.python.workers.process import Worker
+from common.python.run import proof_cache, session
+from common.python.stats import timing_sanity
+from common.python.workers.process import INDUCTOR, Worker, warm_up_forkserver
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -44,8 +43,7 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
     folder = tmp_path_factory.mktemp("notes")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (proof_cache, suite):
-            patch.setattr(module, "build_folder", lambda root: folder)
+        patch.setattr(proof_cache, "build_folder", lambda root: folder)
         yield
 
 
@@ -59,7 +57,7 @@ def quick_sessions(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(session, "crowding", lambda: 1.0)
         patch.setattr(manifest, "git_state", lambda root: (None, None))
         if request.module.__name__ != "test_cheats":
-            patch.setattr(memoization_check, "SLOWER", math.inf)
+            patch.setattr(timing_sanity, "SLOWER", math.inf)
         yield
 
 

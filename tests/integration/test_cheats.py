@@ -10,8 +10,8 @@ from common.python.base.results import PairResult, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
-from common.python.stats import memoization_check
 from common.python.stats import sampling_plan as schedule
+from common.python.stats import timing_sanity
 
 ROOT = Path(__file__).resolve().parents[1] / "cheats"
 PAIRS = {pair.name: pair for pair in find_pairs(ROOT)}
@@ -70,7 +70,7 @@ def test_cheat_is_refused_and_its_honest_twin_accepted(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "remembers" not in REFUSED[pair.name]:  # samples as few as these look slow by chance, and trials take seconds
-        monkeypatch.setattr(memoization_check, "SLOWER", math.inf)
+        monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)
     result = run(pair, tmp_path)
     rows = {row.label: row for row in result.variants}
     cheat, honest = rows["optimized"], rows.get("honest")

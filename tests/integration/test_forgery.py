@@ -31,7 +31,7 @@ def test_bytes_on_the_harnesss_connection_are_no_answer(hire: Hire, sent: str) -
     trick = doing(f"{SOCKETS}\nfor fd in sockets: os.write(fd, {sent.encode()!r})")
     with pytest.raises(WorkerError) as caught:
         prepare(hire(trick))
-    assert (caught.value.kind, caught.value.who) == ("forged", "optimized_x")
+    assert caught.value.who == "optimized_x"
     assert caught.value.reason == "something wrote to the harness's connection during prepare"
 
 
@@ -40,7 +40,7 @@ def test_half_an_answer_does_not_make_the_parent_wait_longer(hire: Hire) -> None
     started = time.monotonic()
     with pytest.raises(WorkerError) as caught:
         prepare(hire(trick), 1.0)
-    assert caught.value.kind == "hung"
+    assert caught.value.reason.startswith("no answer within")
     assert time.monotonic() - started < 4.0 + late_s()
 
 
@@ -49,7 +49,7 @@ def test_a_worker_that_closes_the_connection_and_goes_on_is_ended(hire: Hire) ->
     started = time.monotonic()
     with pytest.raises(WorkerError) as caught:
         prepare(hire(trick), 1.0)
-    assert (caught.value.kind, caught.value.who) == ("died", "optimized_x")
+    assert caught.value.who == "optimized_x"
     assert caught.value.reason.startswith("the worker closed its connection to the harness during prepare")
     assert time.monotonic() - started < 4.0 + late_s()
 

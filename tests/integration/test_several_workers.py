@@ -23,7 +23,7 @@ def pool(tree: Tree) -> Iterator[WorkerPool]:
     """A worker for the baseline and for each of four rungs that hang when they are proven; all are prepared."""
     tree.pair("ch01:x", **dict.fromkeys(RUNGS, HANGS_LATER))
 
-    def hire(index: int, fresh: bool, name: str) -> Worker:
+    def hire(index: int, name: str) -> Worker:
         settings = {"seed": 0, "reproducible": False}
         return Worker(tree.root, tree.root / f"scratch{index}", tree.root / f"worker{index}.log", settings)
 
@@ -51,7 +51,7 @@ def test_workers_that_have_started_are_ended_where_a_further_one_cannot(tree: Tr
     tree.pair("ch01:x")
     started: list[Worker] = []
 
-    def hire(index: int, fresh: bool, name: str) -> Worker:
+    def hire(index: int, name: str) -> Worker:
         if index:
             raise OSError("no process more")
         settings = {"seed": 0, "reproducible": False}

@@ -54,9 +54,8 @@ def test_a_worker_whose_state_is_cut_off_harms_nobody_else(hire: Hire, tree: Tre
     """The parent reads it too, and a mapping of what is no longer there would be its death."""
     state = str(tree.root / "scratch.state")
     worker = hire(doing(f"import os, time; os.truncate({state!r}, 0); time.sleep(600)"))
-    with pytest.raises(WorkerError, match="no answer within 1 s") as caught:
+    with pytest.raises(WorkerError, match="no answer within 1 s"):
         prepare(worker, limit_s=1.0)
-    assert caught.value.kind == "hung"
     until(lambda: not alive(worker.pid), 5)
 
 
@@ -69,7 +68,7 @@ def test_all_that_is_written_goes_to_the_log(hire: Hire, capfd: pytest.CaptureFi
 
 KILLED = """
 import multiprocessing, sys
-from common.python.workers.fork_server import warm_up_forkserver
+from common.python.workers.process import warm_up_forkserver
 
 def hold(pipe):
     semaphore = multiprocessing.get_context("forkserver").Semaphore()

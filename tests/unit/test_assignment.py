@@ -9,7 +9,7 @@ import pytest
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.cuda import CudaError
-from common.python.run.eligibility import compile_cuda
+from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST, Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise CudaError("no")
         return SimpleNamespace(cached=source.stem == GENERAL)
 
-    monkeypatch.setattr("common.python.run.eligibility.compile_source", compiled)
-    monkeypatch.setattr("common.python.run.eligibility.find_nvcc", lambda: Path("nvcc"))
+    monkeypatch.setattr("common.python.run.variant_status.compile_source", compiled)
+    monkeypatch.setattr("common.python.run.variant_status.find_nvcc", lambda: Path("nvcc"))
     return archs
 
 
@@ -51,12 +51,6 @@ def test_all_that_runs_on_this_gpu_is_compiled_for_it(sm: int, arch: str, asked:
     assert (GENERAL in asked, HOPPER in asked) == (True, sm == 90)
     assert set(asked.values()) == {arch}
     assert [line.split(" in ")[0] for line in heard] == [f"compiled {len(asked) - 2} .cu files"]  # one kept, one failed
-
-
-def test_a_long_compilation_tells_how_far_it_is(asked: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.python.run.eligibility.TELL_S", -1.0)
-    heard = ahead(90)
-    assert heard[:-1] == [f"{n} of {len(asked)} .cu files are compiled" for n in range(1, 1 + len(asked))]
 
 
 def test_a_host_that_follows_another_compiles_nothing(asked: dict[str, str]) -> None:

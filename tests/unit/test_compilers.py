@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from common.python.workers.fork_server import COMPILERS, PRELOAD
+from common.python.workers.process import COMPILERS, PRELOAD
 
 LOOK = f"""
 import importlib, sys

@@ -10,7 +10,7 @@ import pytest
 from fake_nvml import FakeNvml, refusing
 
 from common.python.doctor.check_result import Finding
-from common.python.doctor.gpu import CHECKS, examine_gpus
+from common.python.doctor.gpu import CHECKS, cpu_list, examine_gpus
 
 GIB = 2**30
 PCI = "sys/bus/pci/devices/0000:19:00.0"
@@ -133,3 +133,11 @@ def test_a_driver_without_gpus_is_poor(answers: dict[str, Any], tmp_path: Path) 
     [finding] = examine_gpus(FakeNvml(**answers), tmp_path)
     assert (finding.area, finding.state) == ("GPU", "poor")
     assert finding.found == "the driver shows none"
+
+
+@pytest.mark.parametrize(
+    ("written", "cpus"),
+    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
+)
+def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
+    assert cpu_list(written) == cpus

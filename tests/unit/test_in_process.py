@@ -15,7 +15,7 @@ from torch import Tensor
 import benchmark_harness
 from benchmark_harness import Compared, Cost, compare
 from benchmark_harness.in_process import TOO_LARGE, UNGUARDED
-from common.python.stats import memoization_check
+from common.python.stats import timing_sanity
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PROBLEM: dict[str, Any] = {
@@ -110,7 +110,7 @@ def test_the_notebook_runs_and_shows_the_code_of_the_page(tmp_path: Path, monkey
     (page,) = re.findall(r"```python\n(.*?)```", (DOCS / "own_code.md").read_text(), re.DOTALL)
     assert "\n\n\n".join(code[:2]) == page.strip().removesuffix("print(result)") + "result"
     names: dict[str, Any] = {}
-    monkeypatch.setattr(memoization_check, "SLOWER", math.inf)  # no trials, which take seconds
+    monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)  # no trials, which take seconds
     for cell in code:
         exec(cell.replace("n = 1 << 22", "n = 1 << 12"), names)
     assert names["n"] == 1 << 12

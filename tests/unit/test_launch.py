@@ -10,7 +10,7 @@ from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import Folder
 from common.python.report.listing import print_list
 from common.python.requirements import Requirements, needs
-from common.python.run.eligibility import assign
+from common.python.run.variant_status import assign
 from common.python.workers.launch import ONE_HOST, Launch
 
 

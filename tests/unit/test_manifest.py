@@ -8,17 +8,15 @@ import pytest
 from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
 
 from common.python.base import manifest
-from common.python.base.machine import cpu_list, host_memory, machine, usable_cores, visible
+from common.python.base.machine import host_memory, machine, topology, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-from common.python.base.topology import topology
 
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.setattr("common.python.base.machine.has_nvml", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return fake
 
@@ -116,14 +114,6 @@ def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[st
     assert host_memory(root) == kib * 1024
 
 
-@pytest.mark.parametrize(
-    ("written", "cpus"),
-    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
-)
-def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
-    assert cpu_list(written) == cpus
-
-
 def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: FakeNvml) -> None:
     node = "sys/devices/system/node"
     root = write(
@@ -148,7 +138,7 @@ def test_only_variables_that_change_results_are_kept() -> None:
 
 def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "nvcc_version", lambda: "13.0")
-    monkeypatch.setattr(manifest, "topology_of", lambda uuids: None)
+    monkeypatch.setattr(manifest, "topology", lambda uuids: None)
     monkeypatch.setattr(manifest, "PACKAGES", ("pydantic", "no-such-package"))
     source = tmp_path / "baseline_x.py"
     source.write_text("x = 1\n")
@@ -225,11 +215,12 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
     assert {path.suffix for path in found[3:]} == {".py", ".cuh"}
 
 
-def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path: Path) -> None:
+def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path: Path, nvml: FakeNvml) -> None:
     node = tmp_path / "sys/bus/pci/devices/0000:0a:00.0/numa_node"
     node.parent.mkdir(parents=True)
     node.write_text("1\n")
-    found = topology(UUIDS, fake_nvml(), tmp_path)
+    found = topology(UUIDS, tmp_path)
+    assert found is not None
     assert found.links == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
     first, second, _ = found.gpus
     assert (first.pci, first.numa_node, first.pcie_generation, first.pcie_width) == ("0000:0a:00.0", 1, 5, 16)

@@ -101,7 +101,7 @@ def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
 ) -> None:
     def survey(*arguments: object) -> Survey:
         if how == "no worker":
-            raise WorkerError("died", "workload", "the worker was killed by SIGKILL during start")
+            raise WorkerError("workload", "the worker was killed by SIGKILL during start")
         return measured(hbm=None)
 
     monkeypatch.setattr(peak_survey, "survey", survey)

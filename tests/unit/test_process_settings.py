@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 
-from common.python.proof.global_state import put_back, settings
+from common.python.proof.originals import put_back, settings
 
 
 @pytest.fixture(autouse=True)

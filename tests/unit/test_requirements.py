@@ -20,7 +20,7 @@ from common.python.requirements import (
 )
 
 
-def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) -> Machine:
+def machine(gpus: int = 1, sm: int = 90, cores: int = 8) -> Machine:
     gpu = Gpu(name="Testing 1000", uuid="GPU-1", sm=sm, memory_gib=23.6)
     return Machine(
         hostname="test",
@@ -28,7 +28,7 @@ def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) ->
         cpu="any",
         cores=cores,
         memory_gib=31.2,
-        numa_nodes=numa_nodes,
+        numa_nodes=1,
         gpus=[gpu] * gpus,
     )
 
@@ -42,7 +42,6 @@ def machine(gpus: int = 1, sm: int = 90, cores: int = 8, numa_nodes: int = 1) ->
         (needs(memory_gib=40), "needs 40 GiB of GPU memory, found 24"),
         (needs(host_memory_gib=64.5), "needs 64.5 GiB of host memory, found 31"),
         (needs(cores=16), "needs 16 cores, found 8"),
-        (needs(numa_nodes=2), "needs 2 NUMA nodes, found 1"),
         (needs(modules=["json", "no_such_module"]), "needs the module no_such_module"),
         (needs(modules=["json.no_such_part"]), "needs the module json.no_such_part"),
         (needs(modules=["bisect.json"]), "needs the module bisect.json"),

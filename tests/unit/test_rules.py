@@ -28,13 +28,13 @@ WORKERS = {
     "timing.memoization_trials",
     "build.triton_targets",
     "verify.cost_audit",
-} | {f"workers.{module}" for module in ("commands", "compile_caches", "distributed", "loading", "preload", "one_step")}
+} | {f"workers.{module}" for module in ("commands", "distributed", "preload", "one_step")}
 WORKER_PACKAGES = {"proof", "peaks", "profile"}
 PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_758, "common/python": 15_725, "tools": 3_725, "tests": 22_541}
+LINES = {"core": 7_526, "common/python": 15_575, "tools": 3_724, "tests": 22_518}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_071  # of all of common/models together
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.python.base.results import Block, Interval, Sample
+from common.python.regress.unpaired import round_log_times, welch
 from common.python.stats.intervals import (
     MIDDLE,
     another_run,
@@ -17,11 +18,9 @@ from common.python.stats.intervals import (
     half_width,
     interval,
     round_log_ratios,
-    round_log_times,
     spread,
     t_quantile,
     verdict,
-    welch,
     widened,
 )
 

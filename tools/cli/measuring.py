@@ -27,7 +27,7 @@ from common.python.report.publish import publish as write_report
 from common.python.run.options import Options
 from common.python.run.suite import INTERRUPTED as STOPPED
 from common.python.run.suite import Suite, open_suite
-from common.python.stats.verdict import slower_than_ref
+from common.python.stats.intervals import verdict
 from common.python.workers.launch import ONE_HOST
 from tools.cli.exits import (
     DONE,
@@ -114,7 +114,7 @@ def _code(summary: Summary) -> int:
         return INTERRUPTED
     if not summary.complete or any(result.failed for result in summary.pairs):
         return FAILED
-    if any(map(slower_than_ref, summary.pairs)):
+    if any(verdict(row.against) == "slower" for pair in summary.pairs for row in pair.variants if row.against):
         return SLOWER
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
 

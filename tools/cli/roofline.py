@@ -36,7 +36,7 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
     told: dict[str, Any] = {}
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
-        how = {"module": "common.python.workers.loading", "function": "costs"}
+        how = {"module": "common.python.verify.cost_audit", "function": "costs"}
         with tempfile.TemporaryDirectory(prefix="benchmark-") as logs, one_worker(place, Path(logs) / "log") as worker:
             found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
         told |= {key: found[module] for key, module in modules.items()}

@@ -7,9 +7,9 @@ from pathlib import Path
 from common.python.base.results import PairResult, Summary
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.peaks import store
-from common.python.run.eligibility import missing
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
+from common.python.run.variant_status import missing
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from tools.selftest.models import Caught, Cheats, Promise, standing
 from tools.selftest.sessions import Bench

@@ -11,10 +11,9 @@ from typing import Literal
 
 from common.python.base.machine import Machine
 from common.python.base.results import PairResult
-from common.python.run.eligibility import assign
 from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
-from common.python.run.variant_status import Roster
+from common.python.run.variant_status import Roster, assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor

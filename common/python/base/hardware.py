@@ -30,12 +30,8 @@ class Datasheet:
     source: str
 
 
-def _read(path: Path) -> tuple[Datasheet, ...]:
-    rows = json.loads(path.read_text())
-    return tuple(Datasheet(**row | {"reported": tuple(row["reported"])}) for row in rows)
-
-
-DATASHEETS = _read(Path(__file__).with_name("datasheets.json"))
+_ROWS = json.loads(Path(__file__).with_name("datasheets.json").read_text())
+DATASHEETS = tuple(Datasheet(**row | {"reported": tuple(row["reported"])}) for row in _ROWS)
 BRANDS = {"nvidia", "amd", "geforce", "tesla", "instinct"}
 _BY_NAME = {tuple(re.split(r"[\s-]+", alias.lower())): sheet for sheet in DATASHEETS for alias in sheet.reported}
 

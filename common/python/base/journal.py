@@ -4,11 +4,9 @@ The journal is appended and synced after the pair's own files are, so what it na
 """
 
 import os
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
-from common.python.base import safe_read
 from common.python.base.results import Model, PairResult, Status, Verdict
 
 JOURNAL = "journal.jsonl"
@@ -46,11 +44,6 @@ def new_folder(place: Path) -> Path:
     return folder
 
 
-def begin(folder: Path) -> None:
-    """From here on the run can be resumed, even if it ends before its first pair is done."""
-    (folder / JOURNAL).touch()
-
-
 def append(folder: Path, result: PairResult) -> None:
     """Say that this pair's result is kept in its folder. Raises OSError that names the journal."""
     try:
@@ -62,22 +55,8 @@ def append(folder: Path, result: PairResult) -> None:
         raise OSError(error.errno, error.strerror, str(folder / JOURNAL)) from error
 
 
-def mend(folder: Path, say: Callable[[str], None]) -> None:
-    """Cut off a last line that the end of the process or a full disk left half written; `say` hears of it.
-
-    Such a line names nothing that was kept. Raises ValueError where the journal cannot be read or is none, OSError
-    where it cannot be written.
-    """
-    path = folder / JOURNAL
-    with safe_read.named(path):
-        whole, _, cut = safe_read.read_bytes(path).rpartition(b"\n")
-    if cut:
-        say(f"the last line of {path} was only half written: the pair that it names is measured again")
-        os.truncate(path, len(whole) + bool(whole))
-
-
 def rewrite(folder: Path, results: list[PairResult]) -> None:
-    """A journal that names these results and no others."""
+    """A journal that names these results and no others: from here on the run can be resumed."""
     write(folder / JOURNAL, "".join(_line(result) for result in results))
 
 

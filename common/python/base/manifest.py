@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from common.python.base.machine import Machine, machine
+from common.python.base.machine import Machine, machine, topology
 from common.python.base.results import Manifest
 from common.python.base.toolkit import ROOT, nvcc_version
-from common.python.base.topology import topology_of
 
 PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
@@ -41,7 +40,7 @@ def collect(
         options=dict(options),
         targets=list(targets),
         machine=host,
-        topology=topology_of([gpu.uuid for gpu in host.gpus]),
+        topology=topology([gpu.uuid for gpu in host.gpus]),
         versions={**versions(), "nvcc": nvcc_version()},
         git_commit=commit,
         git_dirty=dirty,

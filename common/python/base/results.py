@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from common.python.base.machine import Machine
-from common.python.base.topology import Topology
+from common.python.base.machine import Machine, Topology
 
 SCHEMA_VERSION = 1
 CONTROL = "control"  # the baseline prepared a second time

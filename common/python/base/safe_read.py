@@ -3,7 +3,6 @@
 Whatever is wrong with one is told in one line by one type of error, so that no command ends in a traceback.
 """
 
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,18 +71,3 @@ def shown(text: str) -> str:
     """Text from such a file in one short line."""
     told = clean(text)
     return told if len(told) <= MOST_TOLD else f"{told[:MOST_TOLD]}..."
-
-
-def within(folder: Path, name: str) -> Path:
-    """What a file calls a folder of its run. Raises ValueError for a name that leads out of the run."""
-    if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name.strip("./"):
-        raise ValueError(f"{folder} names a folder outside it: {shown(name)!r}")
-    return folder / name
-
-
-def refuse_links(folder: Path) -> None:
-    """Raises ValueError where a run's folder holds a symbolic link: what is read or written there may be elsewhere."""
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            if os.path.islink(os.path.join(place, name)):
-                raise ValueError(f"{shown(os.path.join(place, name))} is a symbolic link: a run's folder has none")

@@ -15,7 +15,6 @@ from common.python.corpus.targets import (
     CHAPTERS,
     FORMS,
     MOST_TOLD,
-    PAIR,
     Folder,
     Target,
     TargetError,
@@ -260,29 +259,25 @@ def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
     targets, chapters = list[Target](), defaultdict[str, list[str]](list)
     for pair in pairs:
         chapters[pair.name].append(pair.chapter)
-    for word in words:
-        named = chapters.get(word.strip(), [])
+    for word in map(str.strip, words):
+        named = chapters.get(word, [])
         if len(named) > 1:
-            raise TargetError(f"{quoted(word)} is a pair of {' and '.join(named)}: write {named[0]}:{word.strip()}")
+            raise TargetError(f"{quoted(word)} is a pair of {' and '.join(named)}: write {named[0]}:{word}")
         try:
-            if named:
-                targets.append(Target(named[0], word.strip()))
-            else:
-                targets += parse(f"ch{word.strip()}" if NUMBER.fullmatch(word.strip()) else word)
+            targets += [Target(named[0], word)] if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word)
         except TargetError as error:
-            meant = _spellings(pairs, PAIR.fullmatch(word.strip()) is None)
-            close = difflib.get_close_matches(word.strip().lower()[:MOST_TOLD], meant, n=1, cutoff=0.7)
-            raise TargetError(f"{error}; did you mean {meant[close[0]]}?" if close else str(error)) from None
+            raise TargetError(f"{error}{_meant(word, pairs)}") from None
     return targets
 
 
-def _spellings(pairs: Iterable[Pair], chapters: bool) -> dict[str, str]:
-    """Targets by what may be written for them; without chapters for a word that names one which is out of range."""
-    known = {} if not chapters else {"all": "all"}
+def _meant(word: str, pairs: Iterable[Pair]) -> str:
+    """`; did you mean ...?` where a word of no known form is like what may be written for a target."""
+    known = {"all": "all"}
     for pair in pairs:
-        known |= {pair.name: pair.key, pair.key: pair.key} | ({pair.chapter: pair.chapter} if chapters else {})
+        known |= {pair.name: pair.key, pair.key: pair.key, pair.chapter: pair.chapter}
         known |= {file: file for file in (f"{pair.chapter}/{variant.name}.py" for variant in pair.variants)}
-    return known
+    close = difflib.get_close_matches(word.lower()[:MOST_TOLD], known, n=1, cutoff=0.7)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:

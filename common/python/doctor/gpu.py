@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from common.python.base.machine import GIB, ask, cpu_list
+from common.python.base.machine import GIB, ask
 from common.python.base.text import counted
 from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
@@ -162,6 +162,15 @@ def numa(board: Board) -> Answer:
     far = len(os.sched_getaffinity(0) - cpu_list(near)) if node >= 0 else 0
     found += f"; this process may also run on {counted(far, 'CPU')} elsewhere" * bool(far)
     return wanted(not far, found, f"numactl --cpunodebind={node} --membind={node} benchmark_cli run ...")
+
+
+def cpu_list(written: str) -> set[int]:
+    """The CPUs in the kernel's notation: "0-3,8" is 0, 1, 2, 3 and 8. Raises ValueError for anything else."""
+    cpus: set[int] = set()
+    for part in filter(None, written.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def processes(board: Board) -> Answer:

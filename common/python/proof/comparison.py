@@ -69,6 +69,8 @@ def leaves(output: Output) -> list[Tensor]:
             raise Rejected(f"output is a {type(part).__name__}: a subclass may compute when it is read")
         if part.layout is not torch.strided or part.device.type not in ("cpu", "cuda"):
             raise Rejected(f"output is {part.layout} on {part.device}, not a strided tensor in memory")
+        if part.is_complex():
+            raise Rejected("output is complex: return torch.view_as_real of it, as the reference must too")
     return [part for part in parts if isinstance(part, Tensor)]
 
 
@@ -97,24 +99,15 @@ def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dt
             return Comparison(float("inf"), f"{where}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
         if out.dtype != dtype:
             return Comparison(float("inf"), f"{where}dtype {_name(out.dtype)}, should be {_name(dtype)}")
-        if ref.is_complex() and not out.is_complex():
-            return Comparison(float("inf"), f"{where}{_name(out.dtype)}, and the reference is complex")
     worst = 0.0
     for where, out, ref in zip(at, output, reference):
-        out, ref = _in_real_parts(out.detach().to(ref.device), ref)
+        out = out.detach().to(ref.device)
         exact = tolerance == 0.0 or not out.dtype.is_floating_point
         leaf = _compare_exact(out, ref) if exact else _compare_rounded(out, ref, tolerance)
         worst = max(worst, leaf.error)
         if leaf.reason:
             return Comparison(worst, where + leaf.reason)
     return Comparison(worst, None)
-
-
-def _in_real_parts(out: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
-    """Both, of a complex output with a last dimension of two."""
-    if not out.is_complex():
-        return out, ref
-    return torch.view_as_real(out.resolve_conj()), torch.view_as_real(ref.to(torch.complex128).resolve_conj())
 
 
 def _compare_rounded(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
@@ -182,7 +175,7 @@ def poison(output: Iterable[Tensor]) -> None:
     """Make what an earlier step left behind unusable: NaN, or the least value of an integer type."""
     with torch.no_grad():
         for leaf in output:
-            if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+            if leaf.dtype.is_floating_point:
                 leaf.detach().fill_(float("nan"))
             elif leaf.dtype is torch.bool:
                 leaf.detach().logical_not_()
@@ -212,20 +205,12 @@ def teeth(reference: list[Tensor], stale: list[Tensor], dtypes: list[torch.dtype
         accepted.append("stale output")
     for index, (leaf, ref, dtype) in enumerate(zip(right, reference, dtypes)):
         for name, corrupt in CORRUPTIONS.items() if leaf.numel() else ():
-            bad = _corrupted(leaf.clone(), corrupt)
+            bad = corrupt(leaf.clone())
             if bad is None or torch.equal(bad, leaf):
                 continue
             if compare([bad], [ref], [dtype], tolerance).reason is None:  # the others are right, as was just seen
                 accepted.append(f"{name} (output {index})" if len(right) > 1 else name)
     return accepted
-
-
-def _corrupted(leaf: Tensor, corrupt: Callable[[Tensor], Tensor | None]) -> Tensor | None:
-    """What `corrupt` makes of it; complex numbers are corrupted as pairs of real ones."""
-    if not leaf.is_complex():
-        return corrupt(leaf)
-    bad = corrupt(torch.view_as_real(leaf))
-    return None if bad is None else torch.view_as_complex(bad)
 
 
 def _one_element(leaf: Tensor) -> Tensor:

@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from common.python.proof.comparison import Rejected, files_in, in_order, leaves, same
-from common.python.proof.global_state import Settings, put_back, settings
-from common.python.proof.originals import now_s, restore
+from common.python.proof.originals import Settings, left_changed, now_s, settings
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
 
@@ -179,11 +178,7 @@ class Preparation:
 
     def left_changed(self, what: str) -> str | None:
         """Restore what measures and the settings of the process; the reason why `what` must not leave them changed."""
-        replaced, changed = restore(), [] if self.workload.isolated else put_back(self.before)
-        if replaced:
-            return f"{what} replaced {', '.join(replaced)}"
-        many = "put it back, or declare isolated=True, which gives each variant a process of its own"
-        return f"{what} left {' and '.join(changed)} changed: {many}" if changed else None
+        return left_changed(what, None if self.workload.isolated else self.before)
 
     def overwrote(self, what: str) -> str | None:
         """Restore the frozen inputs, and name those that `what` overwrote."""

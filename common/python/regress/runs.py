@@ -11,9 +11,10 @@ from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
+from common.python.regress.unpaired import round_log_times
 from common.python.report.artifacts import Run, changed, read_run
 from common.python.report.rows import blame
-from common.python.stats.intervals import control_ok, interval, round_log_times
+from common.python.stats.intervals import control_ok, interval
 
 PROVEN_GAINS = ("faster", "smaller")
 Outcome = tuple[PairResult, Manifest]

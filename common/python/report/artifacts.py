@@ -1,7 +1,7 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Run:
 
     def origin(self, pair: PairResult) -> Path:
         """The folder that holds the peaks which this pair's limit comes from."""
-        return safe_read.within(self.folder, origin) if (origin := self.summary.origins.get(pair.key)) else self.folder
+        return _within(self.folder, origin) if (origin := self.summary.origins.get(pair.key)) else self.folder
 
 
 def mark_latest(folder: Path) -> None:
@@ -63,7 +63,7 @@ def read_run(folder: Path) -> Run:
     if not os.path.isfile(folder / "summary.json"):  # which takes a name that is too long for an answer
         right = "name the folder of a finished run, such as artifacts/20260101T000000.000000Z"
         raise ValueError(f"{safe_read.shown(str(folder))} has no summary.json: {right}")
-    safe_read.refuse_links(folder)
+    _refuse_links(folder)
     summary = read_model(folder / "summary.json", Summary)
     if summary.schema_version != SCHEMA_VERSION:
         raise ValueError(f"{folder} has schema version {summary.schema_version}: this harness reads {SCHEMA_VERSION}")
@@ -75,21 +75,27 @@ def read_run(folder: Path) -> Run:
 
 def _part(folder: Path, name: str, merged: Manifest) -> Manifest:
     """The manifest of one run in a merged one, with the sources, which are the same for all of them."""
-    found = read_model(safe_read.within(folder, name) / "manifest.json", Manifest)
+    found = read_model(_within(folder, name) / "manifest.json", Manifest)
     return found.model_copy(update={"sources": merged.sources})
 
 
-def read_journal(folder: Path) -> list[PairResult]:
-    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
-    safe_read.refuse_links(folder)
+def read_journal(folder: Path, say: Callable[[str], None] = lambda line: None) -> list[PairResult]:
+    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run.
+
+    A last line that the end of the process or a full disk left half written names nothing: `say` hears of it.
+    """
+    _refuse_links(folder)
     path = folder / JOURNAL
     with safe_read.named(path):
-        lines = [safe_read.parse(line, Line) for line in safe_read.read_bytes(path).splitlines()]
+        *whole, cut = safe_read.read_bytes(path).split(b"\n")
+        lines = [safe_read.parse(line, Line) for line in whole]
+    if cut:
+        say(f"the last line of {path} was only half written: the pair that it names is measured again")
     return [_journaled(folder, line) for line in lines]
 
 
 def _journaled(folder: Path, line: Line) -> PairResult:
-    place = safe_read.within(folder, line.folder)
+    place = _within(folder, line.folder)
     found = read_model(place / RESULTS, PairResult)
     if (found.key, place.name) != (line.pair, f"{found.chapter}_{found.name}"):
         raise ValueError(
@@ -100,7 +106,7 @@ def _journaled(folder: Path, line: Line) -> PairResult:
 
 def _with_samples(folder: Path, pair: PairResult) -> PairResult:
     """The pair as its own file has it. The summary leaves out the samples and nothing else."""
-    path = safe_read.within(folder, f"{pair.chapter}_{pair.name}") / RESULTS
+    path = _within(folder, f"{pair.chapter}_{pair.name}") / RESULTS
     found = read_model(path, PairResult)
     if found.model_copy(update={"blocks": []}) != pair:
         raise ValueError(f"{safe_read.shown(str(path))} is not of the run that {folder / 'summary.json'} sums up")
@@ -124,3 +130,18 @@ def changed(result: PairResult, before: Manifest, now: Manifest) -> list[str]:
     here = [path for path in map(Path, now.sources) if result.chapter in (path.parent.name, Folder(path.parent).name)]
     mine = [path for path in here if path.stem in stems or not VARIANT.fullmatch(path.stem)]
     return sorted(path.name for path in mine if before.sources.get(str(path)) != now.sources[str(path)])
+
+
+def _within(folder: Path, name: str) -> Path:
+    """What a file calls a folder of its run. Raises ValueError for a name that leads out of the run."""
+    if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name.strip("./"):
+        raise ValueError(f"{folder} names a folder outside it: {safe_read.shown(name)!r}")
+    return folder / name
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raises ValueError where a run's folder holds a symbolic link: what is read or written there may be elsewhere."""
+    for place, folders, files in os.walk(folder):
+        for path in (os.path.join(place, name) for name in (*folders, *files)):
+            if os.path.islink(path):
+                raise ValueError(f"{safe_read.shown(path)} is a symbolic link: a run's folder has none")

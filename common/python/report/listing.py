@@ -112,7 +112,6 @@ def needs_text(required: Requirements) -> str:
     words += [f"{required.memory_gib:g} GiB"] * bool(required.memory_gib)
     words += [f"{required.host_memory_gib:g} GiB host"] * bool(required.host_memory_gib)
     words += [f"{required.cores} cores"] * (required.cores > 1)
-    words += [f"{required.numa_nodes} NUMA nodes"] * (required.numa_nodes > 1)
     words += ["O_DIRECT"] * required.direct_io + ["huge pages"] * required.huge_pages
     return ", ".join([*words, *required.modules, *required.tools, *required.headers])
 

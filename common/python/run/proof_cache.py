@@ -1,8 +1,8 @@
 """What was proven or compiled of a pair is noted, by a digest of its files, the library, versions and what else counts.
 
 `verify` takes a note for what it proved on a CPU: with one seed, code does the same again. On a GPU, where a race may
-show in one run of many, it takes none. A quick run takes one in place of the proof at `test` size alone; at the size
-that it times it proves in every round. Every run notes that a pair's variants are in the compilers' caches on disk.
+show in one run of many, it takes none. A run notes that a pair is proven at `test` size and its variants are in the
+compilers' caches on disk: the next one need not compile them ahead, and a quick one need not prove them there again.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from common.python.base.journal import write
-from common.python.base.manifest import versions
+from common.python.base.manifest import digest, versions
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
@@ -26,7 +26,7 @@ class Notes:
     def __init__(self) -> None:
         """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
         library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
-        self._beside = _digest([repr(versions()).encode(), *map(Path.read_bytes, sorted(library))])
+        self._beside = [versions(), *map(digest, sorted(library))]
 
     def of(self, pair: Pair, here: Iterable[str]) -> Path:
         """Where a note on it is; `here` is what else its proof depends on, such as why a variant cannot run.
@@ -40,9 +40,10 @@ class Notes:
             for file in imports_of(variant.path, pair.root_of(variant.name), library=False)
         }
         sources |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-        names = [self._beside, str(root.resolve()), [variant.name for variant in pair.variants], *here]
-        digest = _digest([json.dumps(names).encode(), *(file.read_bytes() for file in sorted(sources))])
-        return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{digest[:16]}.json"
+        names = [variant.name for variant in pair.variants]
+        told = json.dumps([self._beside, str(root.resolve()), names, *here, *map(digest, sorted(sources))])
+        found = hashlib.sha256(told.encode()).hexdigest()[:16]
+        return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{found}.json"
 
 
 def noted_at(note: Path) -> str | None:
@@ -60,10 +61,3 @@ def take_note(note: Path, text: str | None) -> None:
             note.unlink(missing_ok=True)
         else:
             write(note, text)
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(hashlib.sha256(part).digest())
-    return found.hexdigest()

@@ -7,7 +7,7 @@ result would compare with the old ones: that is refused.
 from collections.abc import Callable
 from pathlib import Path
 
-from common.python.base import journal, safe_read
+from common.python.base import safe_read
 from common.python.base.results import Manifest, PairResult
 from common.python.base.safe_read import read_model
 from common.python.regress import environment
@@ -28,25 +28,21 @@ FREE = {
 
 
 def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list[PairResult], Manifest]:
-    """The results that stand, and the manifest of old and new together; the journal then names no others.
+    """The results that stand, and the manifest of old and new together.
 
     `say` hears what is measured anew and why. Raises ValueError, in one line, where the runs do not belong together or
     the earlier one cannot be read.
     """
-    safe_read.refuse_links(folder)
+    results = list({result.key: result for result in read_journal(folder, say)}.values())
     before = read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
         raise ValueError(
             f"{folder} was measured otherwise, so start a new run: {'; '.join(map(safe_read.shown, found))}"
         )
-    journal.mend(folder, say)
-    results = list({result.key: result for result in read_journal(folder)}.values())
     stale = {result.key: files for result in results if (files := changed(result, before, now))}
     for key, files in stale.items():
         say(f"{key} is measured anew: changed since: {', '.join(files)}")
-    if stale:
-        results = [result for result in results if result.key not in stale]
-        journal.rewrite(folder, results)  # before the manifest, which says that all results are of these sources
+    results = [result for result in results if result.key not in stale]
     targets = list(dict.fromkeys([*before.targets, *now.targets]))
     options = now.options | {"shard": before.options.get("shard")}
     together = {"started": before.started, "targets": targets, "sources": before.sources | now.sources}

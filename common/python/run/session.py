@@ -15,9 +15,8 @@ from common.python.corpus.discovery import Pair
 from common.python.performance_targets import total
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster
-from common.python.stats import memoization_check, sampling_plan
+from common.python.stats import sampling_plan, timing_sanity
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
-from common.python.stats.timing_sanity import beyond_wall
 from common.python.stats.verdict import enough, judge
 from common.python.timing.telemetry import harmful, worst
 from common.python.workers.process import WorkerError, end_all
@@ -57,7 +56,7 @@ class Session:
 
         `then` may ask more of the workers, which have the workload loaded.
         """
-        with self._faults(), self._workers(apart=self.pair.apart):
+        with self._faults(), self._workers():
             for size in self.settings.prove_at:
                 self._prove_at(size)
             if prebuild and self.facts["shape"] is not None:
@@ -73,7 +72,7 @@ class Session:
         """
         self.rng.seed(self.settings.seed)
         self.result.seed = self.settings.seed
-        with self._faults(), self._workers(apart=self.pair.apart or self.settings.cold_start, fresh=True):
+        with self._faults(), self._workers(fresh=True):
             can_time = self.facts["shape"] is not None
             if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
                 for size in self.settings.prove_at:
@@ -117,10 +116,10 @@ class Session:
             self.roster.close(self.settings.launch.ranks(self.pair.gpus))
 
     @contextmanager
-    def _workers(self, apart: bool, fresh: bool = False) -> Iterator[None]:
-        """Workers that have loaded the variants, each a process of its own if `apart`."""
+    def _workers(self, fresh: bool = False) -> Iterator[None]:
+        """Workers that have loaded the variants; `fresh` interpreters where the pair or its user asks for them."""
         with self._phase("start"):
-            self.pool = self._hired(apart, fresh)
+            self.pool = self._hired(fresh)
         try:
             self._take_facts()
             yield
@@ -129,15 +128,14 @@ class Session:
                 self.pool.dismiss()
             self.result.log += self.pool.logs()
 
-    def _hired(self, apart: bool, fresh: bool) -> WorkerPool:
+    def _hired(self, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
+        anew = fresh and (self.pair.isolated or settings.cold_start)
         return WorkerPool(
-            lambda index, own, name: replace(settings, root=self.pair.root_of(name)).hire(
-                self.pair, index, own and fresh and (self.pair.isolated or settings.cold_start)
-            ),
+            lambda index, name: replace(settings, root=self.pair.root_of(name)).hire(self.pair, index, anew),
             {name: modules[name] for name in living},
-            apart,
+            self.pair.apart or (fresh and settings.cold_start),
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),
             {"baseline": self.pair.baseline_module, "size": settings.size},
         )
@@ -228,20 +226,20 @@ class Session:
 
     def _round(self, index: int, plan: list[int] | None) -> None:
         """Fresh inputs and closures, warm-up, blocks, proof."""
-        prepared = self._prepare(self.roster.active(), self.settings.size, "prepare")
+        prepared = self._prepare(self.roster.with_control(), self.settings.size, "prepare")
         if index == 0:
-            for name in without_control(list(prepared["prepare_s"])):
+            for name in self.roster.active():
                 row = self.roster.row(name)
                 row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
             enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
-            for share in self.pool.apart(without_control(self.roster.active())):
+            for share in self.pool.apart(self.roster.active()):
                 self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self.pool.first("dtypes")
         if self.roster.nothing_left():
             return
         self._warm_up(index, plan)
         self._sample(index, plan[index] if plan else None)
-        self._prove(without_control(self.roster.active()), AFTER, 1)
+        self._prove(self.roster.active(), AFTER, 1)
         if index == 0:
             self.opened_s = sampling_plan.beside_s(self.result.seconds)
 
@@ -249,10 +247,10 @@ class Session:
         passes = sampling_plan.warm_passes(plan, self.settings.warmup)
         with self._phase("warm-up"):
             if index > 0:
-                self.pool.warm(self.roster.active(), 0.0, passes)
+                self.pool.warm(self.roster.with_control(), 0.0, passes)
                 return
             self.result.floor_us = self.pool.start_clocks()
-            self.steps = self.pool.warm(self.roster.active(), FIRST_WARM_S, passes)
+            self.steps = self.pool.warm(self.roster.with_control(), FIRST_WARM_S, passes)
 
     def _sample(self, index: int, blocks: int | None) -> None:
         """Take the round's blocks: as many as asked for, or as its first one says that there is time for.
@@ -274,13 +272,12 @@ class Session:
 
     def _block(self, index: int, done: int, proven: bool) -> float:
         """Sample each variant twice, in mirrored order, and prove one sample of each if asked; seconds of sampling."""
-        names = self.roster.active()
-        if not sampling_plan.has_control(done, self.result.clock):
-            names = without_control(names)
+        compared = sampling_plan.has_control(done, self.result.clock)
+        names = self.roster.with_control() if compared else self.roster.active()
         order = self.rng.sample(names, len(names))
         order += reversed(order)
         started = time.monotonic()
-        probes = [order.index(name) for name in without_control(names)] if proven else []
+        probes = [order.index(name) for name in self.roster.active()] if proven else []
         answer = self.pool.block(order, self.steps, probes)
         wall_s, proof_s = time.monotonic() - started, float(answer["proof_s"])
         self._spend("samples", -proof_s)
@@ -289,7 +286,7 @@ class Session:
         block = Block(round=index, steps=self.steps, **taken)
         self.result.blocks.append(block)
         self.unread.append(block)
-        if reason := beyond_wall(block, wall_s):
+        if reason := timing_sanity.beyond_wall(block, wall_s):
             self.roster.exclude_all(reason)
         self.result.best_pace_us = min([*block.paces, self.result.best_pace_us or math.inf])
         self.roster.take_proofs(answer["proofs"])
@@ -305,7 +302,9 @@ class Session:
 
     def _read_telemetry(self) -> None:
         """What NVML sees now counts for all blocks since it was last read."""
-        if self.unread and (gpus := self.settings.read_gpus(self.pool.pids)):
+        if self.unread and self.settings.monitors:
+            own = self.pool.pids()
+            gpus = [monitor.read(own) for monitor in self.settings.monitors]
             for block in self.unread:
                 block.telemetry, block.gpus = worst(gpus), gpus if self.pair.gpus > 1 else []
                 block.discarded = harmful(block.telemetry)
@@ -320,10 +319,10 @@ class Session:
 
     def _find_memories(self) -> None:
         """Test the variants that took longer on new inputs, for whether they remember answers."""
-        tested = memoization_check.suspects(self.result, without_control(self.roster.active()))
+        tested = [name for name in self.roster.active() if timing_sanity.is_suspect(self.result, name)]
         if not tested or self.pair.gpus > 1 or self.settings.reproducible:  # with it what is drawn may not vary
             return
-        limit_s = min(memoization_check.LIMIT_PART * self.settings.time_limit_s, self.pool.left_s() / 2)
+        limit_s = min(timing_sanity.LIMIT_PART * self.settings.time_limit_s, self.pool.left_s() / 2)
         limit_s /= len(tested) if len(self.pool.apart(tested)) > 1 else 1  # by workers, one after the other
         with self._phase("proof"):
             for name, trios in self.pool.each("trios", tested, limit_s=limit_s).items():
@@ -333,12 +332,7 @@ class Session:
         """Profile one more step of each variant."""
         traces = str(self.settings.folder / "profiles") if self.settings.profile else None
         with self._phase("why"):
-            for name, why in self.pool.each("why", without_control(self.roster.active()), traces=traces).items():
+            for name, why in self.pool.each("why", self.roster.active(), traces=traces).items():
                 self.roster.row(name).why = Why(**why)
         if self.settings.reproducible:
             self.result.notes += [f"not deterministic: {text}" for text in self.pool.refusals()]
-
-
-def without_control(names: Sequence[str]) -> list[str]:
-    """The control is the baseline's own code: it is timed, and needs neither proof nor profile."""
-    return [name for name in names if name != CONTROL]

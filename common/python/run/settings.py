@@ -1,9 +1,9 @@
 """How a session is run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from common.python.base.results import PairResult, Telemetry
+from common.python.base.results import PairResult
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import StepSettings
@@ -11,8 +11,6 @@ from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.process import Worker
-
-TIME_UP = "the suite's time was up"
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,3 @@ class Settings(StepSettings):
         }
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
         return Worker(self.root, scratch, log, told, fresh)
-
-    def read_gpus(self, own: Callable[[], set[int]]) -> list[Telemetry]:
-        """What NVML sees now on each GPU of the pair; `own` gives the processes that belong to the session."""
-        pids = own() if self.monitors else set()
-        return [monitor.read(pids) for monitor in self.monitors]

@@ -19,7 +19,6 @@ from common.python.base.interrupt import SuiteTimeUp, alarm
 from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
-from common.python.base.paths import build_folder
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
@@ -32,18 +31,18 @@ from common.python.profile.nsight import profile
 from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.eligibility import assign, compile_cuda
 from common.python.run.options import Options
 from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
-from common.python.run.settings import TIME_UP, Settings
-from common.python.run.variant_status import Roster
+from common.python.run.settings import Settings
+from common.python.run.variant_status import Roster, assign, compile_cuda
 from common.python.stats.verdict import judge, lacked_memory
 from common.python.timing.telemetry import Monitor
 from common.python.workers.parallel import at_once, room
 from common.python.workers.probe import open_machine
 
 PAIR_LIMIT_S = 120.0
+TIME_UP = "the suite's time was up"
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
 CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
 CLOSING_SHARE = 0.25  # at most
@@ -59,8 +58,7 @@ class Task:
 
     pair: Pair
     session: Session
-    note: Path | None  # of the last proof at `test` size
-    built: Path | None  # the note that the compilers' caches hold its variants
+    note: Path | None  # of when it was last proven at `test` size and compiled
     known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
     proven: bool = False  # in this run
@@ -151,11 +149,9 @@ class Suite:
 
         Raises TimeoutError at `deadline`, a monotonic time.
         """
-        jobs = self._jobs()
-        with closing(at_once(self._prove, [task for task in work if not task.alone], jobs, deadline)) as proofs:
-            yield from (task for task, proven in proofs if proven)
-        for alone in [task for task in work if task.alone]:
-            with closing(at_once(self._prove, [alone], 1, deadline)) as proofs:
+        for alone, jobs in ((False, self._jobs()), (True, 1)):
+            group = [task for task in work if task.alone is alone]
+            with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
                 yield from (task for task, proven in proofs if proven)
 
     def _task(self, pair: Pair) -> Task | None:
@@ -173,12 +169,12 @@ class Suite:
             return None
         session = Session(pair, Roster(result, timed, checked), self._settings(pair))
         name = self._note_name(pair, timed)
-        note = self.options.artifacts_dir / "proven" / name if name and timed and not checked else None
-        built = build_folder(ROOT) / "prebuilt" / f"{session.settings.size}-{name}" if name else None
-        known = noted_at(note) if note and self.options.quick else None
-        builds = pair.gpus == 1 and not self.options.cold_start and not (built and noted_at(built))
+        note = self.options.artifacts_dir / "proven" / name if name else None
+        noted = noted_at(note) if note else None
+        known = noted if self.options.quick and not checked else None
+        builds = pair.gpus == 1 and not self.options.cold_start and not noted
         unbuilt = [variant for variant in timed if variant.compiles] if builds else []
-        return Task(pair, session, note, built, known, unbuilt)
+        return Task(pair, session, note, known, unbuilt)
 
     def _prove(self, task: Task) -> bool:
         """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
@@ -191,8 +187,6 @@ class Suite:
             task.session, task.crowded = fresh.session if fresh else session, True
             return False
         task.proven, sound = True, not session.roster.faults
-        if task.built and task.unbuilt and sound:
-            take_note(task.built, utc_now())
         if task.note:
             take_note(task.note, utc_now() if sound else None)
         return True
@@ -206,7 +200,6 @@ class Suite:
         result = judge(task.session.result, self.peaks)
         self.show("start", result)
         self._keep(result, task.pair)
-        shutil.rmtree(task.session.settings.scratch, ignore_errors=True)
         return False
 
     def _jobs(self) -> int:
@@ -217,8 +210,9 @@ class Suite:
     def _note_name(self, pair: Pair, timed: Sequence[Variant]) -> str | None:
         """What notes on these variants, as they are, on this device are called; None where a file cannot be read."""
         about, names = self.manifest, [variant.name for variant in timed]
-        how = (about.versions.get("nvcc"), about.environment, self.options.reproducible)
-        here = (self.device, self.machine.driver, self.options.launch.ranks(pair.gpus), *how, *names)
+        options = self.options
+        how = (options.reproducible, options.cold_start, options.size, options.figure, options.launch.ranks(pair.gpus))
+        here = (self.device, self.machine.driver, about.versions.get("nvcc"), about.environment, *how, *names)
         try:
             return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
         except (OSError, SyntaxError):  # its session reports the error
@@ -232,20 +226,17 @@ class Suite:
         known, faults = None if task.proven else task.known, session.roster.faults
         session.result.best_pace_us = self.best_pace_us
         self.show("start", session.result)
-        try:
-            if self.options.launch.follows:
-                result = session.follow()
-            else:
-                result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
-            if time.monotonic() >= self._last_moment() and result.failed:
-                return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
-            if faults and task.note:
-                take_note(task.note, None)
-            if known and result.blocks:
-                result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
-            self._keep(result, pair)
-        finally:
-            shutil.rmtree(session.settings.scratch, ignore_errors=True)
+        if self.options.launch.follows:
+            result = session.follow()
+        else:
+            result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
+        if time.monotonic() >= self._last_moment() and result.failed:
+            return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
+        if faults and task.note:
+            take_note(task.note, None)
+        if known and result.blocks:
+            result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
+        self._keep(result, pair)
         return None
 
     def _settings(self, pair: Pair) -> Settings:
@@ -279,6 +270,7 @@ class Suite:
 
     def _keep(self, result: PairResult, pair: Pair) -> None:
         """Write the pair's files, then one synced line in the journal: what the journal names is whole."""
+        shutil.rmtree(self.scratch / f"{pair.chapter}_{pair.name}", ignore_errors=True)
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))
@@ -378,8 +370,8 @@ def open_suite(
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
     about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
+    journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
-    journal.begin(folder)
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
     suite.best_pace_us = found["best_pace_us"]

@@ -53,17 +53,6 @@ def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
     return [math.log(time) for time in times]
 
 
-def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:
-    """One log time a round, in order: the median over its samples, in microseconds. Drift does not cancel in these."""
-    rounds: dict[int, list[float]] = defaultdict(list)
-    for block in blocks:
-        for sample in block.samples if block.discarded is None else ():
-            time = headline(sample, clock)
-            if sample.variant == variant and time is not None and time > 0:
-                rounds[block.round].append(math.log(time))
-    return [float(np.median(rounds[index])) for index in sorted(rounds)]
-
-
 def headline(sample: Sample, clock: ClockName) -> float | None:
     """The sample's time on the workload's clock, in microseconds."""
     return sample.device_us if clock == "device" else sample.wall_us
@@ -80,7 +69,7 @@ def interval(
     if n < 2:
         return None
     half = t_quantile(0.95, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
-    return _of_logs(middle(round_values), half, n)
+    return of_logs(middle(round_values), half, n)
 
 
 def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
@@ -96,22 +85,7 @@ def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
     df = n - 1 + HOST_ROUNDS
     variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
     half = t_quantile(0.95, df) * math.sqrt(variance * (1 / n + OWN))
-    return _of_logs(MIDDLE["end_to_end"](round_values), half, n)
-
-
-def welch(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """The ratio of two sets of unpaired rounds, given their log times, with Welch's 95% t interval.
-
-    None where a side has fewer than two rounds; `rounds` is the smaller count. The degrees of freedom are rounded
-    down, which widens the interval.
-    """
-    fewer = min(len(above), len(below))
-    if fewer < 2:
-        return None
-    shares = [(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (above, below)]
-    variance = sum(share for share, _ in shares)
-    df = variance**2 / sum(share**2 / own for share, own in shares) if variance > 0 else fewer - 1
-    return _of_logs(float(np.mean(above) - np.mean(below)), t_quantile(0.95, int(df)) * math.sqrt(variance), fewer)
+    return of_logs(MIDDLE["end_to_end"](round_values), half, n)
 
 
 def widened(found: Interval, half_width: float) -> Interval:
@@ -120,7 +94,7 @@ def widened(found: Interval, half_width: float) -> Interval:
     return found.model_copy(update={"low": found.ratio * math.exp(-half), "high": found.ratio * math.exp(half)})
 
 
-def _of_logs(center: float, half: float, rounds: int) -> Interval:
+def of_logs(center: float, half: float, rounds: int) -> Interval:
     return Interval(ratio=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), rounds=rounds)
 
 

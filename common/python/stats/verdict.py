@@ -18,9 +18,8 @@ from common.python.stats.intervals import (
     verdict,
     widened,
 )
-from common.python.stats.memoization_check import undecided
 from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
-from common.python.stats.timing_sanity import too_noisy, untrue
+from common.python.stats.timing_sanity import too_noisy, undecided, untrue
 
 NEAR_FLOOR = 10.0
 SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None)  # verdicts whose times compare
@@ -222,11 +221,6 @@ def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> 
     if result.goal != "memory":
         return _ratio(result, other, own)
     return Interval.point(own.memory_ratio / other.memory_ratio) if own.memory_ratio and other.memory_ratio else None
-
-
-def slower_than_ref(result: PairResult) -> bool:
-    """Whether a rung is slower, or larger, than at the commit of --against by more than the margin."""
-    return any(verdict(row.against) == "slower" for row in result.variants if row.against)
 
 
 def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Verdict | None:

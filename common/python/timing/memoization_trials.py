@@ -1,4 +1,4 @@
-"""Timed trials of whether a variant remembers answers; `stats.memoization_check` decides on them."""
+"""Timed trials of whether a variant remembers answers; `stats.timing_sanity` decides on them."""
 
 import random
 import time
@@ -9,7 +9,7 @@ import torch
 
 from common.python.base.results import Trio
 from common.python.proof.preparation import Preparation, clone, overwrite, tensors
-from common.python.stats.memoization_check import remembers
+from common.python.stats.timing_sanity import remembers
 from common.python.workload import Inputs
 
 CALLS = 6  # of the step in a trio

@@ -17,7 +17,10 @@ from torch.utils.flop_counter import flop_registry
 
 from common.python.base.results import Cost
 from common.python.performance_targets import datasheet_peaks, limit, total
-from common.python.workers.commands import Commands
+from common.python.proof.preparation import VariantError
+from common.python.proof.ranks import Ranks
+from common.python.workers.commands import Commands, workload_of
+from common.python.workers.commands import cost_of as phases_of
 from common.python.workload import AnyOrder, Draw, Workload
 
 SEED = 1
@@ -26,6 +29,7 @@ FAR_BELOW = 0.01  # of the counted FLOPs: a reference may do 50 times what is ne
 # torch has no formula for a matrix times a vector.
 FORMULAS = {**flop_registry, torch.ops.aten.mv: lambda matrix, *_, **__: 2 * matrix.numel()}
 GPU, PAST_CACHE = "H200", 240e6  # bytes: four times its L2 cache, which keeps a part of smaller sets between samples
+MOST_RANKS = 64  # that a pair's cost may be asked for without any
 BUSES = ("hbm_bytes", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
 
 
@@ -135,6 +139,18 @@ def cached(workload: Workload) -> Iterator[str]:
     if cost.hbm < PAST_CACHE:
         moved = f"its cost at bench size is {cost.hbm / 1e6:.3g} MB, which a cache of an {GPU} keeps in part"
         yield f"{moved}: move {PAST_CACHE / 1e6:.0f} MB, or declare launches="
+
+
+def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cost] | str]:
+    """The cost of each baseline's workload at `size`, by phase, or the error."""
+    found: dict[str, list[Cost] | str] = {}
+    for baseline in baselines:
+        try:
+            workload = workload_of(baseline, Ranks(size=MOST_RANKS))
+            found[baseline] = phases_of(workload, baseline, workload.shape(size) or {})
+        except (VariantError, ValueError) as error:
+            found[baseline] = str(error)
+    return found
 
 
 def audit(worker: Commands) -> dict[str, list[str]]:

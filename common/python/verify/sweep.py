@@ -25,12 +25,11 @@ from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
-from common.python.run.eligibility import missing
 from common.python.run.proof_cache import Notes, take_note
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
-from common.python.run.variant_status import Roster, new_row
+from common.python.run.variant_status import Roster, missing, new_row
 from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.parallel import at_once, room

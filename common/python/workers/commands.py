@@ -15,15 +15,15 @@ from pydantic_core import to_jsonable_python
 
 from common.python.base.results import Proof, Trio, Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
-from common.python.proof.global_state import be_deterministic
+from common.python.proof.comparison import Rejected
+from common.python.proof.originals import be_deterministic, left_changed, settings
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
 from common.python.timing.clock import CpuClock, GpuClock, is_alone, pace_us, waited_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
-from common.python.workers.loading import cost_of, prepare_of, workload_of
-from common.python.workload import Prepare
+from common.python.workload import Cost, Prepare, Workload
 
 PACES, PACE_SLACK = 40, 1.15  # runs of the host's loop, and how much slower than the best of them it runs beside work
 
@@ -209,3 +209,51 @@ class Commands:
 def failure(error: VariantError) -> dict[str, Any]:
     """The answer to a command that failed."""
     return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}
+
+
+# Modules of pairs: what they must have, and what importing them may not leave behind.
+
+
+def workload_of(baseline: str, ranks: Ranks) -> Workload:
+    """What the module `baseline` states. Raises VariantError."""
+    name = baseline.rpartition(".")[2]
+    before = settings()
+    try:
+        loaded = importlib.import_module(baseline)
+        if not isinstance(getattr(loaded, "workload", None), Workload):
+            raise Rejected("the baseline has no `workload = Workload(...)`: it states the problem")
+        if left := left_changed("importing it", None if loaded.workload.isolated else before):
+            raise Rejected(left)
+        if loaded.workload.gpus > ranks.size:
+            raise Rejected("gpus must stand in the baseline's `workload = Workload(...)` as a number")
+    except Exception as error:
+        raise VariantError(name, error) from error
+    workload: Workload = loaded.workload
+    return workload
+
+
+def prepare_of(module: str, workload: Workload) -> Prepare:
+    """The `prepare` of a variant of this workload. Raises Rejected, and whatever importing the module raises."""
+    before = settings()
+    try:
+        loaded = importlib.import_module(module)
+    finally:
+        left = left_changed("importing it", None if workload.isolated else before)
+    if left:
+        raise Rejected(left)
+    if getattr(loaded, "workload", None) is not workload:
+        raise Rejected("its workload is not its baseline's: import it from there (`import workload as workload`)")
+    if not callable(getattr(loaded, "prepare", None)):
+        raise Rejected("it has no `prepare`: a function of the inputs that returns a step")
+    prepare: Prepare = loaded.prepare
+    return prepare
+
+
+def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Cost]:
+    """The workload's least traffic and work at this shape, by phase. Raises VariantError."""
+    try:
+        cost = workload.cost(**shape)
+        return [Cost.model_validate(phase) for phase in (cost if isinstance(cost, list) else [cost])]
+    except Exception as error:
+        wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
+        raise VariantError(baseline.rpartition(".")[2], wrong) from error

@@ -9,8 +9,7 @@ from typing import Any
 from common.python.base.machine import Machine, crowding
 from common.python.base.machine import machine as host
 from common.python.corpus.discovery import Pair
-from common.python.workers.fork_server import COMPILERS, INDUCTOR, warm_up_forkserver
-from common.python.workers.process import WorkerError, one_worker
+from common.python.workers.process import COMPILERS, INDUCTOR, WorkerError, one_worker, warm_up_forkserver
 
 START_LIMIT_S = 120.0
 

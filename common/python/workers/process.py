@@ -1,18 +1,25 @@
 """Worker processes: user code runs in them; the parent keeps the files, the time limits and the verdicts.
 
-Each worker has a reaper above it, so that all processes it starts end with it. Messages are JSON: the parent never
+They are forked from a server that has imported torch, which takes a fresh interpreter seconds and a fork a third of
+one. Each worker has a reaper above it, so that all processes it starts end with it. Messages are JSON: the parent never
 unpickles what a worker sends.
 """
 
+import atexit
 import contextlib
+import errno
+import gc
+import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,21 +27,23 @@ from typing import Any
 from common.python.base.interrupt import sheltered
 from common.python.base.reaper import children, parent_of, split
 from common.python.workers.channel import Channel, Forged
-from common.python.workers.fork_server import PRELOAD, let_forkserver_end
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 STOP_S = 5.0
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed; a CUDA context takes 0.2 s
+PRELOAD = ["__main__", "torch", "triton", "common.python.workers.commands"]
+COMPILERS, INDUCTOR = "common.python.workers.preload", "torch._inductor"  # which take as long to import as torch itself
+LEFT = "ignore:resource_tracker:UserWarning"  # by killed workers: the tracker removes it, and would say so at the end
 ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel that failed
 
 
 class WorkerError(Exception):
-    """The worker could not answer: `who` was at work, `kind` says whether it raised, died or hung."""
+    """The worker could not answer: `who` was at work, and what became of it there."""
 
-    def __init__(self, kind: str, who: str, reason: str, out_of_memory: bool = False) -> None:
+    def __init__(self, who: str, reason: str, out_of_memory: bool = False) -> None:
         super().__init__(reason)
-        self.kind, self.who, self.reason, self.out_of_memory = kind, who, reason, out_of_memory
+        self.who, self.reason, self.out_of_memory = who, reason, out_of_memory
 
 
 class Worker:
@@ -87,22 +96,22 @@ class Worker:
         try:
             answer = self._channel.answer(timeout_s)
         except TimeoutError as error:
-            raise self._lost("hung", f"no answer within {max(0.0, timeout_s):.0f} s", self._dump_stacks()) from error
+            raise self._lost(f"no answer within {max(0.0, timeout_s):.0f} s", self._dump_stacks()) from error
         except Forged as error:
-            raise self._lost("forged", "something wrote to the harness's connection") from error
+            raise self._lost("something wrote to the harness's connection") from error
         except (EOFError, OSError) as error:
             self._process.join(min(STOP_S, max(CLOSE_S, deadline - time.monotonic())))
-            raise self._lost("died", f"the worker {how_ended(self._process.exitcode)}") from error
+            raise self._lost(f"the worker {how_ended(self._process.exitcode)}") from error
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
-            raise WorkerError("raised", answer["who"], answer["error"] + place, answer["out_of_memory"])
+            raise WorkerError(answer["who"], answer["error"] + place, answer["out_of_memory"])
         return answer["value"]
 
-    def _lost(self, kind: str, how: str, hint: str = "") -> WorkerError:
+    def _lost(self, how: str, hint: str = "") -> WorkerError:
         """End the worker; the error names whose code was at work, and where."""
         self.kill()
         who, where = self._board.whereabouts()
-        return WorkerError(kind, who, f"{how} during {where}{hint}")
+        return WorkerError(who, f"{how} during {where}{hint}")
 
     def _dump_stacks(self) -> str:
         """Have the worker and its ranks write every thread's stack to their logs; a hint that says so."""
@@ -174,10 +183,6 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     board.say(0, "workload", "")  # before a fresh interpreter imports torch, which takes seconds
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs
-
-    import gc
-    import importlib
-
     for module in PRELOAD[1:] if settings["fresh"] else ():  # the forkserver has imported them for the others
         importlib.import_module(module)
     from common.python.workers.commands import Commands
@@ -199,3 +204,43 @@ def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], dict[str, 
         while True:
             word, command, arguments = channel.asked()
             channel.reply(word, perform(command, arguments))
+
+
+# The server that workers are forked from.
+
+
+def warm_up_forkserver(*further: str) -> None:
+    """Start importing torch, and `further` modules, in the background while the parent still reads files."""
+    multiprocessing.set_forkserver_preload([*PRELOAD, *further])
+    sys.warnoptions.append(LEFT)  # the tracker gets those of the interpreter that starts it
+    try:
+        resource_tracker.ensure_running()  # which unblocks Ctrl-C behind itself: not inside
+    finally:
+        sys.warnoptions.remove(LEFT)
+    try:
+        with sheltered():  # it imports torch for seconds before it ignores Ctrl-C
+            forkserver.ensure_running()
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        said = "too long a path for the sockets of processes; set TMPDIR to a shorter one"
+        raise OSError(errno.ENAMETOOLONG, said, tempfile.gettempdir()) from error
+    atexit.register(_end_forkserver)
+
+
+def _end_forkserver() -> None:
+    """It may still be importing torch, and would hold this process's stdout and stderr open until that is done."""
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:  # dead or alive, the number is its own until somebody waits for it
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+
+
+def let_forkserver_end() -> None:
+    """Close the pipe whose end tells the forkserver that the parent is dead.
+
+    Every child is handed it: a hung one would keep the forkserver, and so itself, alive after `kill -9` of the parent.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None

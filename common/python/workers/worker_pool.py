@@ -9,7 +9,7 @@ from typing import Any
 from common.python.base.results import AFTER
 from common.python.workers.process import Worker, end_all
 
-Hire = Callable[[int, bool, str], Worker]
+Hire = Callable[[int, str], Worker]
 
 
 class WorkerPool:
@@ -18,7 +18,7 @@ class WorkerPool:
     turns = False
 
     def __init__(self, hire: Hire, modules: dict[str, str], apart: bool, limit_s: float, load: dict[str, str]) -> None:
-        """Start the workers (`hire(index, fresh, its first variant)`) and have each import its variants.
+        """Start the workers (`hire(index, its first variant)`) and have each import its variants.
 
         `apart` gives each variant a process of its own. All calls together take `limit_s` seconds at most. `load` names
         the baseline's module and the size. Raises WorkerError when the workload cannot be loaded.
@@ -28,13 +28,12 @@ class WorkerPool:
         self._workers: list[tuple[Worker, list[str]]] = []
         self._log = ""
         self.facts: dict[str, Any] = {}
-        groups = [[name] for name in modules] if apart else [list(modules)]
-        self._start(groups if modules else [], apart)
+        self._start([[name] for name in modules] if apart else [list(modules)])
 
-    def _start(self, groups: list[list[str]], fresh: bool) -> None:
+    def _start(self, groups: list[list[str]]) -> None:
         try:
             for index, names in enumerate(groups):
-                self._workers.append((self._hire(index, fresh, names[0]), names))
+                self._workers.append((self._hire(index, names[0]), names))
             for worker, names in self._workers:  # all at the same time, since fresh interpreters import torch
                 worker.ask("load", modules={name: self._modules[name] for name in names}, **self._load)
             for worker, _ in self._workers:
@@ -77,7 +76,8 @@ class WorkerPool:
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         """A block over all: workers take turns wherever the order passes from one's variants to another's."""
         answers, begun = [], 0
-        for owner, run in itertools.groupby(order, key=self._owner):
+        holders = {name: worker for worker, held in self._workers for name in held}
+        for owner, run in itertools.groupby(order, key=holders.__getitem__):
             own = list(run)
             mine = [place - begun for place in probes if 0 <= place - begun < len(own)]
             waken = len(self._workers) > 1
@@ -105,9 +105,6 @@ class WorkerPool:
     def _holding(self, names: list[str]) -> list[tuple[Worker, list[str]]]:
         return [(worker, own) for worker, held in self._workers if (own := [name for name in names if name in held])]
 
-    def _owner(self, name: str) -> Worker:
-        return next(worker for worker, held in self._workers if name in held)
-
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.left_s(), **arguments)
 
@@ -128,7 +125,7 @@ class TurnPool(WorkerPool):
     def _turn(self, name: str, timed: bool = False) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has prepared this variant, and warmed it up if it is `timed`; what `prepare` said."""
         self.dismiss()
-        self._start([[name]], False)
+        self._start([[name]])
         [(worker, _)] = self._workers
         prepared: dict[str, Any] = self._call(worker, "prepare", names=[name], **self._prepared)
         if timed:

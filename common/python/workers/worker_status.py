@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LINE_BYTES = 512
-LOG_BYTES = 1 << 20  # of a log that is kept: the half at its start and the half at its end
+LOG_BYTES = 1 << 20  # at the end of a log that are kept
 TAIL = 8000  # characters at the end of a log, in which a stack is looked for
 WAITING = (  # what a stack without the variant's own file says of a rank; the first that is found
     (r"/ranks\.py", "waits for the other ranks"),
@@ -66,16 +66,13 @@ class Board:
             return file.read().decode(errors="replace")
 
     def shorten(self) -> None:
-        """Cut out the middle of logs that a pair has filled: the disk must last for a whole suite."""
+        """Cut off the start of logs that a pair has filled: the disk must last for a whole suite."""
         for log in map(self.log, (0, *self.ranks)):
-            if log.exists() and (size := log.stat().st_size) > LOG_BYTES:
-                half = LOG_BYTES // 2
-                with log.open("r+b") as file:
-                    file.seek(-half, os.SEEK_END)
+            if log.exists() and log.stat().st_size > LOG_BYTES:
+                with log.open("rb") as file:
+                    file.seek(-LOG_BYTES, os.SEEK_END)
                     end = file.read()
-                    file.seek(half)
-                    file.truncate()
-                    file.write(b"\n[%d bytes left out]\n" % (size - LOG_BYTES) + end)
+                log.write_bytes(b"[the start is left out]\n" + end)
 
     def place(self, line: int) -> str:
         """Where in its own file a variant was, if the end of the log has the stack."""
