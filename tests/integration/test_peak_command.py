@@ -4,16 +4,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
+from synthetic_run import host, peak, survey
 from typer.testing import CliRunner
 
-from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
-from common.python.peaks.store import NO_GPU, Curve, Peak, Point, Survey
+from common.python.peaks.store import NO_GPU, Curve, Peak, Point
 from common.python.peaks.survey import _Surveyor
 from tools.cli.benchmark_cli import app
 
@@ -64,13 +62,23 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (machine(), GPU))
+    found = {"device": "NVIDIA H200", "uuid": "ab-12"}
+    monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (host(), found))
     points = [
         Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
         Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
     ]
     curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
-    whole = measured().model_copy(update={"curves": [curve]})
+    figures = {
+        "low": 4.2e12,
+        "high": 4.3e12,
+        "sustained": 4.1e12,
+        "sm_mhz": 1980,
+        "power_w": 512,
+        "method": "copy_ [x]",
+    }
+    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
+    whole = survey(peak("hbm_copy", 4.25e12, **figures), gap, uuid="ab-12", curves=[curve])
     monkeypatch.setattr("common.python.peaks.survey.survey", lambda *arguments: whole)
     done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
     assert done.exit_code == 0
@@ -81,24 +89,3 @@ def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     assert "\nall-reduce: 10.00 us at 1 KiB, 402.7 GB/s at 1 GiB (NCCL)\n" in done.stdout
     assert f"peaks: {tmp_path / 'peaks' / 'ab-12.json'}" in done.stdout.replace("\n", "")
     assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == whole
-
-
-GPU: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12"}
-
-
-def machine() -> Machine:
-    return Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
-
-
-def measured() -> Survey:
-    figures = {"value": 4.25e12, "low": 4.2e12, "high": 4.3e12, "fastest": 4.35e12, "sustained": 4.1e12}
-    copy = Peak(name="hbm_copy", unit="B/s", **figures, sm_mhz=1980, power_w=512, method="copy_ [x]")  # type: ignore[arg-type]
-    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
-    return Survey(
-        device="NVIDIA H200",
-        uuid="ab-12",
-        measured=datetime(2026, 1, 31, tzinfo=timezone.utc),
-        seconds=40.0,
-        versions=peak_store.versions("580.1", "13.0"),
-        peaks=[copy, gap],
-    )

@@ -12,6 +12,7 @@ from typing import get_args
 
 import pynvml
 import pytest
+from synthetic_run import host
 
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
@@ -27,7 +28,7 @@ PLAIN = Finding("host", "fan", "note", "it \x1b[31m stands\nstill", "heat slows"
 
 
 def machine(cuda: str | None, *gpus: Gpu) -> Machine:
-    return Machine("host", "Linux", "cpu", 1, 1.0, 1, list(gpus), driver=cuda and "580.1", cuda_driver=cuda)
+    return host(*gpus, cuda_driver=cuda)
 
 
 @pytest.fixture

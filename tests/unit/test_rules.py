@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from synthetic_run import written
 
 ROOT = Path(__file__).resolve().parents[2]
 Rule = Callable[[Path], list[str]]
@@ -34,7 +35,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_758, "common/python": 15_725, "tools": 3_725, "tests": 21_720}
+LINES = {"core": 7_758, "common/python": 15_725, "tools": 3_725, "tests": 21_619}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_071  # of all of common/models together
 
@@ -437,12 +438,5 @@ def test_this_tree_keeps_the_rule(rule: Rule) -> None:
 
 @pytest.mark.parametrize(("rule", "files", "message"), BREACHES, ids=lambda x: getattr(x, "__name__", ""))
 def test_a_breach_is_caught(rule: Rule, files: dict[str, str], message: str, tmp_path: Path) -> None:
-    write(tmp_path, files)
-    found = rule(tmp_path)
+    found = rule(written(tmp_path, files))
     assert any(message in breach for breach in found), found
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
