@@ -5,8 +5,11 @@ And what it is made of and tests of parts ask for: a machine, the survey of its 
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from math import exp
 from pathlib import Path
 from typing import Any
+
+from numpy.random import Generator
 
 from common.python.base.machine import Gpu, Machine
 from common.python.base.results import (
@@ -110,6 +113,23 @@ def blocks(us: Mapping[str, float], rounds: int = 4, a_round: int = 3) -> list[B
             ]
             state = Telemetry(sm_mhz=1980, memory_mhz=3201, power_w=640, temperature_c=55)
             made.append(Block(round=index, steps=1, samples=samples, telemetry=state))
+    return made
+
+
+def noisy_blocks(
+    random: Generator, us: Mapping[str, float], noise: float = 0.002, placed: float = 0.002
+) -> list[Block]:
+    """Eight rounds of two mirrored blocks, as a GPU gives them.
+
+    Relative standard deviations: `noise` from sample to sample, `placed` from where a round's buffers land.
+    """
+    made = []
+    for index in range(8):
+        here = {name: time * exp(random.normal(0, placed)) for name, time in us.items()}
+        for _ in range(2):
+            read = [(name, here[name] * exp(random.normal(0, noise))) for name in (*us, *reversed(us))]
+            samples = [Sample(variant=name, device_us=time, wall_us=None, host_us=5.0) for name, time in read]
+            made.append(Block(round=index, steps=1, samples=samples, telemetry=Telemetry(sm_mhz=1980)))
     return made
 
 

@@ -52,7 +52,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(place: Place) -> None:
     first = place.peaks()
-    assert first is not None
     assert (first.values, place.surveys) == ({"hbm": 4.25e12}, 1)
     assert place.said[0] == (
         f"there are no peaks in {place.store}: measuring those of this NVIDIA H200, once, which takes about a minute"
@@ -68,7 +67,6 @@ def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(pl
 def test_peaks_of_another_gpu_are_measured_anew_and_replaced(place: Place) -> None:
     peak_store.save(place.store, measured(hbm=1e12, uuid="cd-34"))
     found = place.peaks()
-    assert found is not None
     assert (found.values["hbm"], place.surveys) == (4.25e12, 1)
     assert "another GPU, NVIDIA H200 cd-34" in place.said[0]
     place.peaks()

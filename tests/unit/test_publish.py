@@ -64,7 +64,6 @@ def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(
     place = tmp_path / "docs" / "results" / "h200"
     assert publish_links(given, tmp_path) == [place / "links.json", place / "all_reduce.svg", chapter]
     kept = peak_store.load(place / "links.json")
-    assert kept is not None
     assert (kept.curves, kept.uuid) == (surveyed(made_up(), made_up("nvlink_copy")).curves, "")
     assert [peak.name for peak in kept.peaks] == ["all_reduce"]
     assert (place / "all_reduce.svg").read_text().startswith("<?xml ")
