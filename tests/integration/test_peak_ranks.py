@@ -1,4 +1,4 @@
-"""Links measured for real, on two gloo ranks of this CPU, and what becomes of a peak whose rank is lost."""
+"""Peaks measured for real by workers on the CPU, links by gloo ranks; a process that is lost leaves its own gap."""
 
 import contextlib
 import os
@@ -31,6 +31,16 @@ def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
     made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
     yield made
     made.dismiss()
+
+
+def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
+    assert surveyor.measure("no_such", "B/s")[0].reason == "failed: KeyError: 'no_such'"
+    assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by another worker
+    os.kill(surveyor._worker.pid, signal.SIGKILL)
+    died, _ = surveyor.measure("fp16", "FLOP/s")
+    assert (died.name, died.unit, died.value) == ("fp16", "FLOP/s", None)
+    assert "was killed by SIGKILL" in (died.reason or "")
+    assert surveyor.measure("fp64", "FLOP/s")[0].reason == NO_GPU
 
 
 def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
