@@ -120,35 +120,32 @@ def span(low: float, high: float) -> Interval:
     return Interval(ratio=math.sqrt(low * high), low=low, high=high, rounds=8)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "status"),
-    [
-        (1.90, 1.94, "regressed"),  # 1.96 less 1% is 1.9404
-        (1.90, 1.9405, "inconclusive"),  # 2.04 less 3% is 1.9788
-        (1.97, 2.2, "inconclusive"),
-        (1.979, 2.2, "met"),
-        (1.99, 2.01, "met"),
-        (2.06, 2.2, "met"),  # 2.04 and 1% is 2.0604
-        (2.061, 2.2, "improved"),
-    ],
-)
-def test_an_interval_is_apart_or_close_or_neither(low: float, high: float, status: str) -> None:
-    assert compare_intervals(span(low, high), span(1.96, 2.04), span(1.96, 2.04)) == status
+ALIKE = span(1.96, 2.04), span(1.96, 2.04)  # what is expected, and what a further run may read
+APART = span(1.98, 2.02), span(1.9, 2.11)
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "status"),
+    ("low", "high", "held", "status"),
     [
-        (1.89, 1.92, "inconclusive"),  # wholly below, but a further run may read 1.9
-        (1.86, 1.93, "regressed"),  # about 1.895
-        (2.09, 2.11, "met"),
-        (2.11, 2.13, "improved"),
-        (1.99, 2.01, "inconclusive"),  # 2.11 less 3% is 2.047: with this loss a run as good is not rare
-        (2.03, 2.07, "met"),
+        (1.90, 1.94, ALIKE, "regressed"),  # 1.96 less 1% is 1.9404
+        (1.90, 1.9405, ALIKE, "inconclusive"),  # 2.04 less 3% is 1.9788
+        (1.97, 2.2, ALIKE, "inconclusive"),
+        (1.979, 2.2, ALIKE, "met"),
+        (1.99, 2.01, ALIKE, "met"),
+        (2.06, 2.2, ALIKE, "met"),  # 2.04 and 1% is 2.0604
+        (2.061, 2.2, ALIKE, "improved"),
+        (1.89, 1.92, APART, "inconclusive"),  # wholly below, but a further run may read 1.9
+        (1.86, 1.93, APART, "regressed"),  # about 1.895
+        (2.09, 2.11, APART, "met"),
+        (2.11, 2.13, APART, "improved"),
+        (1.99, 2.01, APART, "inconclusive"),  # 2.11 less 3% is 2.047: with this loss a run as good is not rare
+        (2.03, 2.07, APART, "met"),
     ],
 )
-def test_what_a_further_run_may_read_is_no_finding(low: float, high: float, status: str) -> None:
-    assert compare_intervals(span(low, high), span(1.98, 2.02), span(1.9, 2.11)) == status
+def test_an_interval_is_apart_or_close_or_neither_and_what_a_further_run_may_read_is_no_finding(
+    low: float, high: float, held: tuple[Interval, Interval], status: str
+) -> None:
+    assert compare_intervals(span(low, high), *held) == status
 
 
 def test_the_smallest_loss_that_shows_is_where_the_rule_turns() -> None:
