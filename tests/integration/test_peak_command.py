@@ -4,18 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+from small_tree import assert_usage, cli
 from synthetic_run import host, peak, survey
-from typer.testing import CliRunner
 
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import NO_GPU, Curve, Peak, Point
-from tools.cli.benchmark_cli import app
 
 
 @pytest.mark.nightly
 def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path), "--json"])
-    assert done.exit_code == 0, done.stderr
+    done = cli("peak", "--artifacts-dir", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
     path = tmp_path / "peaks" / "cpu.json"
     assert json.loads(done.stdout) == json.loads(path.read_text())
     found = peak_store.load(path)
@@ -29,9 +28,7 @@ def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path / "taken")])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"benchmark_cli: cannot use {tmp_path / 'taken'}: File exists\n"
+    assert_usage(cli("peak", "--artifacts-dir", tmp_path / "taken"), f"cannot use {tmp_path / 'taken'}: File exists")
 
 
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
@@ -55,8 +52,8 @@ def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
     whole = survey(peak("hbm_copy", 4.25e12, **figures), gap, uuid="ab-12", curves=[curve])
     monkeypatch.setattr("common.python.peaks.survey.survey", lambda *arguments: whole)
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
-    assert done.exit_code == 0
+    done = cli("peak", "--artifacts-dir", tmp_path)
+    assert done.returncode == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
     for cell in ("4.250 TB/s", "4.200 TB/s to 4.300 TB/s", "4.100 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
         assert cell in line
