@@ -204,12 +204,3 @@ def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -
     assert choose(runs[3:], ROOT, provisional=False)[1] == [
         f"ch07:{name}: not recorded, 1 sound run, 2 more needed" for name in ("copy", "wide")
     ]
-
-
-def test_runs_of_another_shape_are_of_another_pair(tmp_path: Path) -> None:
-    folders = runs_of(tmp_path, sound(shape={"n": 1}), sound(), sound())
-    _, told = choose([read_run(folder) for folder in folders], ROOT, provisional=False)
-    assert len(told) == 1
-    assert told[0].endswith(
-        "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
-    )
