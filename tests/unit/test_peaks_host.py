@@ -22,13 +22,8 @@ def test_host_memory_is_measured_at_a_rate_that_memory_has(name: str, monkeypatc
     assert "threads" in found.method
 
 
-@pytest.mark.parametrize(
-    ("cache", "memory_gib", "buffer"), [(100, 64, 400), (0, 64, 128), (800, 64, 1024), (100, 1, 64), (100, 0.01, 8)]
-)
-def test_a_buffer_is_four_times_the_caches_within_what_memory_allows(
-    cache: int, memory_gib: float, buffer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "cache_bytes", lambda: cache * MIB)
+@pytest.mark.parametrize(("memory_gib", "buffer"), [(64, 1024), (1, 64), (0.01, 8)])
+def test_a_buffer_is_what_memory_allows(memory_gib: float, buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "host_memory", lambda: int(memory_gib * 1024 * MIB))
     assert host.buffer_bytes() == buffer * MIB
 
