@@ -1,5 +1,7 @@
 """What the baselines share: a sum over all ranks. Each states for how many GPUs it is, which is read from its text."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -16,10 +18,17 @@ PROBLEM = {
 
 
 def prepare(a: Tensor) -> Step:
+    return prepare_with(lambda: None, a)
+
+
+def prepare_with(fault: Callable[[], object], a: Tensor) -> Step:
+    """The sum, before which rank 1 does what is wrong."""
     out = torch.empty_like(a)
 
     def step() -> Tensor:
         out.copy_(a)
+        if dist.get_rank() == 1:
+            fault()
         dist.all_reduce(out)
         return out
 
