@@ -24,8 +24,9 @@ LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
 
 @dataclass(frozen=True)
 class Done:
-    """A run that has ended: how, with what, after how long, and what it left."""
+    """A run of the pairs in `root` that has ended: how, with what, after how long, and what it left."""
 
+    root: Path
     code: int
     output: str
     seconds: float
@@ -72,9 +73,8 @@ def run(root: Path, name: str, *words: str) -> Done:
     kept = ("torchinductor_", LOCKS)  # torch's cache of compiled code, and the harness's lock files, which are reused
     left = [path.name for path in temporary.iterdir() if not path.name.startswith(kept)]
     left += [path.name for path in temporary.glob(f"{LOCKS}/*") if not free(path)]
-    return Done(
-        done.returncode, done.stdout + done.stderr, seconds, summary, folder, list(started_with(marker).values()), left
-    )
+    processes = list(started_with(marker).values())
+    return Done(root, done.returncode, done.stdout + done.stderr, seconds, summary, folder, processes, left)
 
 
 def free(lock: Path) -> bool:
@@ -98,7 +98,7 @@ def check_fault(done: Done, key: str, reason: str, line: str | None, hint: str |
     place = re.search(r"(\w+\.(?:py|cu)):(\d+)", told)
     assert (place is None) == (line is None), told
     if place and line:
-        found = (MATRIX / result.chapter / place[1]).read_text().splitlines()[int(place[2]) - 1]
+        found = (done.root / result.chapter / place[1]).read_text().splitlines()[int(place[2]) - 1]
         assert line in found or found.strip() in line.split("|"), told
     assert (result.hint is None) == (hint is None), result.hint
     assert (hint or "") in (result.hint or ""), result.hint

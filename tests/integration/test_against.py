@@ -77,7 +77,6 @@ def test_the_same_code_is_not_slower_than_itself(repository: Tree) -> None:
     own, ref = rows["optimized_x"], rows["optimized_x@HEAD~1"]
     assert (ref.role, ref.label, ref.file) == ("ref", "optimized@HEAD~1", "ch01/optimized_x.py@HEAD~1")
     assert ref.sentence.startswith(f"at {git(repository, 'rev-parse', 'HEAD~1')[:12]}: ")
-    assert own.against is not None
     assert own.against.rounds > 2
     assert pair.best_peer is None
 

@@ -153,7 +153,6 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--bogus"], "`benchmark_cli run --help`"),
         (["--resume", "nowhere"], "name the folder of an earlier run"),
         (["--resume", ""], "names no folder"),
-        (["--artifacts-dir", ""], "names no folder"),
     ],
 )
 def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -> None:
@@ -177,18 +176,16 @@ def test_an_artifacts_folder_that_cannot_be_written(small: Tree, tmp_path: Path)
     assert_usage(done, str(tmp_path / "taken"), "Not a directory")
 
 
-@pytest.mark.parametrize("command", ["build", "peak", "selftest"])
+EMPTY = [(command, "--artifacts-dir", "") for command in ("build", "peak", "selftest", "run")]
+
+
+@pytest.mark.parametrize("words", [*EMPTY, ("report", ""), ("compare", "", "."), ("compare", ".", "")])
 def test_no_command_takes_an_empty_name_for_the_folder_that_the_user_is_in(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_usage(cli(command, "--artifacts-dir", ""), "names no folder")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("words", [("report", ""), ("compare", "", "."), ("compare", ".", "")])
-def test_no_command_reads_the_folder_that_the_user_is_in_for_an_empty_name(words: list[str]) -> None:
     assert_usage(cli(*words), "names no folder")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_to_resume_whose_results_are_lost(small: Tree, tmp_path: Path) -> None:

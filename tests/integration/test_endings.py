@@ -142,7 +142,6 @@ def test_a_run_that_is_killed_leaves_no_process_and_is_finished_by_resume(here: 
 
 def interrupt_twice(run: Process) -> None:
     """Ctrl-C, and again when the first has been heeded: two that Python has not yet looked at are one."""
-    assert run.stderr is not None
     os.killpg(run.pid, signal.SIGINT)
     until(lambda: select.select([run.stderr], [], [], 0)[0], 1 + late_s())
     assert "Ctrl-C again stops now" in run.stderr.readline()
@@ -402,7 +401,6 @@ def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1)
         assert f"the CPU is in use by pid {os.getpid()} (" in done.stderr
         second = start(here)
-        assert second.stderr is not None
         told = second.stderr.readline()
     code, out, err = finish(second)
     assert (code in (0, 1), err) == (True, "")

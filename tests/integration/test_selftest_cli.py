@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import Tree
-from typer.testing import CliRunner
+from small_tree import Tree, assert_usage, cli
 
 from common.python.base.results import PairResult
-from tools.cli.benchmark_cli import app
 from tools.selftest import aa, cheats, truth
 from tools.selftest import tree as trees
 from tools.selftest.command import REPORT
@@ -41,10 +39,9 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 def selftest(tree: Tree, only: str) -> tuple[int, str, Path]:
-    places = ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
-    done = CliRunner().invoke(app, ["selftest", "--only", only, *places, "--seed", "1"])
+    done = cli("selftest", "--only", only, "--root", tree.root, "--artifacts-dir", tree.artifacts, "--seed", "1")
     [folder] = tree.artifacts.glob("*/selftest")
-    return done.exit_code, done.output, folder
+    return done.returncode, done.stdout + done.stderr, folder
 
 
 def read(folder: Path, name: str, model: Any) -> Any:
@@ -108,14 +105,11 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
 def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, nothing in ((aa, Sessions(sessions=[])), (truth, Truth()), (cheats, Cheats())):
         monkeypatch.setattr(module, "experiment", lambda bench, scratch, nothing=nothing: nothing)
-    done = CliRunner().invoke(app, ["selftest", "--root", str(small.root), "--artifacts-dir", str(small.artifacts)])
-    assert done.exit_code == 4  # for nothing ran
-    assert "others not run: it is about a GPU" in done.output
+    done = cli("selftest", "--root", small.root, "--artifacts-dir", small.artifacts)
+    assert done.returncode == 4  # for nothing ran
+    assert "others not run: it is about a GPU" in done.stdout
 
 
 @pytest.mark.parametrize("words", [["--only", "nonsense"], ["--artifacts-dir", "/dev/null/x"]])
 def test_what_cannot_be_is_one_line_and_exit_code_2(words: list[str]) -> None:
-    done = CliRunner().invoke(app, ["selftest", *words])
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert words[1].split("/x")[0] in done.stderr
+    assert_usage(cli("selftest", *words), words[1].split("/x")[0])

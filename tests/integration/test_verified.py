@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pytest
-from small_tree import Tree
-from typer.testing import CliRunner
+from small_tree import Tree, cli
 
 from common.python.base.machine import machine
 from common.python.corpus.discovery import Pair
 from common.python.run import proof_cache as verified
 from common.python.verify import sweep as verify
 from common.python.verify.static_checks import Check, Problem
-from tools.cli.benchmark_cli import app
 
 NOTED = "1 pair unchanged since last proven here: --again proves all once more"
 
@@ -39,8 +37,8 @@ def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def sweep(tree: Tree, *words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["verify", "--no-build", "--root", str(tree.root), *words])
-    return done.exit_code, done.stdout
+    done = cli("verify", "--no-build", "--root", tree.root, *words)
+    return done.returncode, done.stdout
 
 
 def counts(text: str) -> list[str]:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from small_tree import HONEST, WRONG, Tree
+from small_tree import HONEST, WRONG, Tree, cli
 from test_session import CUDA, TRITON
-from typer.testing import CliRunner
 
 from common.python.base.machine import Gpu, Machine, machine
 from common.python.base.results import PairResult
@@ -30,7 +29,6 @@ from common.python.report.live_view import LiveView
 from common.python.verify import sweep
 from common.python.verify.static_checks import Check, Problem
 from common.python.verify.sweep import Place, execute_pair
-from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE, OPTIMIZED = "ch01/baseline_doubles.py", "ch01/optimized_doubles.py"
@@ -46,14 +44,13 @@ class Done(NamedTuple):
 
 
 def verify(tree: Tree, *words: str) -> Done:
-    done = CliRunner().invoke(app, ["verify", "--root", str(tree.root), *words])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    done = cli("verify", "--root", tree.root, *words)
     text = done.stdout.splitlines()
     head = next((index for index, line in enumerate(text) if line.startswith("check  ")), len(text))
     rows = [re.fullmatch(r"(\D+?) +(\d+) +(\d+) +(\d+) +(\d+)", line) for line in text[head + 1 :]]
     counts = {row[1]: tuple(map(int, row.groups()[1:])) for row in rows if row and set(row.groups()[1:]) != {"0"}}
     not_done = [line.removeprefix("not done: ") for line in text if line.startswith("not done: ")]
-    return Done(done.exit_code, text[:head], counts, not_done, done.stderr)
+    return Done(done.returncode, text[:head], counts, not_done, done.stderr)
 
 
 @pytest.fixture

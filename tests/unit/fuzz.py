@@ -55,7 +55,7 @@ def examples(number: int) -> settings:
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
     """Bytes of a JSON object, damaged in one way."""
     whole = [other_bytes(), flipped(content), spliced(content), nested(content)]
-    return st.one_of(*whole, swapped(content), renamed(content), repeated(content))
+    return st.one_of(*whole, swapped(content), renamed(content))
 
 
 @st.composite
@@ -110,16 +110,6 @@ def renamed(draw: st.DrawFn, content: bytes) -> bytes:
     if draw(st.booleans()):
         holder[draw(TEXT)] = value
     return dumped(document)
-
-
-@st.composite
-def repeated(draw: st.DrawFn, content: bytes) -> bytes:
-    """A key of the outermost object stands twice, with another value."""
-    key = draw(st.sampled_from(list(json.loads(content))))
-    twice = dumped({key: draw(VALUES)})[1:-1]
-    return draw(
-        st.sampled_from((b"{" + twice + b", " + content.lstrip()[1:], content.rstrip()[:-1] + b", " + twice + b"}"))
-    )
 
 
 def other_bytes() -> st.SearchStrategy[bytes]:

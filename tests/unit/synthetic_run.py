@@ -1,10 +1,15 @@
-"""A run's folder as a GPU would leave it, made by hand: every verdict, rungs, peers, telemetry and hostile names."""
+"""A run's folder as a GPU would leave it, made by hand: every verdict, rungs, peers, telemetry and hostile names.
+
+And what it is made of and tests of parts ask for: a machine, the survey of its peaks, files.
+"""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
+from math import exp
 from pathlib import Path
 from typing import Any
+
+from numpy.random import Generator
 
 from common.python.base.machine import Gpu, Machine
 from common.python.base.results import (
@@ -20,21 +25,39 @@ from common.python.base.results import (
     VariantResult,
     Why,
 )
-from common.python.peaks.store import Peak, Survey, peaks_of
+from common.python.peaks.store import Peak, Survey, peaks_of, versions
 from common.python.stats.verdict import judge
 
 STARTED = "2026-01-02T03:04:05+00:00"
-SURVEY = Survey(
-    device="NVIDIA H200",
-    uuid="GPU-1",
-    measured=datetime.fromisoformat("2026-01-01T03:04:05+00:00"),
-    seconds=30.0,
-    versions={},
-    peaks=[
-        Peak(name=name, unit=unit, value=value, low=value, high=value, fastest=value)
-        for name, unit, value in (("hbm_copy", "B/s", 4e12), ("fp32", "FLOP/s", 50e12))
-    ],
-)
+
+
+def written(root: Path, files: Mapping[str, str]) -> Path:
+    """A folder with these files, by their paths in it."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def host(*gpus: Gpu, **facts: Any) -> Machine:
+    """Eight cores and 64 GiB, with these GPUs and their driver."""
+    known = {"driver": "580.1", "cuda_driver": "13.0", **facts}
+    return Machine("host", "Linux", "cpu", known.pop("cores", 8), 64.0, 1, list(gpus), **known)
+
+
+def peak(name: str, value: float, unit: str = "B/s", **facts: Any) -> Peak:
+    known = {"low": value, "high": value, "fastest": value, **facts}
+    return Peak.model_validate({"name": name, "unit": unit, "value": value, **known})
+
+
+def survey(*peaks: Peak, **facts: Any) -> Survey:
+    """An H200's, of the first day of 2026, by the libraries that are here."""
+    when, here = "2026-01-01T03:04:05+00:00", versions("580.1", "13.0")
+    known = {"device": "NVIDIA H200", "uuid": "GPU-1", "measured": when, "seconds": 30.0, "versions": here}
+    return Survey.model_validate({**known, "peaks": list(peaks), **facts})
+
+
+SURVEY = survey(peak("hbm_copy", 4e12), peak("fp32", 50e12, "FLOP/s"), versions={})
 PEAKS = peaks_of(SURVEY)
 COST = Cost(hbm_bytes=80e6, flops=160e6)  # 20 us by these peaks
 HOSTILE = (
@@ -90,6 +113,23 @@ def blocks(us: Mapping[str, float], rounds: int = 4, a_round: int = 3) -> list[B
             ]
             state = Telemetry(sm_mhz=1980, memory_mhz=3201, power_w=640, temperature_c=55)
             made.append(Block(round=index, steps=1, samples=samples, telemetry=state))
+    return made
+
+
+def noisy_blocks(
+    random: Generator, us: Mapping[str, float], noise: float = 0.002, placed: float = 0.002
+) -> list[Block]:
+    """Eight rounds of two mirrored blocks, as a GPU gives them.
+
+    Relative standard deviations: `noise` from sample to sample, `placed` from where a round's buffers land.
+    """
+    made = []
+    for index in range(8):
+        here = {name: time * exp(random.normal(0, placed)) for name, time in us.items()}
+        for _ in range(2):
+            read = [(name, here[name] * exp(random.normal(0, noise))) for name in (*us, *reversed(us))]
+            samples = [Sample(variant=name, device_us=time, wall_us=None, host_us=5.0) for name, time in read]
+            made.append(Block(round=index, steps=1, samples=samples, telemetry=Telemetry(sm_mhz=1980)))
     return made
 
 
@@ -184,10 +224,7 @@ def summary(pairs: Sequence[PairResult], about: Manifest | None = None, **facts:
 
 
 def write_sources(root: Path) -> Path:
-    (root / "ch07").mkdir(parents=True, exist_ok=True)
-    for name, text in SOURCES.items():
-        (root / "ch07" / name).write_text(text)
-    return root
+    return written(root, {f"ch07/{name}": text for name, text in SOURCES.items()})
 
 
 def write_run(folder: Path, pairs: Sequence[PairResult], about: Manifest | None = None, **facts: Any) -> Path:

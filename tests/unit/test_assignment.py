@@ -5,8 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from synthetic_run import host
 
-from common.python.base.machine import Gpu, Machine
+from common.python.base.machine import Gpu
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.cuda import CudaError
 from common.python.run.variant_status import compile_cuda
@@ -41,7 +42,7 @@ def ahead(*sms: int, launch: Launch = ONE_HOST) -> list[str]:
     """Compile ahead on a machine with such GPUs; what was said."""
     gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
     heard: list[str] = []
-    compile_cuda(pairs(), Machine("host", "Linux", "cpu", 8, 64.0, 1, gpus), bool(gpus), launch, heard.append, math.inf)
+    compile_cuda(pairs(), host(*gpus), bool(gpus), launch, heard.append, math.inf)
     return heard
 
 

@@ -22,8 +22,6 @@ OURS = ("README.md", "ch07/baseline_x.py", ".venv/lib/__pycache__/x.pyc", ".git_
 @pytest.fixture(scope="module")
 def cleanup() -> ModuleType:
     spec = importlib.util.spec_from_file_location("cleanup", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["cleanup"] = module
     spec.loader.exec_module(module)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from synthetic_run import written
 
 from common.python import requirements
 from common.python.base import toolkit
@@ -36,12 +37,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return found
 
 
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / "ch01" / name).parent.mkdir(exist_ok=True)
-        (root / "ch01" / name).write_text(text)
-
-
 def sweep(root: Path, *archs: str) -> list[Compiled]:
     return compile_pairs(find_pairs(root), archs or ("sm_90a",))
 
@@ -65,7 +60,7 @@ def told(root: Path, *archs: str) -> list[tuple[str, str, str | None]]:
 def test_a_file_and_its_needs_that_disagree_are_a_failure(
     head: str, requires: str, reason: str, tmp_path: Path, asked: list[str]
 ) -> None:
-    write(tmp_path, {"baseline_x.py": CUDA + requires, "baseline_x.cu": f"// It copies.\n{head}\n"})
+    written(tmp_path / "ch01", {"baseline_x.py": CUDA + requires, "baseline_x.cu": f"// It copies.\n{head}\n"})
     ((_, status, found),) = told(tmp_path)
     assert status == "failed"
     assert (found or "").startswith(reason)
@@ -77,14 +72,16 @@ def test_a_file_and_its_needs_that_disagree_are_a_failure(
     [
         ("sm=100", "needs sm_100 or later"),
         ("headers=['no_such_header.h']", "needs the header no_such_header.h"),
-        ("memory_gib=1e6, cores=10**6, gpus=99", None),  # only to run it
+        ("memory_gib=1e6, cores=1000000, gpus=99", None),  # only to run it
     ],
 )
 def test_what_compiling_needs_and_lacks_is_a_reasoned_skip(
     requires: str, reason: str | None, tmp_path: Path, asked: list[str]
 ) -> None:
-    requires = requires.replace("10**6", "1000000")
-    write(tmp_path, {"baseline_x.py": f"{CUDA}requires = needs({requires})\n", "baseline_x.cu": "// It copies.\n"})
+    written(
+        tmp_path / "ch01",
+        {"baseline_x.py": f"{CUDA}requires = needs({requires})\n", "baseline_x.cu": "// It copies.\n"},
+    )
     assert told(tmp_path) == [("sm_90a", "skipped" if reason else "compiled", reason)]
 
 
@@ -93,7 +90,7 @@ def test_without_a_compiler_every_file_is_skipped_and_none_passes(
 ) -> None:
     monkeypatch.setattr(compilation, "find_nvcc", lambda: None)
     monkeypatch.setattr(requirements, "_importable", lambda module: module != "triton")
-    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// A.\n", "optimized_x.py": TRITON})
+    written(tmp_path / "ch01", {"baseline_x.py": CUDA, "baseline_x.cu": "// A.\n", "optimized_x.py": TRITON})
     assert told(tmp_path) == [
         ("sm_90a", "skipped", "needs nvcc"),
         ("sm_90a", "skipped", "needs the module triton"),
@@ -105,14 +102,16 @@ def test_a_compiler_that_was_named_and_does_not_exist_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
-    write(tmp_path, {"baseline_x.py": CUDA, "baseline_x.cu": "// It copies.\n"})
+    written(tmp_path / "ch01", {"baseline_x.py": CUDA, "baseline_x.cu": "// It copies.\n"})
     ((_, status, reason),) = told(tmp_path)
     assert status == "failed"
     assert "missing, which is no program" in (reason or "")
 
 
 def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: Path, asked: list[str]) -> None:
-    write(tmp_path, {"baseline_x.py": CUDA, "optimized_x.py": "import triton\n", "peer_x__y.py": TRITON + "f(\n"})
+    written(
+        tmp_path / "ch01", {"baseline_x.py": CUDA, "optimized_x.py": "import triton\n", "peer_x__y.py": TRITON + "f(\n"}
+    )
     found = sweep(tmp_path)
     assert [(one.source, one.status) for one in found] == [
         ("ch01/baseline_x.cu", "failed"),
@@ -135,8 +134,8 @@ def place(root: Path) -> Path:
 
 @pytest.fixture
 def pair(tmp_path: Path, asked: list[str]) -> Path:
-    write(
-        tmp_path,
+    written(
+        tmp_path / "ch01",
         {
             "baseline_x.py": SENTENCE + "from common.python.workload import Workload\n",
             "optimized_x.py": TRITON + "from ch01.baseline_x import workload as workload\n",

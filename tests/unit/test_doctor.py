@@ -12,6 +12,7 @@ from typing import get_args
 
 import pynvml
 import pytest
+from synthetic_run import host
 
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
@@ -20,14 +21,14 @@ from common.python.doctor.check_result import Answer, Finding, State
 from common.python.doctor.diagnosis import compiler, diagnose, print_report, program, torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-X", "importtime", str(ROOT / "tools/cli/benchmark_cli.py"), "doctor"]
+COMMAND = [sys.executable, str(ROOT / "tools/cli/benchmark_cli.py"), "doctor", "--json"]
 DEVICE = Finding("GPU 0", "device", "good", "NVIDIA H200, sm_90, 140 GiB", "")
 H200 = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=140.0)
 PLAIN = Finding("host", "fan", "note", "it \x1b[31m stands\nstill", "heat slows", "turn it")
 
 
 def machine(cuda: str | None, *gpus: Gpu) -> Machine:
-    return Machine("host", "Linux", "cpu", 1, 1.0, 1, list(gpus), driver=cuda and "580.1", cuda_driver=cuda)
+    return host(*gpus, cuda_driver=cuda)
 
 
 @pytest.fixture
@@ -69,13 +70,9 @@ def test_this_machine_is_examined_quickly_and_every_finding_is_whole() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_the_command_prints_its_findings_and_imports_no_torch(tmp_path: Path) -> None:
-    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
-    assert done.returncode == 0
+def test_the_command_prints_its_findings_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(COMMAND, capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path)
     assert {Finding(**finding).area for finding in json.loads(done.stdout)} >= {"driver", "host", "limits", "tools"}
-    imported = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert "typer" in imported
-    assert not imported & {"torch", "triton"}
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 from fake_nvml import FakeNvml, refusing
+from synthetic_run import written
 
 from common.python.doctor.check_result import Finding
 from common.python.doctor.gpu import CHECKS, cpu_list, examine_gpus
@@ -53,9 +54,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings(root: Path, answers: dict[str, Any], files: dict[str, str] | None = None) -> dict[str, Finding]:
-    for name, content in (FILES | (files or {})).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content + "\n")
+    written(root, FILES | (files or {}))
     return {finding.name: finding for finding in examine_gpus(FakeNvml(**ANSWERS | answers), root)}
 
 

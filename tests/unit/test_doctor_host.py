@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from synthetic_run import written
 
 from common.python.doctor.check_result import Finding, text
 from common.python.doctor.host import COUNTERS, HOST, LIMITS, examine_host
@@ -38,10 +39,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def found(root: Path, files: dict[str, str]) -> dict[str, Finding]:
-    for name, content in (BARE | files).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content + "\n")
-    return {finding.name: finding for finding in examine_host(root)}
+    return {finding.name: finding for finding in examine_host(written(root, BARE | files))}
 
 
 def test_a_well_kept_machine_is_good_throughout(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import typer
+from synthetic_run import host, written
 from test_rules import RULES
 
-from common.python.base.machine import Gpu, Machine
+from common.python.base.machine import Gpu
 from common.python.corpus.discovery import find_pairs
 from common.python.profile.nsight import FORBIDDEN, complaint
 from common.python.report.markdown import BEGIN, END
@@ -199,11 +200,9 @@ def strings() -> Iterator[str]:
 
 
 def lacking() -> list[str]:
-    gpu = Gpu("an RTX 3060", "GPU-1", 86, 12.0)
-    host = Machine("here", "Linux", "a CPU", 2, 8.0, 1, [])
-    here = Machine("here", "Linux", "a CPU", 2, 8.0, 1, [gpu])
+    here = host(Gpu("an RTX 3060", "GPU-1", 86, 12.0))
     wants = Requirements(targets=("sm_90a",), gpus=1), Requirements(modules=("liger_kernel_that_is_not",))
-    told = [*unmet(Requirements(gpus=1), host), *unmet(wants[0], here), *unmet(wants[1], here)]
+    told = [*unmet(Requirements(gpus=1), host()), *unmet(wants[0], here), *unmet(wants[1], here)]
     return [text.removesuffix("_that_is_not") for text in told]
 
 
@@ -240,9 +239,7 @@ def test_every_option_that_is_named_is_one(text: str) -> None:
 
 def test_the_guides_pair_keeps_the_rules_and_both_sides_give_the_answer(tmp_path: Path) -> None:
     files = re.findall(r"into `(\S+)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)  # those that it shows whole
-    for name, text in files:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    written(tmp_path, dict(files))
     baseline, optimized = (tmp_path / name for name, _ in files)
     (pair,) = find_pairs(tmp_path)
     assert [breach for rule in RULES for breach in rule(tmp_path)] == []

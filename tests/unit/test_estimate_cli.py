@@ -1,23 +1,21 @@
 """`benchmark_cli estimate` as a user meets it: numbers, plain words, the source of the peaks, one line for an error."""
 
 import json
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from small_tree import assert_usage, cli
+from synthetic_run import host, peak, survey
 
-from common.python.base.machine import GIB, Gpu, Machine
+from common.python.base.machine import GIB, Gpu
 from common.python.peaks import store as peak_store
-from common.python.peaks.store import Peak, Survey
-from tools.cli.benchmark_cli import app
 
 H200 = ["--gpu", "H200"]
 
 
 def run(*words: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["estimate", *words])
-    return done.exit_code, done.stdout, done.stderr
+    done = cli("estimate", *words)
+    return done.returncode, done.stdout, done.stderr
 
 
 def shown(*words: str) -> str:
@@ -72,11 +70,7 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
     ],
 )
 def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str], told: str) -> None:
-    code, out, err = run(*words)
-    assert (code, out) == (2, "")
-    assert told in err
-    assert err.startswith("benchmark_cli: ")
-    assert err.count("\n") == 1
+    assert_usage(cli("estimate", *words), told)
 
 
 # This machine's own GPU. There is none where the tests run, so NVML's answer is made up.
@@ -84,20 +78,13 @@ def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str],
 
 def here(monkeypatch: pytest.MonkeyPatch, *gpus: str) -> None:
     made = [Gpu(name=name, uuid="GPU-ab-12", sm=90, memory_gib=140.0) for name in gpus]
-    found = Machine("host", "Linux", "cpu", 1, 1.0, 1, made, driver="580.1", cuda_driver="13.0")
-    monkeypatch.setattr("tools.cli.estimating.machine", lambda: found)
+    monkeypatch.setattr("tools.cli.estimating.machine", lambda: host(*made))
 
 
 def keep(folder: Path, driver: str = "580.1", **values: float) -> Path:
-    peaks = [
-        Peak(name=name, unit="B/s" if name.startswith("hbm") else "FLOP/s", value=v, low=v, high=v, fastest=v)
-        for name, v in values.items()
-    ]
-    when = datetime(2026, 1, 31, tzinfo=timezone.utc)
-    versions = peak_store.versions(driver, "13.0")
+    peaks = [peak(name, v, "B/s" if name.startswith("hbm") else "FLOP/s") for name, v in values.items()]
     path = peak_store.path_of(folder, "ab-12")
-    kept = Survey(device="NVIDIA H200", uuid="ab-12", measured=when, seconds=1, versions=versions, peaks=peaks)
-    peak_store.save(path, kept)
+    peak_store.save(path, survey(*peaks, uuid="ab-12", versions=peak_store.versions(driver, "13.0")))
     return path
 
 
@@ -112,11 +99,10 @@ def test_this_gpu_is_estimated_by_the_peaks_that_were_measured_on_it(
         "memory_bytes": 140 * GIB,
         "bandwidth": 4.25e12,
         "rates": {"bf16": 781e12},
-        "source": "measured on 2026-01-31 on this machine",
+        "source": "measured on 2026-01-01 on this machine",
     }
-    code, _, err = run("llama-3.1-8b", "--artifacts-dir", str(tmp_path), "--weights", "fp8")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "no fp8 rate of NVIDIA H200 is known (measured on 2026-01-31 on this machine)" in err
+    refused = cli("estimate", "llama-3.1-8b", "--artifacts-dir", tmp_path, "--weights", "fp8")
+    assert_usage(refused, "no fp8 rate of NVIDIA H200 is known (measured on 2026-01-01 on this machine)")
 
 
 def test_peaks_of_other_versions_give_way_to_the_datasheet_and_the_table_says_so(
@@ -134,16 +120,12 @@ def test_peaks_of_other_versions_give_way_to_the_datasheet_and_the_table_says_so
 def test_a_gpu_of_which_nothing_is_known_and_a_machine_without_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    words = ("8B", "--artifacts-dir", str(tmp_path))
+    words = ("estimate", "8B", "--artifacts-dir", tmp_path)
     here(monkeypatch)
-    assert run(*words) == (2, "", "benchmark_cli: this machine has no GPU: name one of the table, such as --gpu H200\n")
+    assert_usage(cli(*words), "this machine has no GPU: name one of the table, such as --gpu H200")
     here(monkeypatch, "NVIDIA H200 NVL")
-    code, _, err = run(*words)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "NVIDIA H200 NVL has no datasheet here: measure it with `benchmark_cli peak`" in err
+    assert_usage(cli(*words), "NVIDIA H200 NVL has no datasheet here: measure it with `benchmark_cli peak`")
     keep(tmp_path, bf16=781e12)
-    assert "has no memory bandwidth" in run(*words)[2]
+    assert_usage(cli(*words), "has no memory bandwidth")
     keep(tmp_path, bf16=781e12).write_text("not JSON")
-    code, _, err = run(*words)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "is damaged or foreign" in err
+    assert_usage(cli(*words), "is damaged or foreign")

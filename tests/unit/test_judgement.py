@@ -292,7 +292,6 @@ def test_the_fastest_peer_is_the_one_compared_with() -> None:
     us = {BASE: 100.0, OPT: 50.0, f"{OPT}__wide": 40.0, "peer_x__slow": 80.0, "peer_x__quick": 45.0}
     judged = judge(pair(us), PEAKS)
     assert judged.best_peer == "quick"
-    assert judged.peer_ratio is not None
     assert judged.peer_ratio.ratio == pytest.approx(0.9, rel=1e-5)
     assert row(judged, "peer_x__quick").verdict == "faster"
 
@@ -337,7 +336,6 @@ def test_only_a_sound_peer_is_compared_with_a_sound_headline(
 def test_the_headline_or_the_last_rung_that_can_run_speaks_for_the_pair(optimized: dict[str, str], speaks: str) -> None:
     variants = [variant(BASE), *(variant(name, status=status) for name, status in optimized.items())]
     own = PairResult(chapter="ch07", name="x", status="proven", variants=[*variants, variant("peer_x__l")]).headline
-    assert own is not None
     assert own.name == speaks
     assert PairResult(chapter="ch07", name="x", status="proven").headline is None
 
@@ -410,7 +408,6 @@ def test_discarded_blocks_are_counted_noted_and_left_out() -> None:
     assert judged.notes == ["3 of 11 blocks discarded: thermal slowdown"]
     assert judged.verdict == "faster"
     device = row(judged).device
-    assert device is not None
     assert (device.n, device.outliers) == (2 * 8, 0)
 
 
@@ -426,7 +423,6 @@ def contended(fast_rounds: int, clock: str) -> PairResult:
 def test_end_to_end_blocks_of_a_slow_host_are_discarded_unless_too_few_rounds_would_remain() -> None:
     judged = judge(contended(3, "end_to_end"), PEAKS)
     speedup = row(judged).speedup
-    assert speedup is not None
     assert (speedup.ratio, speedup.rounds) == (pytest.approx(2.0, rel=0.002), 3)
     assert judged.notes == ["8 of 14 blocks discarded: the host ran slow"]
     assert judge(judged, PEAKS) == judged  # marks are made anew from the paces, not piled up
@@ -449,14 +445,12 @@ def test_the_control_keeps_the_blocks_of_a_slow_host() -> None:
     ]
     assert enough(off, [OPT], 7, late=True), "which is no reason to take more rounds"
     judged = judge(off, PEAKS)
-    assert judged.control is not None
     assert judged.control.rounds == 7
     assert judged.verdict == "faster"
     assert row(judged).speedup is not None
     for block in off.blocks[:8]:
         block.discarded = "GPU slowed by hw_slowdown"
     judged = judge(off, PEAKS)
-    assert judged.control is not None
     assert (judged.control.rounds, judged.verdict) == (3, "too noisy")
 
 
@@ -477,7 +471,6 @@ def test_the_control_leaves_out_samples_on_new_inputs() -> None:
         result.blocks.append(Block(round=index, steps=1, samples=samples))
     result.cost = None
     judged = judge(result, None)
-    assert judged.control is not None
     assert judged.control.ratio == pytest.approx(math.prod([16.0 / 16.4, 13.1 / 13.4, 18.6 / 18.4]) ** (1 / 3))
     assert (judged.reason or "").startswith("its speedup is anywhere from"), "the time that it took counts all the same"
 
@@ -520,8 +513,6 @@ def test_the_host_pace_widens_an_interval_as_far_as_times_are_the_hosts(
         made = with_row(made, name, why=told)
     judged = judge(made, PEAKS)
     found, control = row(judged).speedup, judged.control
-    assert found is not None
-    assert control is not None
     assert found.ratio == pytest.approx(2.0, rel=1e-5)
     assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
     assert 100 * math.log(found.high / found.ratio) == pytest.approx(percent, rel=0.01, abs=0.005)

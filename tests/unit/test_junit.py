@@ -49,7 +49,6 @@ def test_a_case_has_its_chapter_name_time_and_properties() -> None:
 def test_a_failure_says_what_kind_why_and_what_was_logged() -> None:
     found = case(refused("failed", "crash", "segfault\nin line 2", log="one\ntwo"))
     failure = found.find("failure")
-    assert failure is not None
     assert failure.attrib == {"type": "failed", "message": "segfault in line 2"}
     assert (found.findtext("system-out"), failure.text) == ("one\ntwo", "ch08:crash  failed  segfault in line 2")
 
@@ -57,13 +56,11 @@ def test_a_failure_says_what_kind_why_and_what_was_logged() -> None:
 def test_a_pair_fails_with_any_of_its_variants_as_the_run_does() -> None:
     lost = {"status": "failed", "reason": "out of memory"}
     failure = case(pair({**TWO, "peer__lib": 55.0}, rows={"peer__lib": lost})).find("failure")
-    assert failure is not None
     assert failure.attrib == {"type": "failed", "message": "peer_copy__lib: out of memory"}
 
 
 def test_what_was_skipped_says_why() -> None:
     skipped = case(refused("unsupported", "cluster", "needs sm_100")).find("skipped")
-    assert skipped is not None
     assert skipped.attrib == {"message": "needs sm_100"}
 
 
@@ -74,7 +71,6 @@ def test_a_run_that_stopped_early_says_so() -> None:
 def test_hostile_text_stays_text() -> None:
     found = case(refused("failed", HOSTILE_NAME, HOSTILE, log=HOSTILE))
     failure = found.find("failure")
-    assert failure is not None
     assert found.attrib["name"] == clean(HOSTILE)
     assert failure.attrib["message"] == clean(HOSTILE)
     assert {one.tag for one in found.iter()} == {"testcase", "properties", "property", "failure", "system-out"}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import host
 
 from common.python.base.machine import Gpu, Machine
 from common.python.corpus.discovery import Pair, Variant
@@ -26,7 +27,7 @@ def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = N
 
 
 def machine_with(gpus: int) -> Machine:
-    return Machine("host", "Linux", "cpu", 8, 64.0, 1, [Gpu("H200", f"GPU-{i}", 90, 139.0) for i in range(gpus)])
+    return host(*(Gpu("H200", f"GPU-{i}", 90, 139.0) for i in range(gpus)))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
+from synthetic_run import written
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, topology, usable_cores, visible
@@ -19,13 +20,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return fake
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text + "\n")
-    return root
 
 
 def test_a_gpu_is_described_by_nvml(nvml: FakeNvml) -> None:
@@ -96,7 +90,7 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert usable_cores(write(tmp_path, files)) == cores
+    assert usable_cores(written(tmp_path, files)) == cores
 
 
 @pytest.mark.parametrize(
@@ -110,13 +104,13 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
     ],
 )
 def test_memory_is_what_is_there_within_the_limit(tmp_path: Path, files: dict[str, str], kib: int) -> None:
-    root = write(tmp_path, {"proc/meminfo": "MemTotal:        1000 kB\nMemFree: 10 kB", **files})
+    root = written(tmp_path, {"proc/meminfo": "MemTotal:        1000 kB\nMemFree: 10 kB", **files})
     assert host_memory(root) == kib * 1024
 
 
 def test_the_host_is_described_from_proc_and_sys(tmp_path: Path, nvml: FakeNvml) -> None:
     node = "sys/devices/system/node"
-    root = write(
+    root = written(
         tmp_path,
         {
             "proc/meminfo": "MemTotal: 2097152 kB",
@@ -163,14 +157,14 @@ def git(root: Path, *arguments: str) -> str:
 
 def test_git_tells_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
     git(tmp_path, "init")
-    write(tmp_path, {"a": "1", "inner/b": "2"})
+    written(tmp_path, {"a": "1", "inner/b": "2"})
     assert git_state(tmp_path) == (None, True)
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
     assert git_state(tmp_path) == (head, False)
     assert git_state(tmp_path / "inner") == (None, None)  # somebody else's repository
-    write(tmp_path, {"a": "changed"})
+    written(tmp_path, {"a": "changed"})
     assert git_state(tmp_path) == (head, True)
 
 

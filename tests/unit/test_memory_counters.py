@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from synthetic_run import host
 
 import tools.analysis.memory_counters as counters
-from common.python.base.machine import Gpu, Machine
+from common.python.base.machine import Gpu
 from tools.analysis.memory_counters import CONFLICTS, FAILED, METRICS, READ, REQUESTS, SECTORS, USAGE, WRITTEN, main
 
-HERE = Machine("host", "Linux", "cpu", 16, 128.0, 1, [Gpu("NVIDIA H200", "GPU-1", 90, 140.0)])
+HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
 
 

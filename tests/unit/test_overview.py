@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from synthetic_run import host, written
 
-from common.python.base.machine import Machine
 from common.python.corpus.discovery import find_pairs
 from common.python.report.listing import print_list, print_targets
 
@@ -37,10 +37,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "ch08/README.md": "# Chapter 8: occupancy\n\nWhy?\n",
         "ch12/baseline_graph.py": '"""Launches, one by one."""\n',
     }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    return written(tmp_path, texts)
 
 
 def shown(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> str:
@@ -87,8 +84,7 @@ def test_on_a_terminal_a_list_keeps_names_and_words_whole(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert sys.stdout.isatty()
-    bare = Machine("host", "Linux", "a CPU", 2, 8.0, 1, [])
-    print_list([pair for pair in find_pairs(root) if pair.name == NAME], bare)
+    print_list([pair for pair in find_pairs(root) if pair.name == NAME], host())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"ch07:{NAME}"
     assert max(map(len, lines)) <= 80

@@ -1,10 +1,10 @@
 """Where the peaks of a run come from. The GPU is a name here, and what would be measured on it is given."""
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import host, peak, survey
 
 from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
@@ -15,16 +15,12 @@ from common.python.peaks.survey import _Surveyor, peaks_for_run
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.process import WorkerError
 
-MACHINE = Machine("host", "Linux", "cpu", 8, 64.0, 1, [], driver="580.1", cuda_driver="13.0")
 FOUND = {"device": "NVIDIA H200", "uuid": "ab-12"}
+GAP = Peak(name="hbm_copy", unit="B/s", reason="failed: out of memory")
 
 
-def measured(hbm: float | None = 4.25e12, **changed: Any) -> Survey:
-    gap = Peak(name="hbm_copy", unit="B/s", reason="failed: out of memory")
-    copy = gap if hbm is None else Peak(name="hbm_copy", unit="B/s", value=hbm, low=hbm, high=hbm, fastest=hbm)
-    known: dict[str, Any] = {"device": "NVIDIA H200", "uuid": "ab-12", "seconds": 40.0, "peaks": [copy]}
-    now = datetime.now(timezone.utc)
-    return Survey(**{**known, "measured": now, "versions": peak_store.versions("580.1", "13.0"), **changed})
+def measured(hbm: float = 4.25e12, uuid: str = "ab-12") -> Survey:
+    return survey(peak("hbm_copy", hbm), uuid=uuid)
 
 
 class Place:
@@ -38,25 +34,24 @@ class Place:
         return self.artifacts / "peaks" / "ab-12.json"
 
     def peaks(self, found: dict[str, Any] = FOUND, measure: bool = True) -> Peaks | None:
-        return peaks_for_run(Path("/"), self.artifacts, self.folder, MACHINE, found, self.said.append, measure=measure)
+        return peaks_for_run(Path("/"), self.artifacts, self.folder, host(), found, self.said.append, measure=measure)
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     here = Place(tmp_path)
 
-    def survey(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Any, deadline: float) -> Survey:
+    def counted(root: Path, log: Path, machine: Machine, found: dict[str, Any], say: Any, deadline: float) -> Survey:
         here.surveys += 1
         assert log == here.folder / "logs" / "peaks.log"
         return measured()
 
-    monkeypatch.setattr(peak_survey, "survey", survey)
+    monkeypatch.setattr(peak_survey, "survey", counted)
     return here
 
 
 def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(place: Place) -> None:
     first = place.peaks()
-    assert first is not None
     assert (first.values, place.surveys) == ({"hbm": 4.25e12}, 1)
     assert place.said[0] == (
         f"there are no peaks in {place.store}: measuring those of this NVIDIA H200, once, which takes about a minute"
@@ -72,7 +67,6 @@ def test_the_first_run_measures_stores_and_says_so_and_the_next_one_uses_that(pl
 def test_peaks_of_another_gpu_are_measured_anew_and_replaced(place: Place) -> None:
     peak_store.save(place.store, measured(hbm=1e12, uuid="cd-34"))
     found = place.peaks()
-    assert found is not None
     assert (found.values["hbm"], place.surveys) == (4.25e12, 1)
     assert "another GPU, NVIDIA H200 cd-34" in place.said[0]
     place.peaks()
@@ -99,12 +93,12 @@ def test_on_a_cpu_nothing_is_measured_and_there_are_no_limits(place: Place) -> N
 def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
     how: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def survey(*arguments: object) -> Survey:
+    def fail(*arguments: object) -> Survey:
         if how == "no worker":
             raise WorkerError("workload", "the worker was killed by SIGKILL during start")
-        return measured(hbm=None)
+        return survey(GAP, uuid="ab-12")
 
-    monkeypatch.setattr(peak_survey, "survey", survey)
+    monkeypatch.setattr(peak_survey, "survey", fail)
     assert place.peaks() == datasheet_peaks("NVIDIA H200")
     reason = {"no worker": "killed by SIGKILL", "no memory": "failed: out of memory"}[how]
     assert place.said[-1].startswith("THE PEAKS OF THIS GPU COULD NOT BE MEASURED")

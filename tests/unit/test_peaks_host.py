@@ -17,19 +17,13 @@ from common.python.requirements import reads_directly
 def test_host_memory_is_measured_at_a_rate_that_memory_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "buffer_bytes", lambda: 16 * MIB)
     found = best_way(name, "B/s", memory_ways(name), host_timer(), 0.02)
-    assert found.value is not None
     assert 0.2e9 < found.value < 5e12  # from a busy embedded board to a cache
     assert (found.low or 0) <= found.value <= (found.high or 0) <= (found.fastest or 0)
     assert "threads" in found.method
 
 
-@pytest.mark.parametrize(
-    ("cache", "memory_gib", "buffer"), [(100, 64, 400), (0, 64, 128), (800, 64, 1024), (100, 1, 64), (100, 0.01, 8)]
-)
-def test_a_buffer_is_four_times_the_caches_within_what_memory_allows(
-    cache: int, memory_gib: float, buffer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "cache_bytes", lambda: cache * MIB)
+@pytest.mark.parametrize(("memory_gib", "buffer"), [(64, 1024), (1, 64), (0.01, 8)])
+def test_a_buffer_is_what_memory_allows(memory_gib: float, buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "host_memory", lambda: int(memory_gib * 1024 * MIB))
     assert host.buffer_bytes() == buffer * MIB
 

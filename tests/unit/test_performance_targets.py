@@ -39,7 +39,6 @@ PEAKS = Peaks(
 )
 def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str) -> None:
     bound = limit([cost], PEAKS)
-    assert bound is not None
     assert (bound.resource, bound.unit) == (resource, unit)
     assert bound.us == pytest.approx(us)
 
@@ -99,7 +98,6 @@ def test_a_rate_is_held_against_the_fastest_sample_of_its_peak_and_a_limit_is_no
     assert (impossible([cost], us, PEAKS) is not None) == plain
     assert (impossible([cost], us, wandering) is not None) == burst
     bound = limit([cost], wandering)
-    assert bound is not None
     assert bound.us == pytest.approx(10_000.0)
 
 
@@ -113,7 +111,6 @@ def test_what_fits_the_cache_is_no_proof_of_cheating() -> None:
 
 def test_datasheet_peaks_know_the_gpu_and_nothing_of_its_host() -> None:
     peaks = datasheet_peaks("NVIDIA H200")
-    assert peaks is not None
     assert peaks.values["hbm"] == 4.8e12
     assert peaks.values["bf16"] == 989.4e12
     assert peaks.values["nvlink"] == 450e9
@@ -153,7 +150,6 @@ MIXED = PEAKS.model_copy(
 def test_memory_has_a_peak_for_each_mix_of_reads_and_writes(read: float, write: float, peak: float) -> None:
     cost = Cost(read=read * 1e9, write=write * 1e9)
     bound = limit([cost], MIXED)
-    assert bound is not None
     assert bound.peak == pytest.approx(peak)
     assert bound.us == pytest.approx((read + write) * 1e15 / peak)
     assert impossible([cost], 1.04 * bound.us, MIXED) is None
@@ -164,7 +160,6 @@ def test_the_least_times_of_phases_add_up_and_no_limit_is_under_the_empty_step()
     phases = [Cost(read=4e9, flops=1e9, dtype="bf16"), Cost(flops=2e12, dtype="bf16", items=3, unit="tokens")]
     apart = [limit([phase], MIXED) for phase in phases]
     both = limit(phases, MIXED)
-    assert both is not None
     assert both.us == pytest.approx(sum(one.us for one in apart if one))
     assert both.resource == max((one for one in apart if one), key=lambda one: one.us).resource
     assert (total(phases).read, total(phases).flops, total(phases).items) == (4e9, 2e12 + 1e9, 3)

@@ -1,10 +1,10 @@
 """Where a run's results go besides its own files."""
 
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from small_tree import assert_usage, cli
+from synthetic_run import peak, survey
 
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Curve, Peak, Point, Survey
@@ -17,7 +17,6 @@ from common.python.report.publish import (
     links_section,
     publish_links,
 )
-from tools.cli.benchmark_cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,18 +35,9 @@ def test_text_is_added_to_the_page_of_a_job_and_to_nothing_elsewhere(tmp_path: P
 README = f"# Chapter 4\n\n{BEGIN}\n{END}\n\nMore.\n"
 
 
-def survey(*curves: Curve, **changed: object) -> Survey:
-    link = Peak(name="all_reduce", unit="B/s", value=2e11, low=2e11, high=2e11, fastest=2e11)
+def surveyed(*curves: Curve, **changed: object) -> Survey:
     disk = Peak(name="disk_read", unit="B/s", reason="the disk is full")
-    known = {
-        "device": "NVIDIA H200",
-        "uuid": "ab-12",
-        "seconds": 40.0,
-        "peaks": [link, disk],
-        "versions": {"torch": "2"},
-    }
-    when = datetime(2026, 1, 31, tzinfo=timezone.utc)
-    return Survey.model_validate({**known, "measured": when, "curves": list(curves), **changed})
+    return survey(peak("all_reduce", 2e11), disk, versions={"torch": "2"}, curves=list(curves), **changed)
 
 
 def made_up(name: str = "all_reduce") -> Curve:
@@ -70,25 +60,24 @@ def test_curves_are_kept_drawn_and_shown_in_the_chapter_about_them(
     chapter, given = tmp_path / "ch04" / "README.md", tmp_path / "ab-12.json"
     chapter.parent.mkdir()
     chapter.write_text(README)
-    peak_store.save(given, survey(made_up(), made_up("nvlink_copy")))
+    peak_store.save(given, surveyed(made_up(), made_up("nvlink_copy")))
     place = tmp_path / "docs" / "results" / "h200"
     assert publish_links(given, tmp_path) == [place / "links.json", place / "all_reduce.svg", chapter]
     kept = peak_store.load(place / "links.json")
-    assert kept is not None
-    assert (kept.curves, kept.uuid) == (survey(made_up(), made_up("nvlink_copy")).curves, "")
+    assert (kept.curves, kept.uuid) == (surveyed(made_up(), made_up("nvlink_copy")).curves, "")
     assert [peak.name for peak in kept.peaks] == ["all_reduce"]
     assert (place / "all_reduce.svg").read_text().startswith("<?xml ")
     text = chapter.read_text()
     assert "](../docs/results/h200/all_reduce.svg)" in text
     assert (chapter.parent / "../docs/results/h200/all_reduce.svg").is_file()
-    assert "NVIDIA H200, 2026-01-31, torch 2." in text
+    assert "NVIDIA H200, 2026-01-01, torch 2." in text
     assert "- all-reduce: 10.01 us at 1 KiB, 199.6 GB/s at 1 GiB (made \\*up\\*)" in text
     assert "- peer copy: " in text
     assert text.endswith(f"{END}\n\nMore.\n")
     monkeypatch.setattr("common.python.report.publish.link_chart", lambda curves: "drawn")  # which takes a second
     publish_links(given, tmp_path)
     assert chapter.read_text() == text
-    peak_store.save(given, survey(made_up(), device="NVIDIA B200"))
+    peak_store.save(given, surveyed(made_up(), device="NVIDIA B200"))
     publish_links(given, tmp_path)  # another GPU stands beside it
     assert chapter.read_text().count("all_reduce.svg)") == 2
 
@@ -98,27 +87,19 @@ def test_the_command_measures_nothing_and_says_in_one_line_what_is_wrong(
 ) -> None:
     monkeypatch.setattr("common.python.report.publish.link_chart", lambda curves: "drawn")
     given = tmp_path / "ab-12.json"
-    words = ["peak", "--publish", str(given), "--root", str(tmp_path)]
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "name a file of peaks" in done.stderr
+    words = ("peak", "--publish", given, "--root", tmp_path)
+    assert_usage(cli(*words), "name a file of peaks")
     given.write_text("{}")
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "is damaged or foreign" in done.stderr
-    peak_store.save(given, survey(made_up()))
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)  # no chapter there
-    assert "cannot use" in done.stderr
+    assert_usage(cli(*words), "is damaged or foreign")
+    peak_store.save(given, surveyed(made_up()))
+    assert_usage(cli(*words), "cannot use")  # no chapter there
     (tmp_path / "ch04").mkdir()
     (tmp_path / "ch04" / "README.md").write_text("# Chapter 4\n")
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert f"must hold {BEGIN}" in done.stderr
+    assert_usage(cli(*words), f"must hold {BEGIN}")
     assert not (tmp_path / "docs").exists()
     (tmp_path / "ch04" / "README.md").write_text(README)
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 3)
+    done = cli(*words)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
     assert not (tmp_path / "artifacts").exists()
 
 

@@ -28,7 +28,6 @@ print(hidden, os.getpid(), flush=True)
 def start(end: str) -> "tuple[subprocess.Popen[str], list[int]]":
     """A process under a reaper, which has hidden two others, and their numbers; `end` is what it does then."""
     done = subprocess.Popen([sys.executable, "-c", HIDE + end], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert done.stdout is not None
     pids = [int(word) for _ in range(2) for word in done.stdout.readline().split()]
     return done, pids
 

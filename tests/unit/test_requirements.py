@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from synthetic_run import host
 
 from common.python import requirements
 from common.python.base.machine import Gpu, Machine
@@ -20,17 +21,8 @@ from common.python.requirements import (
 )
 
 
-def machine(gpus: int = 1, sm: int = 90, cores: int = 8) -> Machine:
-    gpu = Gpu(name="Testing 1000", uuid="GPU-1", sm=sm, memory_gib=23.6)
-    return Machine(
-        hostname="test",
-        system="Linux",
-        cpu="any",
-        cores=cores,
-        memory_gib=31.2,
-        numa_nodes=1,
-        gpus=[gpu] * gpus,
-    )
+def machine(gpus: int = 1, sm: int = 90) -> Machine:
+    return host(*[Gpu(name="Testing 1000", uuid="GPU-1", sm=sm, memory_gib=23.6)] * gpus)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +32,7 @@ def machine(gpus: int = 1, sm: int = 90, cores: int = 8) -> Machine:
         (needs(sm=100), "needs sm_100 or later, found sm_90"),
         (needs(targets=["sm_100a", "sm_103a"]), "is for sm_100a, sm_103a, found sm_90"),
         (needs(memory_gib=40), "needs 40 GiB of GPU memory, found 24"),
-        (needs(host_memory_gib=64.5), "needs 64.5 GiB of host memory, found 31"),
+        (needs(host_memory_gib=64.5), "needs 64.5 GiB of host memory, found 64"),
         (needs(cores=16), "needs 16 cores, found 8"),
         (needs(modules=["json", "no_such_module"]), "needs the module no_such_module"),
         (needs(modules=["json.no_such_part"]), "needs the module json.no_such_part"),

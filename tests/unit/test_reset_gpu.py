@@ -99,7 +99,6 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 @pytest.fixture
 def stubborn() -> Iterator["subprocess.Popen[bytes]"]:
     started = subprocess.Popen(["bash", "-c", "trap '' TERM; echo ready; sleep 60"], stdout=subprocess.PIPE)
-    assert started.stdout is not None
     started.stdout.readline()
     yield started
     started.kill()

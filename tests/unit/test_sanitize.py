@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_tree import Tree, alive, doing, until
+from synthetic_run import host
 
 import tools.testing.sanitize as sanitize
-from common.python.base.machine import Gpu, Machine
+from common.python.base.machine import Gpu
 from common.python.build.kernel_use import KernelUse
 from common.python.cuda import Library
 from common.python.profile.nsight import step_command
@@ -22,8 +22,7 @@ from tools.testing.sanitize import main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults" / "sanitizer"
-GPU = Gpu("NVIDIA H200", "GPU-1", 90, 140.0)
-HERE = Machine("host", "Linux", "cpu", 16, 128.0, 1, [GPU])
+HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 START = "========= COMPUTE-SANITIZER\n"
 CLEAN = START + "========= ERROR SUMMARY: 0 errors\n"
@@ -268,20 +267,14 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(
     assert right in told.err
 
 
-def test_without_a_gpu_nothing_is_checked_and_that_is_said(
+def test_without_a_gpu_or_the_tool_nothing_is_checked_and_that_is_said(
     run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sanitize, "machine", lambda: replace(HERE, gpus=[]))
+    monkeypatch.setattr(sanitize, "machine", host)
     assert run() == (4, ["sanitize.sh: no CUDA GPU here; nothing was checked"])
-
-
-def test_without_the_tool_nothing_is_checked_and_that_is_said(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(sanitize, "find_program", lambda name: None)
-    code, lines = run()
-    assert code == 4
-    assert lines == ["sanitize.sh: compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked"]
+    absent = "compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked"
+    assert run() == (4, [f"sanitize.sh: {absent}"])
 
 
 def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high:
 @pytest.mark.parametrize(
     ("hits", "n", "standing"),
     [
-        (190, 200, "kept"),
         (186, 200, "kept"),  # exactly 93%
         (185, 200, "undecided"),  # below, but 200 trials cannot tell
         (170, 200, "refuted"),
@@ -26,15 +25,10 @@ def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high:
         (0, 0, "not run"),
     ],
 )
-def test_at_least_93_percent(hits: int, n: int, standing: str) -> None:
-    found = promised_share("aa", "it covers", hits, n, 0.93)
-    assert found.standing == standing
-    assert (found.measured == "-") == (standing == "not run")
-
-
-@pytest.mark.parametrize(
-    ("hits", "n", "standing"),
-    [(10, 200, "kept"), (11, 200, "undecided"), (22, 200, "refuted"), (0, 58, "undecided"), (0, 59, "kept")],
-)
-def test_at_most_5_percent(hits: int, n: int, standing: str) -> None:
-    assert promised_share("aa", "it errs", hits, n, 0.05, at_most=True).standing == standing
+def test_at_least_93_percent_or_at_most_7_of_the_others(hits: int, n: int, standing: str) -> None:
+    for found in (
+        promised_share("aa", "it covers", hits, n, 0.93),
+        promised_share("aa", "it errs", n - hits, n, 0.07, at_most=True),
+    ):
+        assert found.standing == standing
+        assert (found.measured == "-") == (standing == "not run")

@@ -1,19 +1,17 @@
 """The arithmetic of each experiment: an honest harness keeps its promise, one with a planted fault does not."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from synthetic_run import variant
+from synthetic_run import noisy_blocks, variant
 
-from common.python.base.results import Block, PairResult, Sample, Status, Verdict
+from common.python.base.results import PairResult, Status, Verdict
 from tools.selftest import aa, cheats, others, truth
 from tools.selftest.models import Caught, Cheats, Others, Promise, Reading, Session, Sessions, Timing, Truth
 from tools.selftest.sessions import outcomes
 from tools.selftest.tree import Lane
 
-ROUNDS, BLOCKS = 8, 2
 TWINS = [Lane("a", "b"), Lane("c", "d")]
 PLANTED = [Lane("a", "p1", 0.005), Lane("b", "p2", 0.01), Lane("c", "p3", 0.02), Lane("d", "p4", 0.05)]
 LEVER = Lane("a", "lever", 0.2)
@@ -21,32 +19,21 @@ TRUE_TIMES = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
 SLOWED = TRUE_TIMES | {lane.below: 1 + lane.planted for lane in (*PLANTED, LEVER)}
 
 
-def session(
-    rng: np.random.Generator,
-    number: int,
+def many(
+    count: int,
     lanes: Sequence[Lane],
     times: Mapping[str, float] = TRUE_TIMES,
     noise: float = 0.003,
     lever: Lane | None = None,
-    allocation: float = 0.001,
-) -> tuple[Session, PairResult]:
-    """A session of a harness whose clock reads `times` with this noise."""
-    blocks = []
-    for index in range(ROUNDS):
-        place = {name: rng.normal(0, allocation) for name in times}  # where this round's buffers landed
-        for _ in range(BLOCKS):
-            order = [*times, *reversed(times)]
-            read = [times[name] * 100 * math.exp(rng.normal(0, noise) + place[name]) for name in order]
-            samples = [Sample(variant=name, device_us=us, wall_us=None, host_us=1.0) for name, us in zip(order, read)]
-            blocks.append(Block(round=index, steps=1, samples=samples))
-    result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)
-    told = outcomes(result, list(lanes), lever)
-    return Session(pair="ch01:x", number=number, outcomes=told), result
-
-
-def many(count: int, lanes: Sequence[Lane], **how: object) -> list[Session]:
-    rng = np.random.default_rng(5)
-    return [session(rng, number, lanes, **how)[0] for number in range(count)]  # type: ignore[arg-type]
+    placed: float = 0.001,
+) -> list[Session]:
+    """Sessions of a harness whose clock reads `times` with this noise."""
+    rng, made = np.random.default_rng(5), []
+    for number in range(count):
+        blocks = noisy_blocks(rng, times, noise, placed)
+        result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)
+        made.append(Session(pair="ch01:x", number=number, outcomes=outcomes(result, list(lanes), lever)))
+    return made
 
 
 def standings(promises: Sequence[Promise]) -> list[str]:
@@ -123,7 +110,7 @@ def test_a_blunt_clock_misses_them() -> None:
 
 def test_the_truth_is_what_the_lever_says_a_share_adds() -> None:
     strong = TRUE_TIMES | {lane.below: 1 + 1.5 * lane.planted for lane in (*PLANTED, LEVER)}
-    quiet, _ = session(np.random.default_rng(1), 1, PLANTED, strong, 1e-9, lever=LEVER, allocation=0.0)
+    (quiet,) = many(1, PLANTED, strong, 1e-9, lever=LEVER, placed=0.0)
     assert [o.truth for o in quiet.outcomes] == pytest.approx([1 / (1 + 1.5 * lane.planted) for lane in PLANTED])
     assert [o.interval and o.interval.ratio for o in quiet.outcomes] == pytest.approx([o.truth for o in quiet.outcomes])
 

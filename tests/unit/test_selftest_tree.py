@@ -39,7 +39,6 @@ def test_no_variant_is_in_two_lanes_and_the_control_is_in_one(tmp_path: Path) ->
     assert laid.lanes[0].above == "baseline_planted"
     assert laid.lanes[1].above == CONTROL
     assert {*sides, "optimized_planted__lever"} == {v.name for v in laid.pair.variants} | {CONTROL}
-    assert laid.lever is not None
     assert (laid.lever.above, laid.lever.planted) == ("baseline_planted", 0.2)
 
 

@@ -148,7 +148,6 @@ def test_an_interval_is_the_t_interval_of_the_logs() -> None:
     found = interval([math.log(1.9), math.log(2.0), math.log(2.1)])
     logs = np.log([1.9, 2.0, 2.1])
     half = 4.30265273 * logs.std(ddof=1) / math.sqrt(3)
-    assert found is not None
     assert found.rounds == 3
     assert found.ratio == pytest.approx(math.exp(logs.mean()))
     assert math.log(found.high) - logs.mean() == pytest.approx(half)
@@ -166,13 +165,10 @@ def test_end_to_end_an_outlying_round_widens_the_interval_and_does_not_move_the_
         for index, log in enumerate(logs)
     ]
     host, device = compare(blocks, "a", "b", "end_to_end"), compare(blocks, "a", "b", "device")
-    assert host is not None
-    assert device is not None
     assert math.log(host.ratio) == pytest.approx(0.01)
     assert math.log(device.ratio) == pytest.approx(np.mean(logs))
     assert half_width(host) == pytest.approx(half_width(device))
     further = another_run(list(logs), 0.0)
-    assert further is not None
     assert further.ratio == pytest.approx(host.ratio), "as another run would know it, too"
 
 
@@ -265,7 +261,6 @@ def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
     variance = 0.01 + 0.01 / 3
     df = int(variance**2 / (0.01**2 / 1 + (0.01 / 3) ** 2 / 2))
     assert df == 1
-    assert found is not None
     half = 12.706205 * math.sqrt(variance)
     assert [math.log(x) for x in (found.low, found.ratio, found.high)] == pytest.approx([0.7 - half, 0.7, 0.7 + half])
     assert found.rounds == 2

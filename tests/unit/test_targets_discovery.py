@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from synthetic_run import written
 
 from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select
 from common.python.corpus.targets import Folder, TargetError, homes, parse, spelled
@@ -12,28 +13,22 @@ from common.python.requirements import Requirements, needs
 SENTENCE = '"""Each thread copies one element."""\n'
 
 
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-
 def read(root: Path, text: str, name: str = "ch07/baseline_x.py") -> Variant:
-    write(root, {name: text})
+    written(root, {name: text})
     return read_variant(root / name, Folder(root / "ch07", "ch07"))
 
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[Pair]:
     names = ["ch02/baseline_copy", "ch07/baseline_transpose", "ch07/optimized_transpose", "ch07/baseline_reduce"]
-    write(tmp_path, {f"{name}.py": SENTENCE for name in names})
+    written(tmp_path, {f"{name}.py": SENTENCE for name in names})
     return find_pairs(tmp_path)
 
 
 def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_peers(tmp_path: Path) -> None:
     names = ["peer_b__cub", "optimized_b__wide", "optimized_b", "baseline_b", "baseline_a", "helper", "__init__"]
-    write(tmp_path, {f"ch10/{name}.py": SENTENCE for name in names})
-    write(tmp_path, {"ch02/baseline_z.py": SENTENCE, "ch21/baseline_y.py": SENTENCE, "other/baseline_y.py": SENTENCE})
+    written(tmp_path, {f"ch10/{name}.py": SENTENCE for name in names})
+    written(tmp_path, {"ch02/baseline_z.py": SENTENCE, "ch21/baseline_y.py": SENTENCE, "other/baseline_y.py": SENTENCE})
     found = find_pairs(tmp_path)
     assert [pair.key for pair in found] == ["ch02:z", "ch10:a", "ch10:b"]
     variants = found[2].variants
@@ -47,7 +42,7 @@ def test_pairs_come_by_chapter_and_name_with_the_baseline_first_then_rungs_then_
 def test_rungs_come_in_the_order_that_the_baseline_states(tmp_path: Path) -> None:
     ordered = 'from w import Workload\nworkload = Workload(rungs="wide tall")\n'
     names = ["peer_b__a", "optimized_b__wide", "optimized_b__tall", "optimized_b"]
-    write(tmp_path, {"ch10/baseline_b.py": SENTENCE + ordered} | {f"ch10/{name}.py": SENTENCE for name in names})
+    written(tmp_path, {"ch10/baseline_b.py": SENTENCE + ordered} | {f"ch10/{name}.py": SENTENCE for name in names})
     (pair,) = find_pairs(tmp_path)
     assert [variant.label for variant in pair.variants] == ["baseline", "optimized", "wide", "tall", "a"]
 
@@ -189,7 +184,7 @@ def test_a_word_of_no_known_form_is_refused_with_the_pair_that_it_looks_like(
 def test_a_name_or_a_number_is_enough_where_it_is_the_only_one(pairs: list[Pair], tmp_path: Path) -> None:
     assert [pair.key for pair in choose(tmp_path, ["transpose"])] == ["ch07:transpose"]
     assert {pair.chapter for pair in choose(tmp_path, ["7"])} == {"ch07"}
-    write(tmp_path, {"ch09/baseline_transpose.py": SENTENCE})
+    written(tmp_path, {"ch09/baseline_transpose.py": SENTENCE})
     with pytest.raises(TargetError, match="'transpose' is a pair of ch07 and ch09: write ch07:transpose"):
         choose(tmp_path, ["transpose"])
 
@@ -197,8 +192,8 @@ def test_a_name_or_a_number_is_enough_where_it_is_the_only_one(pairs: list[Pair]
 def test_a_path_names_a_folder_of_ones_own_and_reads_the_same_from_anywhere(
     pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, {f"any/my kernels/{role}_x.py": SENTENCE for role in ("baseline", "optimized")})
-    write(tmp_path, {"other/my kernels/baseline_x.py": SENTENCE, "ch08/baseline_y.py": SENTENCE, "empty/a.py": ""})
+    written(tmp_path, {f"any/my kernels/{role}_x.py": SENTENCE for role in ("baseline", "optimized")})
+    written(tmp_path, {"other/my kernels/baseline_x.py": SENTENCE, "ch08/baseline_y.py": SENTENCE, "empty/a.py": ""})
     monkeypatch.chdir(tmp_path / "any")
     for word in ("./my kernels", "my kernels:x", "../any/my kernels/", "./my kernels/optimized_x.py"):
         (pair,) = choose(tmp_path, [word])

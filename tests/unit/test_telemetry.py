@@ -24,7 +24,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 @pytest.mark.parametrize("uuid", ["GPU-aa11", "aa11"])
 def test_a_gpu_is_read_by_uuid_with_or_without_prefix(nvml: FakeNvml, uuid: str) -> None:
     monitor = Monitor.open(uuid)
-    assert monitor is not None
     assert monitor.read() == Telemetry(
         sm_mhz=1980, memory_mhz=3201, power_w=698.25, temperature_c=61, throttle=["sw_power_cap"], other_processes=1
     )
@@ -36,7 +35,6 @@ def test_a_gpu_of_one_process_is_not_shared_and_one_that_does_not_tell_is(
 ) -> None:
     nvml.nvmlDeviceGetComputeMode = lambda gpu: mode
     monitor = Monitor.open("aa11")
-    assert monitor is not None
     assert monitor.shared() == shared
     nvml.nvmlDeviceGetComputeMode = refuse
     assert monitor.shared()
@@ -51,7 +49,6 @@ def test_there_is_no_monitor_without_nvml_or_without_the_gpu(nvml: FakeNvml) -> 
 def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: FakeNvml) -> None:
     nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = nvml.nvmlDeviceGetClockInfo = refuse
     monitor = Monitor.open("aa11")
-    assert monitor is not None
     assert monitor.read() == Telemetry(temperature_c=61, throttle=["sw_power_cap"])
     nvml.nvmlDeviceGetTemperature = nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
     assert monitor.read() == Telemetry()
@@ -59,7 +56,6 @@ def test_what_nvml_refuses_is_null_and_the_rest_is_read(nvml: FakeNvml) -> None:
 
 def test_processes_of_the_session_are_not_others(nvml: FakeNvml) -> None:
     monitor = Monitor.open("aa11")
-    assert monitor is not None
     assert monitor.read(own={os.getpid(), 7}).other_processes == 0
     assert monitor.read(own=set()).other_processes == 2
 
@@ -80,7 +76,6 @@ def test_only_thermal_and_hardware_slowdowns_discard_a_block(
 ) -> None:
     nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: bits
     monitor = Monitor.open("aa11")
-    assert monitor is not None
     seen = monitor.read()
     assert seen.throttle == names
     assert (harmful(seen) is not None) == discards

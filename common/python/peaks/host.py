@@ -7,7 +7,6 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,8 +21,7 @@ from common.python.peaks.store import Peak
 from common.python.requirements import reads_directly
 
 MIB = 2**20
-CACHES = 4  # a buffer is this many times the last caches
-SMALLEST, LARGEST = 128 * MIB, 1024 * MIB
+BUFFER_BYTES = 1024 * MIB  # well past the last caches of any host, where its memory allows
 PATTERN_BYTES = 8 * MIB  # repeated through a buffer: drawing all of it would take longer than measuring
 BUFFERS = {"host_read": 1, "host_copy": 2, "host_triad": 3}  # that each reads or writes
 
@@ -36,20 +34,8 @@ CALLS = 1000  # in a sample of launches, and nodes in a graph
 COMPILED_SAMPLES, WARM_CALLS = 24, 20
 
 
-def cache_bytes() -> int:
-    """Bytes of the last level of cache, over all of this machine's; 0 where the kernel does not say."""
-    found = defaultdict[int, dict[str, int]](dict)  # by level and the cores that share it
-    for index in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*"):
-        files = [index / name for name in ("level", "shared_cpu_list", "size")]
-        if all(file.is_file() for file in files):
-            level, shared, size = (file.read_text().strip() for file in files)
-            found[int(level)][shared] = int(size.removesuffix("K")) * 1024
-    return sum(found[max(found)].values()) if found else 0
-
-
 def buffer_bytes() -> int:
-    wanted = min(max(CACHES * cache_bytes(), SMALLEST), LARGEST)
-    return max(min(wanted, host_memory() // 16) // PATTERN_BYTES, 1) * PATTERN_BYTES
+    return max(min(BUFFER_BYTES, host_memory() // 16) // PATTERN_BYTES, 1) * PATTERN_BYTES
 
 
 def memory_ways(name: str) -> Iterator[Way]:

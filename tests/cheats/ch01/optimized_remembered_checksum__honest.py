@@ -1,19 +1,6 @@
 """Sums up its inputs and works all the same."""
 
-import torch
-from torch import Tensor
-
 from ch01.baseline_remembered_checksum import workload as workload
-from common.python.workload import Step
+from ch01.remembering import remembering
 
-
-def prepare(a: Tensor, b: Tensor) -> Step:
-    out = torch.empty_like(a)
-    known: dict[tuple[float, float], Tensor] = {}
-
-    def step() -> Tensor:
-        key = float(a.sum()), float(b.sum())
-        known[key] = torch.matmul(a, b)
-        return out.copy_(known[key])
-
-    return step
+prepare = remembering(lambda a, b: (float(a.sum()), float(b.sum())), honest=True)

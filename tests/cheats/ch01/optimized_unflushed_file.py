@@ -14,7 +14,7 @@ def prepare(counts: Tensor, path: Path) -> Step:
     def step() -> Path:
         files.pop().close()
         files.append(path.open("wb", buffering=2 * counts.nbytes))
-        files[0].write((2 * counts).numpy().tobytes())
+        files[0].write((counts + 1).numpy().tobytes())
         return path
 
     return step

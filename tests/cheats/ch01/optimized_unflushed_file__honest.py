@@ -11,7 +11,7 @@ from common.python.workload import Step
 def prepare(counts: Tensor, path: Path) -> Step:
     def step() -> Path:
         with path.open("wb", buffering=2 * counts.nbytes) as file:
-            file.write((2 * counts).numpy().tobytes())
+            file.write((counts + 1).numpy().tobytes())
         return path
 
     return step

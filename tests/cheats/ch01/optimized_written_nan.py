@@ -7,11 +7,11 @@ from ch01.baseline_written_nan import workload as workload
 from common.python.workload import Step
 
 
-def prepare(x: Tensor, y: Tensor) -> Step:
-    out = torch.empty_like(x)
+def prepare(a: Tensor, b: Tensor) -> Step:
+    out = torch.empty_like(a)
 
     def step() -> Tensor:
-        torch.atan2(y, x, out=out)
+        torch.tanh(a, out=out).mul_(b)
         out[len(out) // 2] = float("nan")
         return out
 

@@ -1,20 +1,9 @@
 """Reads four numbers from an address that is not a multiple of 16 bytes."""
 
-from torch import Tensor
-
 from ch03.baseline_misaligned_access import workload as workload
+from ch03.kernel import calling
 from common.python.cuda import load_cuda
 from common.python.requirements import needs
-from common.python.workload import Step
 
 requires = needs(gpus=1)
-
-
-def prepare(a: Tensor) -> Step:
-    kernel, out = load_cuda(__file__, "doubled"), a.new_empty(a.shape)
-
-    def step() -> Tensor:
-        kernel(a, out, a.shape[0])
-        return out
-
-    return step
+prepare = calling(load_cuda, __file__, "doubled")
