@@ -42,6 +42,7 @@ workload = Workload(
     tolerance=0.015,  # bf16 rounds at 0.2%, again and again on its way through the blocks and back
     mutates=("weights", "means", "squares"),
     clock="end_to_end",
+    rungs="fused_adamw compile selective_checkpoint",
 )
 
 

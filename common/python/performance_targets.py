@@ -181,8 +181,8 @@ def _unit(resource: str) -> str:
 
 
 def peak_text(resource: str, peak: float) -> str:
-    """A peak in the field's unit: `4.25 TB/s`, `781 TFLOP/s`, `0.88 us a launch`."""
-    unit = _unit(resource)
-    if unit == "s":
+    """A peak in the field's unit: `4.25 TB/s`, `1.54 PFLOP/s`, `0.88 us a launch`."""
+    if (unit := _unit(resource)) == "s":
         return f"{peak * 1e6:.3g} us a launch"
-    return f"{peak / 1e12:.3g} T{unit}" if peak >= 1e12 else f"{peak / 1e9:.3g} G{unit}"
+    prefix, scale = ("P", 1e15) if peak >= 1e15 else ("T", 1e12) if peak >= 1e12 else ("G", 1e9)
+    return f"{peak / scale:.3g} {prefix}{unit}"

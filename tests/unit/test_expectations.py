@@ -52,7 +52,7 @@ def test_pairs_that_were_not_run_again_stay_and_the_table_names_what_is_provisio
     assert "Provisional" not in (folder / "README.md").read_text()
     expectations.record(tmp_path, [expected("transpose", runs=2)])
     assert list(expectations.read(folder / "expectations_h200.json").pairs) == ["copy", "transpose"]
-    assert "the interval over runs. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
+    assert "expectations file. Provisional, from fewer runs: transpose." in (folder / "README.md").read_text()
 
 
 def test_a_readme_shows_the_gpu_with_the_most_pairs(tmp_path: Path) -> None:

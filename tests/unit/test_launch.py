@@ -66,7 +66,7 @@ def test_a_pair_that_cannot_be_started_is_unsupported_with_the_count(
 
 
 def test_list_says_how_many_gpus_a_pair_needs_and_that_a_cpu_proves_it(capsys: pytest.CaptureFixture[str]) -> None:
-    for found, here in ((0, "yes"), (1, "needs 2 GPUs, found 1"), (2, "yes")):
+    for found, here in ((0, "without a GPU it is proven, not timed"), (1, "needs 2 GPUs, found 1"), (2, "yes")):
         print_list([pair_on(2)], machine_with(found))
         for line in capsys.readouterr().out.splitlines():
             assert line.split("\t")[3:5] == ["2 GPUs", here]

@@ -70,8 +70,12 @@ def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm-256color")):
+        monkeypatch.setenv(name, value)
     print_targets(root, [f"ch07:{NAME}"])
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    out = capsys.readouterr().out
+    assert ("48;2;59;50;18m" in out) == (columns > 80)  # what only one of two files has is marked
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
     assert max(map(len, lines)) <= columns
     titles = [line for line in lines if "╭" in line and f"ch07/baseline_{NAME}.py" in line]
     assert len(titles) == heads

@@ -22,6 +22,7 @@ from common.python.regress.against import with_refs
 from common.python.regress.check import statuses
 from common.python.report.artifacts import mark_latest, read_run
 from common.python.report.display import Display
+from common.python.report.listing import timed_here
 from common.python.report.publish import append_to_job_page
 from common.python.report.publish import publish as write_report
 from common.python.run.options import Options
@@ -89,7 +90,8 @@ def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interru
         with display:
             summary = suite.run()
         mark_latest(suite.folder)
-        display.finish(summary, suite.folder)
+        there = "" if suite.on_gpu else timed_here(choose(suite.options.root, ["all"]), suite.machine)
+        display.finish(summary, suite.folder, there)
         if interrupts.count < 2:  # the second Ctrl-C was for the report too
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
             publish(suite.folder, suite.options.root, junit)

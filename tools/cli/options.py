@@ -85,7 +85,7 @@ WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another r
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 KindOption = Annotated[Kind | None, typer.Option(help="Only pairs with a solution of this kind.")]
 RunnableOption = Annotated[
-    bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can run here.")
+    bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can be timed here.")
 ]
 JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]

@@ -156,14 +156,16 @@ def renew_tables(root: Path, gpu: str) -> list[Path]:
 
 def table(expectations: Expectations, mechanisms: bool = False) -> str:
     """The table as it stands between a README's markers; a chapter's says what the mechanism of each variant is."""
-    commits = {pair.commit[:8] for pair in expectations.pairs.values() if pair.commit}
     results = [over_runs(pair) for pair in expectations.pairs.values()]
-    shown = chapter_table(results, ", ".join(sorted(commits)) or None, mechanisms)
+    shown = chapter_table(results, mechanisms)
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
     if len(few) == len(results):
         return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs."
     said = f" Provisional, from fewer runs: {', '.join(few)}." if few else ""
-    over = "its first line's speedup that of all of them, with the interval over runs"
+    over = (
+        "its first line's speedup that of all of them, with the interval over runs; "
+        "the commit is in the chapter's expectations file"
+    )
     return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}, {over}.{said}"
 
 

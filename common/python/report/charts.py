@@ -36,7 +36,7 @@ PALETTE = """
 """
 INK, FAINT, GOOD, FAIR, BAD, PEER = (f"var(--{name})" for name in ("ink", "faint", "good", "fair", "bad", "peer"))
 WIDTH, RIGHT, BOTTOM = 720, 130, 40  # pixels: a chart, the words on the right of its axes, the labels under them
-LETTERS, LETTER = 32, 6.6  # the longest name in letters, and pixels that a letter takes
+LETTERS, LETTER = 32, 7.2  # the longest name in letters, and pixels that a letter takes
 LINE = 13  # pixels between two lines of text
 BINS = 24
 LEAST_REACH = 1e-3  # of the median, for samples that are all alike
@@ -172,7 +172,7 @@ def headline_chart(results: Sequence[PairResult]) -> Markup:
     """
     names, step, top = [_name(result.key) for result in results], 22, 24
     peers = [result.peer_ratio.ratio for result in results if result.peer_ratio]
-    share = Scale(0, 100, _left(names), 430, log=False)
+    share = Scale(0, 100, _left(names), 420, log=False)
     ratio = Scale(min([0.5, *peers]) / 1.1, max([2, *peers]) * 1.1, 460, WIDTH - RIGHT)
     bottom = top + step * len(names)
     parts = [
@@ -294,7 +294,8 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
             parts.append(_mark(at, up, row, row is head, f"{clean(result.key)}, {time_text(result.us(row) or 0.0)}"))
         at, up, _ = min(points, key=lambda point: point[2] is not head)
         places.append((_name(result.key), at + 8, up))
-    return _svg("Roofline: each variant under the peaks of this machine", height, [*parts, *_names(places)])
+    parts += _names(places, [(x.end, WIDTH, y(roof)) for roof in roofs.values()])
+    return _svg("Roofline: each variant under the peaks of this machine", height, parts)
 
 
 def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult, float, float]]:
@@ -316,10 +317,9 @@ def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Mark
     return parts
 
 
-def _names(places: Sequence[tuple[str, float, float]]) -> list[Markup]:
-    """Names beside their points, each left out where it would cover one before it."""
-    parts: list[Markup] = []
-    taken: list[tuple[float, float, float]] = []  # left, right, height
+def _names(places: Sequence[tuple[str, float, float]], taken: Sequence[tuple[float, float, float]]) -> list[Markup]:
+    """Names beside their points, each left out where it would cover one before it or `taken`: left, right, height."""
+    parts, taken = list[Markup](), list(taken)
     for name, left, height in places:
         right = left + LETTER * len(name)
         if all(right < start or left > end or abs(height - at) > LINE for start, end, at in taken):

@@ -2,16 +2,26 @@
 
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, text_table
 from common.python.report.live_view import LiveView
 from common.python.report.markdown import times
-from common.python.report.rows import footers, interval_text, pair_line, suite_table, suite_title, verdict_text
-
-TABLE_WIDTH = 80  # columns of a terminal below which the lines of the pairs are all there is
+from common.python.report.rows import (
+    LOUD,
+    SHORT,
+    STOPS_NEED,
+    at_stops,
+    footers,
+    interval_text,
+    pair_line,
+    suite_table,
+    suite_title,
+    terminal_line,
+    verdict_text,
+)
 
 
 class Display(LiveView):
@@ -19,7 +29,7 @@ class Display(LiveView):
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
-        self.proven = 0
+        self.on_cpu = False
 
     def show(self, phase: str, result: PairResult) -> None:
         """Hear that a pair has entered a phase, finished a round, is proven, or is done."""
@@ -29,30 +39,41 @@ class Display(LiveView):
             self.restart(f"{self.proven} proven,")
             return
         if phase == "done":
-            self.tell(pair_line(result))
+            self.on_cpu |= result.on_cpu
+            terminal = self.console.is_terminal
+            self.tell(terminal_line(result, self.console.width) if terminal else pair_line(result))
             self.end(result.key)
             return
         own = result.headline
         so_far = interval_text(own.speedup) if own and own.speedup else ""
         self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
-    def finish(self, summary: Summary, folder: Path) -> None:
-        """What a run ends with: the table and the lines under it, for single files their times, and the folder."""
+    def footer(self) -> Group:
+        """Above what is at work and the bar, what the cells of the lines are: said where it does not scroll away."""
+        loud = [Text("times of the CPU, not of a GPU", LOUD)] * self.on_cpu
+        legend = [Text(at_stops(SHORT, self.console.width), "dim")] * (self.console.width >= STOPS_NEED)
+        return Group(*loud, *legend, super().footer())
+
+    def finish(self, summary: Summary, folder: Path, note: str = "") -> None:
+        """What a run ends with: the table and the lines under it, for single files their times, a note, the folder."""
         for result in summary.pairs:
             if len(result.variants) == 1 and result.variants[0].wall:
                 shown = times(result)
                 lines = shown.lines or [(result.variants[0].label, verdict_text(result, result))]
                 self.console.print(text_table(shown.columns, lines, f"{result.key}, {result.clock} clock"))
-        if self.console.is_terminal and self.console.width >= TABLE_WIDTH:
+        if self.console.is_terminal and self.console.width >= STOPS_NEED:
             self.console.print(suite_table(summary.pairs, self.console.width))
         else:
             for line in (suite_title(summary.pairs), *footers(summary.pairs)):
                 self.tell(Text(line))  # which a narrow terminal wraps between words
         for reason in dict.fromkeys(summary.not_run.values()):
-            print(f"not run, {reason}: {', '.join(key for key, why in summary.not_run.items() if why == reason)}")
-        print(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it")
-        print(f"next: {next_command(summary, folder)}")
-        print(f"results: {folder}")
+            left = ", ".join(key for key, why in summary.not_run.items() if why == reason)
+            self.tell(Text(f"not run, {reason}: {left}"))
+        if note:
+            self.tell(Text(note))
+        self.tell(Text(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it"))
+        self.tell(Text(f"next: {next_command(summary, folder)}"))
+        self.tell(Text(f"results: {folder}"))
 
 
 def next_command(summary: Summary, folder: Path) -> str:
@@ -69,4 +90,4 @@ def next_command(summary: Summary, folder: Path) -> str:
     heads = {key: own.speedup for key, result in pairs.items() if (own := result.headline)}
     if gains := [(gain.ratio, key) for key, gain in heads.items() if gain]:
         return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
-    return "`benchmark_cli list --runnable` names the pairs that can run here"
+    return "`benchmark_cli list --runnable` names the pairs that can be timed here"

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rich.panel import Panel
 
 PIPE_COLUMNS = 120  # of running text where nothing says how wide it may be
+MARK = "on #3b3212"  # of lines that the file beside them lacks
+LEAST_BODY = 30  # of a text beside its head
 LEAST_COLUMNS = 60  # of a source beside another; on a narrower terminal they stand one below the other
 NEXT = (
     "`benchmark_cli show ch07:transpose` shows the sources of a pair, `benchmark_cli run ch07:transpose` measures it, "
@@ -49,15 +51,12 @@ def print_list(
     """What each variant does, and whether it runs here: on a terminal by pairs, in a pipe a tab-separated line each.
 
     `kind` (triton, cuda, pytorch) keeps the pairs that have a variant of this kind, peers aside, and `runnable` those
-    whose baseline and one optimized variant run here. JSON is a list of `Line`s.
+    whose baseline and one optimized variant can be timed here. JSON is a list of `Line`s.
     """
-    missing = cache(lambda required: unmet(required, machine))  # files share what they need
     blocks = []
-    for pair in pairs:
+    for pair, own, here in _lines(pairs, machine):
         kinds = {word.lower() for variant in pair.variants if variant.role != "peer" for word in variant.kinds}
-        own = [_line(pair, variant, machine, missing) for variant in pair.variants]
-        here = {variant.role for variant, line in zip(pair.variants, own) if line.here == "yes"}
-        if kind in {None, *kinds} and (not runnable or here >= {"baseline", "optimized"}):
+        if kind in {None, *kinds} and (not runnable or here):
             blocks.append(own)
     if as_json:
         print(json.dumps([line._asdict() for own in blocks for line in own], indent=1))
@@ -69,11 +68,28 @@ def print_list(
         print(hanging("", f"{counted(len(blocks), 'pair')}. {NEXT}"))
 
 
+def timed_here(pairs: list[Pair], machine: Machine) -> str:
+    """How many of the pairs `list --runnable` names on this machine."""
+    able = sum(here for _, _, here in _lines(pairs, machine))
+    return f"{able} of {counted(len(pairs), 'pair')} can be timed here: `benchmark_cli list --runnable` names them"
+
+
+def _lines(pairs: list[Pair], machine: Machine) -> Iterator[tuple[Pair, list[Line], bool]]:
+    """Each pair, the lines of its variants, and whether its baseline and one optimized variant can be timed here."""
+    missing = cache(lambda required: unmet(required, machine))  # files share what they need
+    for pair in pairs:
+        own = [_line(pair, variant, machine, missing) for variant in pair.variants]
+        here = {variant.role for variant, line in zip(pair.variants, own) if line.here == "yes"}
+        yield pair, own, here >= {"baseline", "optimized"}
+
+
 def _line(pair: Pair, variant: Variant, machine: Machine, missing: Callable[[Requirements], list[str]]) -> Line:
     required = variant.required
     if pair.gpus > max(required.gpus, 1):
         required = replace(required, gpus=pair.gpus)
-    lacks = missing(variant.required) + ONE_HOST.unmet(pair, machine)  # without any GPU, ranks use the CPU
+    lacks = missing(variant.required) + ONE_HOST.unmet(pair, machine)
+    if not lacks and not machine.gpus and ("Triton" in variant.kinds or pair.gpus > 1):
+        lacks = ["without a GPU it is proven, not timed"]
     here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(lacks)) or "yes"
     cells = (pair.key, variant.label, "+".join(variant.kinds), needs_text(required), here, variant.sentence)
     return Line(*map(clean, cells))  # names of files are foreign text, too
@@ -94,15 +110,12 @@ def _block(lines: Sequence[Line]) -> str:
 
 
 def hanging(head: str, body: str) -> str:
-    """`head`, then `body` within the terminal's width, its further lines under its first."""
-    width = shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns
-    return textwrap.fill(
-        body,
-        max(width, len(head) + 30),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-    )
+    """`head`, then `body` within the terminal's width, its further lines under its first, or all below a long head."""
+    width, under = shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns, " " * len(head)
+    if width < len(head) + LEAST_BODY:
+        head, under = f"{head.rstrip()}\n    ", "    "
+    text = textwrap.wrap(body, width - len(under), break_on_hyphens=False)
+    return head + f"\n{under}".join(text)
 
 
 def needs_text(required: Requirements) -> str:
@@ -202,18 +215,25 @@ def _print_pair(pair: Pair) -> None:
             console.print(Text(clean(f"{side.label}: {side.sentence}")))
         width = console.width // len(sides) - 1
         for paths in ([side.path for side in sides], [side.path.with_suffix(".cu") for side in sides]):
-            if panels := [_panel(path, width, number > 0) for path in paths if path.exists()]:
+            if panels := _panels([path for path in paths if path.exists()], width, number > 0):
                 console.print(Columns(panels, padding=0))
 
 
-def _panel(path: Path, width: int, cut: bool) -> "Panel":
+def _panels(paths: Sequence[Path], width: int, cut: bool) -> list["Panel"]:
+    """Files beside each other, with what only one of two has marked as a report marks it."""
     from rich.panel import Panel
     from rich.syntax import Syntax
     from rich.text import Text
 
-    from common.python.report.sources import solution
+    from common.python.report import sources
 
-    language, text = "cuda" if path.suffix == ".cu" else "python", path.read_text()
-    text = solution(text) if cut and path.suffix == ".py" else text
-    code = Syntax(re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE), language, word_wrap=True)
-    return Panel(code, title=Text(clean(f"{path.parent.name}/{path.name}")), width=width)
+    texts = [re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE) for path in paths]
+    texts = [sources.solution(t) if cut and path.suffix == ".py" else t for t, path in zip(texts, paths)]
+    named = [sources.Panel(f"{path.parent.name}/{path.name}", t.split("\n")) for t, path in zip(texts, paths)]
+    panels = []
+    for panel, text, path in zip(sources.marked(named), texts, paths):
+        code = Syntax(text, "cuda" if path.suffix == ".cu" else "python", word_wrap=True)
+        for at in panel.marked:
+            code.stylize_range(MARK, (at + 1, 0), (at + 1, len(panel.lines[at])))
+        panels.append(Panel(code, title=Text(clean(panel.file)), width=width))
+    return panels

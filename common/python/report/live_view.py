@@ -31,6 +31,7 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or wide_console()
         self.done, self.total, self.noun = 0, 0, ""
+        self.proven = 0  # of them; for the bar that is half of the work
         self.told = time.monotonic()
         self.since = self.told, 0  # when the parts began that tell how long the rest will take, and how many were done
         self.running: dict[str, str] = {}  # what is at work, by name
@@ -82,10 +83,7 @@ class LiveView:
         """Print a line to stdout, above the footer."""
         with self.lock:
             if self.console.is_terminal and not self.console.stderr:
-                if isinstance(line, str):
-                    self.console.print(Text(line), soft_wrap=True)
-                else:
-                    self.console.print(line, no_wrap=line.no_wrap, overflow="ellipsis")
+                self.console.print(Text(line) if isinstance(line, str) else line, soft_wrap=isinstance(line, str))
             elif not self.console.quiet:
                 print(f"{line}\n", end="", flush=True)  # whole lines, from any thread
             self.told = time.monotonic()
@@ -94,7 +92,7 @@ class LiveView:
         """Draw the footer anew; tell a pipe the progress, unless it heard something not long ago."""
         with self.lock:
             if self.console.is_terminal:
-                self.live.update(self._footer(), refresh=True)
+                self.live.update(self.footer(), refresh=True)
             elif time.monotonic() - self.told >= SILENT_S:
                 line = ": ".join(filter(None, (self.progress(), "; ".join(self.running.values()))))
                 self.console.print(line, soft_wrap=True, markup=False, highlight=False)
@@ -110,12 +108,13 @@ class LiveView:
             left = f", {left_s:.0f} s left" if left_s < 100 else f", {left_s / 60:.0f} min left"
         return f"{self.noun} {self.done} of {self.total}{left}".lstrip() if self.total else ""
 
-    def _footer(self) -> Group:
+    def footer(self) -> Group:
+        """What is at work, and a bar with the progress beside it."""
         lines, told = list(self.running.values()), self.progress()
         more = [f"and {len(lines) - AT_WORK} more"] * (len(lines) > AT_WORK)
         width = min(BAR_WIDTH, self.console.width - len(told) - 1)
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(ProgressBar(max(1, self.total), self.done, width), told)
+        bar.add_row(ProgressBar(max(1, self.total), max(self.done, (self.done + self.proven) / 2), width), told)
         return Group(*(Text(line, "dim") for line in [*lines[:AT_WORK], *more]), bar)
 
 

@@ -185,15 +185,14 @@ def summary_markdown(summary: Summary) -> str:
     return "\n\n".join([*parts, escaped(suite_title(summary.pairs)), _suite(summary.pairs)]) + "\n"
 
 
-def chapter_table(results: Sequence[PairResult], commit: str | None = None, mechanisms: bool = False) -> str:
-    """The table of a chapter's README: a figure in prose names its GPU, and its commit where that is known.
+def chapter_table(results: Sequence[PairResult], mechanisms: bool = False) -> str:
+    """The table of a chapter's README: figures name their GPU.
 
     With `mechanisms`, each line says what its variant does, in the variant's own first sentence.
     """
     measured = sorted({clean(result.device) for result in results if result.device})
-    at = f", commit {commit}" if commit else ""
     loud = " These are times of a CPU, not of a GPU." * any(result.on_cpu for result in results)
-    origin = escaped(f"Measured on {', '.join(measured)}{at}.{loud}") if measured else "Not measured yet."
+    origin = escaped(f"Measured on {', '.join(measured)}.{loud}") if measured else "Not measured yet."
     return f"{_suite(results, mechanisms)}\n\n{origin}"
 
 

@@ -3,9 +3,11 @@
 Text from pairs, compilers and exceptions never reaches a markup parser: cells are `Text`, which has none.
 """
 
+import itertools
 import math
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,13 +20,16 @@ from common.python.stats.intervals import MARGIN, verdict
 
 T = TypeVar("T")
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
-ROOM = ((150, 7), (110, 6), (0, 4))  # columns of a terminal, and how many of the table they have room for
+ROOM = ((150, 7), (134, 6))  # columns of a terminal, and how many of the table they have room for
+SHORT = ("pair", "verdict", "speedup", "limit", "peer")  # what a narrower one has of a measured pair
+STOPS, STOPS_NEED = (0, 32, 45, 67, 73), 80  # where those begin in a line of a pair, on so wide a terminal
 KEY = (
     "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time "
     "(or bytes, where they are the goal) over optimized; "
     "why: baseline -> optimized, bytes without a word are peak memory"
 )
 LEAST_PERCENT, MOST_BEHIND = 2.0, 5.0  # of its limit that a baseline reaches, and times that a peer may be faster
+GLUE = "\N{NO-BREAK SPACE}"  # for a space at which no line is broken
 WEAK = "†"
 WEAK_MEANS = (
     f"{WEAK} the baseline is under {LEAST_PERCENT:g}% of its limit or a peer is over {MOST_BEHIND:g} times faster than "
@@ -52,6 +57,7 @@ class Row:
     why: str = ""
     rung: bool = False
     mechanism: str = ""  # which the tables of chapters alone have room for
+    reason: str = ""  # the part of `why` that nobody may miss
     weak: bool = False  # the baseline is no yardstick
 
     @property
@@ -63,6 +69,11 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         return (self.pair, self.verdict, "".join(self.gain), self.time, self.limit, self.peer, self.why)
+
+    def short(self) -> tuple[str, ...]:
+        """The cells of `SHORT`: of the limit the variant's own share, of the peer its ratio."""
+        gain = f"{self.speedup} {WEAK}" if self.weak else self.speedup or self.time
+        return (self.pair, self.verdict, gain, self.limit.rpartition(" ")[2], self.peer.partition(" ")[0])
 
 
 def rows(result: PairResult) -> list[Row]:
@@ -80,7 +91,9 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
     name, mechanism = (variant.label, variant.sentence) if variant else (result.key, "")
-    row = Row(clean(name if rung else result.key), verdict, why=told, rung=rung, mechanism=clean(mechanism))
+    row = Row(
+        clean(name if rung else result.key), verdict, why=told, rung=rung, mechanism=clean(mechanism), reason=told
+    )
     if variant is None or not result.trusted(variant):
         return row
     before = result.baseline  # of a single file's run there is only the file itself
@@ -199,27 +212,37 @@ def why_text(before: Why | None, after: Why | None) -> str:
     return ", ".join(parts + [f"{a}{word} -> {b}" for a, word, b in told if a != b])
 
 
-def pair_line(result: PairResult) -> Text:
-    """One line for a pair. A terminal may cut the end of one with a speedup; a reason is shown in full."""
+def pair_line(result: PairResult) -> str:
+    """All of a pair in one line, for a pipe."""
     row = rows(result)[0]
-    parts = (
-        Text(row.pair),
-        Text(row.verdict, style=STYLES.get(TONES.get(row.verdict, ""), "")),
-        _gain_cell(row),
-        Text(row.time),
-        Text(f"{row.limit} of limit" if row.limit else ""),
-        Text(f"peer: {row.peer}" if row.peer else ""),
-        Text(row.why, style="dim"),
-        Text("ON THE CPU" if result.on_cpu else ""),
-    )
-    line = Text("  ").join(filter(None, parts))
-    line.no_wrap = bool(row.speedup)
+    limit, peer = (row.limit and f"{row.limit} of limit"), (row.peer and f"peer: {row.peer}")
+    where = "ON THE CPU" if result.on_cpu else ""
+    return "  ".join(filter(None, (row.pair, row.verdict, "".join(row.gain), row.time, limit, peer, row.why, where)))
+
+
+def terminal_line(result: PairResult, width: int) -> Text:
+    """A pair on a terminal: a line of whole cells; what has no room, such as a long reason, goes on indented below."""
+    row = rows(result)[0]
+    name, verdict, gain, limit, peer = cells = row.short()
+    if width < STOPS_NEED:
+        cells = (name, verdict, gain, limit and f"{limit} of limit", peer and f"peer {peer}")
+    cells = (*(cell.replace(" ", GLUE) for cell in cells if cell), row.reason)
+    line = at_stops(cells, width)
+    for more in (row.time, row.why):
+        line += f"  {more}" if more not in gain + row.reason and len(line) + len(more) + 2 <= width else ""
+    line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    text = Text(line.replace(GLUE, " "))
+    text.highlight_words([f" {verdict}"], STYLES.get(TONES.get(verdict, ""), ""))
+    text.highlight_words([gain] * row.weak, "dim")
+    return text
+
+
+def at_stops(cells: Iterable[str], width: int) -> str:
+    """Cells side by side, on a terminal with room each from its stop on or right behind a longer one."""
+    line = ""
+    for cell, stop in zip(cells, STOPS if width >= STOPS_NEED else itertools.repeat(0)):
+        line += " " * max(stop - len(line), (1 if stop else 2) * bool(line)) + cell
     return line
-
-
-def _gain_cell(row: Row) -> Text:
-    leads, dim = row.gain
-    return Text.assemble(leads, (dim, "dim"))
 
 
 def suite_title(results: Sequence[PairResult]) -> str:
@@ -264,12 +287,14 @@ def _against(result: PairResult) -> list[str]:
 
 def suite_table(results: Sequence[PairResult], width: int = 200) -> Table:
     """The table of a suite, with the columns that `width` characters have room for; names are never broken."""
-    shown = COLUMNS[: next(count for least, count in ROOM if width >= least)]
+    shown = COLUMNS[: next((count for least, count in ROOM if width >= least), 0)] or SHORT
     lines = list[list[str | Text]]()
     for row in (row for result in results for row in rows(result)):
-        name, verdict, _, *others = row.cells()
-        head = (Text(f"  {name}" if row.rung else name), Text(verdict, style=STYLES.get(TONES.get(verdict, ""), "")))
-        cells: list[str | Text] = [*head, _gain_cell(row), *others]
-        lines.append(cells[: len(shown)])
+        name, verdict, gain, *short = row.short()
+        tone, more = STYLES.get(TONES.get(verdict, ""), ""), short if shown is SHORT else row.cells()[3 : len(shown)]
+        lines.append([Text("  " * row.rung + name), Text(verdict, tone), Text(gain, "dim" * row.weak), *more])
     style, caption = LOUD if any(result.on_cpu for result in results) else "bold", "\n".join(footers(results))
-    return text_table(shown, lines, suite_title(results), caption, whole=("pair", "verdict"), style=style)
+    table = text_table(shown, lines, suite_title(results), caption, whole=("pair", "verdict"), style=style)
+    if shown is SHORT:  # no column is left for rules
+        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+    return table

@@ -76,7 +76,7 @@ def sources(
     for number, side in enumerate([[*base, other] for other in others] or [base] * len(base)):
         python = [_panel(row.file, digests, folder) or Panel(row.file, withheld=UNKNOWN) for row in side]
         cuda = [_panel(row.file.removesuffix(".py") + ".cu", digests, folder) for row in side]
-        kinds = [_marked(panels) for panels in (python, [*filter(None, cuda)]) if panels]
+        kinds = [marked(panels) for panels in (python, [*filter(None, cuda)]) if panels]
         if number:  # the baseline stands in the first already
             side, kinds = side[-1:], [[replace(panels[-1], cut=True)] for panels in kinds]
         found.append((" | ".join(clean(row.label) for row in side), kinds))
@@ -97,7 +97,7 @@ def _panel(name: str, digests: Mapping[str, str], folder: Path) -> Panel | None:
     return Panel(name, content.decode(errors="replace").splitlines())
 
 
-def _marked(panels: list[Panel]) -> list[Panel]:
+def marked(panels: list[Panel]) -> list[Panel]:
     """Of two files beside each other, the lines that only one of them has."""
     if len(panels) != 2 or not all(panel.lines for panel in panels):
         return panels

@@ -22,6 +22,7 @@ from common.python.workload import Output, Step
 SHORT_US = 50.0  # a shorter step is timed several at a time
 LONG_US = 10_000.0  # a longer step is not warmed up where it has been called just before
 LONG_ON_DEVICE_US = 1_000.0  # the same on the device's clock
+WALLED = 3  # rounds in which a long step is timed end to end too: enough for a median
 MOST_STEPS = 64  # in a sample
 RETAKES = 2  # of a device sample that includes CPU launch latency
 MOST_DELAYS = 3.0  # host times; a longer delay is no help where launches overfill the queue (1,024) or wait for the GPU
@@ -54,6 +55,7 @@ class Sampler:
     in_time: dict[tuple[str, int], bool] = field(default_factory=dict)  # ever, by variant and steps in a sample
     long: dict[str, float] = field(default_factory=dict)  # times of long steps, in us
     retaken: int = 0  # in this block
+    rounds: int = 0
     to_wall: Collection[str] = ()  # variants still to be timed end to end in this round
 
     def on_device(self) -> bool:
@@ -64,7 +66,7 @@ class Sampler:
 
         Steps that are known to be long, by a proof or an earlier round, do not run.
         """
-        started = time.perf_counter()
+        started, self.rounds = time.perf_counter(), self.rounds + 1
 
         def late() -> bool:
             return prep.ranks.either(time.perf_counter() - started > limit_s)
@@ -72,11 +74,12 @@ class Sampler:
         for name, variant in prep.variants.items() if not self.on_device() else ():
             if LONG_US <= variant.called_s * 1e6 < math.inf:
                 self.long.setdefault(name, variant.called_s * 1e6)
-        skips = prep.ranks.size == 1 and passes is None  # long steps, on which several ranks would have to agree
-        known = dict(self.long) if skips else {}
-        self.to_wall = {*names} - {CONTROL} if self.on_device() else ()
+        alone = prep.ranks.size == 1  # several would have to agree on what is long
+        known = dict(self.long) if alone and passes is None else {}
+        walled = known if self.rounds > WALLED else {}
+        self.to_wall = {name for name in names if self.on_device() and name not in walled} - {CONTROL}
         shortest = min(known[name] if name in known else self._first_us(prep, name) for name in names)
-        rest = [name for name in names if name not in self.long] if skips else names
+        rest = [name for name in names if name not in self.long] if alone and passes is None else names
         passed = 0
         while rest and not (late() if passes is None else passed == passes):
             for name in rest:
