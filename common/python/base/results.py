@@ -37,7 +37,8 @@ class Cost(Model):
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
     dtype: str = Field(
-        default="fp32", description="rate that bounds the flops, as the survey names it: bf16, bf16_mma_sync, exp2"
+        default="fp32",
+        description="rate that bounds the flops: fp64 fp32 tf32 bf16 bf16_mma_sync fp16 fp8 fp4 int8 exp2",
     )
     pcie_bytes: float = Field(default=0.0, ge=0, description="the busier direction")
     nvlink_bytes: float = Field(default=0.0, ge=0, description="one way, per GPU")
