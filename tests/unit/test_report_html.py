@@ -220,7 +220,7 @@ def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_p
     folder = write_run(tmp_path / "run", [pair(TWO)], manifest(root))
     text = page(read_run(folder), root)
     found = Page(text)
-    shown = "".join(text for element, text in found.texts if element in ("code", "mark", "summary"))
+    shown = "".join(text for element, text in found.texts if element in ("pre", "mark", "summary"))
     for file in SOURCES.values():
         for line in file.splitlines():
             assert line in shown
@@ -229,7 +229,7 @@ def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_p
     assert '"""Row by row."""' in marked
     assert "shared = 1" not in marked
     assert text.count('class="sides"') == 2
-    fold = r"<summary>(\d+ lines): docstring, imports, workload</summary>\n<pre[^>]*><code>(.*?)</code>"
+    fold = r"<summary>(\d+ lines): docstring, imports, workload</summary>\n<pre[^>]*>(.*?)</pre>"
     folds = re.findall(fold, text, re.DOTALL)
     assert [(count, re.sub(r"</?mark>|\n", "", unescape(code))) for count, code in folds] == [
         ("2 lines", '"""Element by element."""'),
