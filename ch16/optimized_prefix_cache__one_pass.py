@@ -1,4 +1,4 @@
-"""Not yet run on a GPU: shared blocks and questions are one captured pass; the last block does what is asked."""
+"""Shared blocks and questions are one captured pass, and the last block computes only what is asked."""
 
 from collections.abc import Callable
 from typing import Any

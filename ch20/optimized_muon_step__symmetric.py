@@ -1,4 +1,4 @@
-"""Not yet run on a GPU: of symmetric products only the tiles of one half are computed, all matrices in one launch."""
+"""Of symmetric products only the tiles of one half are computed, for all matrices of a shape in one launch."""
 
 import torch
 import triton

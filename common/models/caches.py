@@ -93,9 +93,9 @@ def continuing(cache: Cache, positions: Tensor, extent: int | None = None) -> At
 
 
 def appending(keys: Tensor, values: Tensor, position: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`continuing` by tokens of one sequence, at `position` (1, length), in one layer.
+    """`continuing` for one layer and one sequence: stores the tokens at `position` (1, length), attends to all so far.
 
-    It takes tensors and no list of them, so that a compiler finds the same call in every layer.
+    It takes one layer's tensors instead of a list, so that a compiler sees the same call in every layer.
     """
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -142,7 +142,7 @@ APART = span(1.98, 2.02), span(1.9, 2.11)
         (2.03, 2.07, APART, "met"),
     ],
 )
-def test_an_interval_is_apart_or_close_or_neither_and_what_a_further_run_may_read_is_no_finding(
+def test_a_further_run_is_judged_by_its_interval_against_what_is_expected(
     low: float, high: float, held: tuple[Interval, Interval], status: str
 ) -> None:
     assert compare_intervals(span(low, high), *held) == status

@@ -25,7 +25,7 @@ def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high:
         (0, 0, "not run"),
     ],
 )
-def test_at_least_93_percent_or_at_most_7_of_the_others(hits: int, n: int, standing: str) -> None:
+def test_a_promised_share_is_kept_undecided_or_refuted(hits: int, n: int, standing: str) -> None:
     for found in (
         promised_share("aa", "it covers", hits, n, 0.93),
         promised_share("aa", "it errs", n - hits, n, 0.07, at_most=True),

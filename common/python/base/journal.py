@@ -56,7 +56,7 @@ def append(folder: Path, result: PairResult) -> None:
 
 
 def rewrite(folder: Path, results: list[PairResult]) -> None:
-    """A journal that names these results and no others: from here on the run can be resumed."""
+    """Write the run's journal anew, with these results, so that the run can be resumed."""
     write(folder / JOURNAL, "".join(_line(result) for result in results))
 
 

@@ -271,7 +271,7 @@ def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
 
 
 def _meant(word: str, pairs: Iterable[Pair]) -> str:
-    """`; did you mean ...?` where a word of no known form is like what may be written for a target."""
+    """`; did you mean ...?` where a word is no target but looks like one; otherwise nothing."""
     known = {"all": "all"}
     for pair in pairs:
         known |= {pair.name: pair.key, pair.key: pair.key, pair.chapter: pair.chapter}

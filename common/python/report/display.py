@@ -49,13 +49,13 @@ class Display(LiveView):
         self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
     def footer(self) -> Group:
-        """Above what is at work and the bar, what the cells of the lines are: said where it does not scroll away."""
+        """The names of the columns, above the pairs at work and the progress bar."""
         loud = [Text("times of the CPU, not of a GPU", LOUD)] * self.on_cpu
         legend = [Text(at_stops(SHORT, self.console.width), "dim")] * (self.console.width >= STOPS_NEED)
         return Group(*loud, *legend, super().footer())
 
     def finish(self, summary: Summary, folder: Path, note: str = "") -> None:
-        """What a run ends with: the table and the lines under it, for single files their times, a note, the folder."""
+        """Print the end of a run: the table, its footers, times of files asked for by name, a note, the folder."""
         for result in summary.pairs:
             if len(result.variants) == 1 and result.variants[0].wall:
                 shown = times(result)
