@@ -33,7 +33,7 @@ def loss_and_gradient(logits, targets, losses, vocabulary, BLOCK: tl.constexpr):
 def prepare(logits: Tensor, targets: Tensor) -> Step:
     tokens, vocabulary = logits.shape
     losses = logits.new_empty(tokens, dtype=torch.float32)
-    block = min(triton.next_power_of_2(vocabulary) // 4, 32768)
+    block = min(triton.next_power_of_2(triton.cdiv(vocabulary, 4)), 32768)
 
     def step() -> tuple[Tensor, ...]:
         loss_and_gradient[(tokens,)](logits, targets, losses, vocabulary, BLOCK=block, num_warps=32)

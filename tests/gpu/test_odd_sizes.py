@@ -96,7 +96,10 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
     "ch12:viterbi_work_queue": shapes("count mean longest", (1, 1, 1), (3, 7, 9), (133, 20, 65)),
     "ch14:jit_specialized_solve": shapes("n batch", (1, 1), (3, 129), (10, 1000), (12, 257)),
-    "ch18:indexer_topk": shapes("rows keys heads width", (1, 2049, 16, 16), (2, 8191, 16, 64), (3, 65537, 4, 24)),
+    "ch18:indexer_topk": shapes(
+        "rows keys heads width dtype",
+        *((1, 2049, 16, 16, "bfloat16"), (2, 8191, 16, 64, "bfloat16"), (3, 65537, 4, 24, "float32")),
+    ),
     "ch08:kde_exp2_split": shapes("n count", (1, 1), (4097, 3), (65537, 1024)),
     "ch16:decode_megakernel": shapes("layers heads kv_heads inner tokens", (1, 1, 1, 8, 1), (3, 40, 8, 4104, 700)),
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
@@ -148,7 +151,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
-    "ch20:decode_8b": shapes("model new dtype", ("odd", 1, "bfloat16"), ("odd", 7, "bfloat16")),
+    # A graph warms up with three tokens.
+    "ch20:decode_8b": shapes("model new dtype", ("odd", 3, "bfloat16"), ("odd", 7, "bfloat16")),
     "ch13:int8_dynamic_linear": shapes("tokens features outputs", (1, 16, 8), (129, 144, 264), (4097, 400, 1032)),
     "ch13:wgrad_accumulate": shapes("tokens features outputs", (1, 8, 8), (65, 264, 136), (200, 1032, 4104)),
     "ch14:blockwise_fp8_gemm": shapes("tokens features outputs", (1, 128, 128), (257, 384, 256), (600, 1024, 8832)),
@@ -160,7 +164,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     ),
 }
 # Rounding grows with the condition number, 801, and few unknowns do not average it out: 1.2e-5 in float32 on a CPU.
-TOLERANCE = {"ch12:cg_solver_graph": 5e-5}
+# One number near digamma's root, where terms cancel, has no others beside it that the error is small against.
+TOLERANCE = {"ch12:cg_solver_graph": 5e-5, "ch08:digamma_branch_free": 1e-5}
 VARIANTS = {
     f"{pair.key} {variant.name}": (pair.baseline.module, variant)
     for pair in find_pairs(ROOT)
