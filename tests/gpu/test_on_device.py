@@ -7,17 +7,16 @@ from statistics import median
 import pytest
 import torch
 from small_tree import Tree
+from test_cheats import PROBLEMS, REFUSED
 
 from common.python.base.results import PairResult
-from common.python.corpus.discovery import find_pairs
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.timing.clock import GpuClock
 from common.python.timing.telemetry import Monitor
 from common.python.workload import Draw
+from tools.selftest.tree import lay_cheats
 
-ROOT = Path(__file__).resolve().parents[2]
-CHEATS = ROOT / "tests" / "cheats"
 HUGE = """
     def prepare(a):
         held = torch.empty({gib} << 30, dtype=torch.uint8, device=a.device)
@@ -89,9 +88,10 @@ def test_a_delay_too_short_for_the_host_is_noticed() -> None:
     assert not clock.device(step, 1, delay_us=20_000).late
 
 
-@pytest.mark.parametrize("pair", find_pairs(CHEATS), ids=lambda pair: pair.name)
-def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(pair, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    result = run(CHEATS, pair.key, tmp_path, iterations=2, warmup=1)
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(name: str, tmp_path: Path) -> None:
+    lay_cheats(tmp_path / "cheats", PROBLEMS)
+    result = run(tmp_path / "cheats", f"ch01:{name}", tmp_path, iterations=2, warmup=1)
     rows = {row.label: row for row in result.variants}
     cheat = rows["optimized"]
     assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from common.python.base.results import PairResult, VariantResult
-from common.python.corpus.discovery import Pair, find_pairs
+from common.python.corpus.discovery import Pair
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats import sampling_plan as schedule
 from common.python.stats import timing_sanity
+from tools.selftest.tree import lay_cheats
 
-ROOT = Path(__file__).resolve().parents[1] / "cheats"
-PAIRS = {pair.name: pair for pair in find_pairs(ROOT)}
+PROBLEMS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
 REFUSED = {  # what the reason must say; alternatives where memory or timing decides which check is first
     "address_cache": "relative error",
     "aliased_input": "shares memory with the input 'a'",
@@ -59,26 +59,31 @@ def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "ENOUGH", 0.0)
 
 
-def test_every_cheat_is_expected_and_has_an_honest_twin() -> None:
-    assert PAIRS.keys() == REFUSED.keys()
-    alone = [pair.name for pair in PAIRS.values() if [v.label for v in pair.variants[1:]] != ["optimized", "honest"]]
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    return {pair.name: pair for pair in lay_cheats(tmp_path_factory.mktemp("cheats"), PROBLEMS)}
+
+
+def test_every_cheat_is_expected_and_has_an_honest_twin(pairs: dict[str, Pair]) -> None:
+    assert pairs.keys() == REFUSED.keys()
+    alone = [pair.name for pair in pairs.values() if [v.label for v in pair.variants[1:]] != ["optimized", "honest"]]
     assert alone == ["loose_tolerance"]  # a workload that is itself in error; its twin is fitting_tolerance
 
 
-@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize("name", REFUSED)
 def test_cheat_is_refused_and_its_honest_twin_accepted(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "remembers" not in REFUSED[pair.name]:  # samples as few as these look slow by chance, and trials take seconds
+    if "remembers" not in REFUSED[name]:  # samples as few as these look slow by chance, and trials take seconds
         monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)
-    result = run(pair, tmp_path)
+    result = run(pairs[name], tmp_path)
     rows = {row.label: row for row in result.variants}
     cheat, honest = rows["optimized"], rows.get("honest")
     if cheat.status == "unsupported":
-        pytest.skip(f"{pair.name}: {cheat.reason}")
+        pytest.skip(f"{name}: {cheat.reason}")
     assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
     assert cheat.speedup is None
-    assert re.search(REFUSED[pair.name], cheat.reason or ""), cheat.reason
+    assert re.search(REFUSED[name], cheat.reason or ""), cheat.reason
     if honest is not None:
         assert accepted(rows["baseline"]), rows["baseline"]
         assert accepted(honest), honest
@@ -93,6 +98,7 @@ def accepted(row: VariantResult) -> bool:
 
 def run(pair: Pair, folder: Path) -> PairResult:
     """A round of one block, without warm-up: enough for every proof, too few samples for a verdict on noise."""
-    options = Options([pair.key], ROOT, folder, iterations=2, warmup=0, seed=0, timeout_multiplier=4.0)  # if busy
+    asked = {"iterations": 2, "warmup": 0, "seed": 0, "timeout_multiplier": 4.0}
+    options = Options([pair.key], pair.folder.root, folder, **asked)
     [result] = open_suite(options, lambda phase, result: None).run().pairs
     return result

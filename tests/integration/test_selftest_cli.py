@@ -29,7 +29,7 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     tree.pair("ch01:doubles")
     folder = tree.root / "tests" / "cheats" / "ch01"
     folder.mkdir(parents=True)
-    for path in [CHEATS / "__init__.py", CHEATS / "row_logsumexp.py", *CHEATS.glob("*_constant_output*.py")]:
+    for path in (CHEATS / "__init__.py", CHEATS / "row_logsumexp.py"):
         shutil.copy(path, folder)
     subjects = tuple(subject for subject in trees.SUBJECTS if subject.key == "ch01:short")
     monkeypatch.setattr("tools.selftest.aa.SUBJECTS", subjects)

@@ -13,8 +13,9 @@ from common.python.run.variant_status import missing
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from tools.selftest.models import Caught, Cheats, Promise, standing
 from tools.selftest.sessions import Bench
+from tools.selftest.tree import lay_cheats
 
-CHEATS = Path("tests") / "cheats"
+CHEATS = Path("tests") / "cheats" / "ch01"
 CHEATS_SHARE = 0.6  # of the time at most, for the cheats and their honest twins; the chapters' own pairs come then
 SAMPLES = 6  # of each variant, in three rounds: by the wall of one alone, an honest step seemed to escape its clock
 FEWEST_HONEST = 10  # pairs of the chapters, for a promise about honest ones
@@ -26,7 +27,7 @@ def experiment(bench: Bench, scratch: Path) -> Cheats:
     if (bench.root / CHEATS).is_dir():
         bench.say("cheats: cheats and their honest twins")
         seconds = CHEATS_SHARE * (bench.deadline - time.monotonic())
-        summary = _run_suite(bench, find_pairs(bench.root / CHEATS), seconds, iterations=SAMPLES)
+        summary = _run_suite(bench, lay_cheats(scratch, bench.root / CHEATS), seconds, iterations=SAMPLES)
         found.not_run = list(summary.not_run)
         for result in summary.pairs:
             found.rows += caught(result, cheating=True)

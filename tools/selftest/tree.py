@@ -80,21 +80,21 @@ def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float |
     for index, share in enumerate(planted):
         below = f"optimized_{name}" if index == 0 else f"optimized_{name}__lane{index}"
         above = {0: f"baseline_{name}", 1: CONTROL}.get(index, f"optimized_{name}__same{index}")
-        rungs[below] = f"slowed({share}, **inputs)" if share else "again(**inputs)"
+        rungs[below] = f"partial(given.slowed, {share})" if share else "given.prepare"
         if index > 1:
-            rungs[above] = "again(**inputs)"
+            rungs[above] = "given.prepare"
         lanes.append(Lane(above, below, share))
     pulled = None
     if lever is not None:
         pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
-        rungs[pulled.below] = f"slowed({lever}, **inputs)"
+        rungs[pulled.below] = f"partial(given.slowed, {lever})"
     return Laid(root, _lay(root, subject, rungs), lanes, pulled)
 
 
 def lay_delays(root: Path, subject: Subject, delays_us: list[int]) -> Laid:
     """Lay out a pair whose rungs launch after the host has been busy for so many microseconds; the first is 0."""
     names = [f"optimized_{subject.name}" + (f"__host{delay}" if delay else "") for delay in delays_us]
-    rungs = {name: f"after_host({delay}, **inputs)" for name, delay in zip(names, delays_us)}
+    rungs = {name: f"partial(given.after_host, {delay})" for name, delay in zip(names, delays_us)}
     return Laid(root, _lay(root, subject, rungs), [Lane(f"baseline_{subject.name}", name) for name in names])
 
 
@@ -106,20 +106,47 @@ def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
     for path in (source, source.with_suffix(".cu")):
         if path.exists():
             shutil.copy(path, folder / path.name)
-    for name, call in rungs.items():
-        (folder / f"{name}.py").write_text(_rung(source, call))
+    for name, prepare in rungs.items():
+        _write_variant(folder, name, source, prepare, "The work of its baseline, slowed by a known time or by none.")
     return next(pair for pair in find_pairs(root) if pair.key == subject.key)
 
 
-def _rung(baseline: Path, call: str) -> str:
-    """A variant's file that calls `again`, `slowed` or `after_host` of its baseline."""
-    module, function = f"{baseline.parent.name}.{baseline.stem}", call.partition("(")[0]
-    offered = "prepare as again" if function == "again" else function
+def lay_cheats(root: Path, problems: Path) -> list[Pair]:
+    """Lay out each way to cheat as a pair: the problem's own `prepare` as baseline, the cheat, and its honest twin.
+
+    Each module in `problems` states a problem, and each public function in it but `prepare` is a way to cheat, unless
+    it is told to be `honest`. One that returns a `prepare` cheats as soon as its variant is imported.
+    """
+    folder = root / problems.name
+    shutil.copytree(problems, folder)
+    for source in problems.glob("*.py"):
+        for way in ast.parse(source.read_text()).body:
+            if isinstance(way, ast.FunctionDef) and way.name != "prepare" and not way.name.startswith("_"):
+                for name, (prepare, sentence) in _cheat_and_twin(way).items():
+                    _write_variant(folder, name, source, prepare, sentence)
+    return find_pairs(root)
+
+
+def _cheat_and_twin(way: ast.FunctionDef) -> dict[str, tuple[str, str]]:
+    """What the variants of a cheat's pair prepare, and their sentences; one that takes no `honest` has no twin."""
+    given, signature, sentence = f"given.{way.name}", ast.unparse(way).splitlines()[0], ast.get_docstring(way) or ""
+    variants = {f"baseline_{way.name}": ("given.prepare", "The work itself.")}
+    if "honest" not in signature:
+        return variants | {f"optimized_{way.name}": (given, sentence)}
+    form = f"{given}(honest={{}})" if "-> Prepare" in signature else f"partial({given}, honest={{}})"
+    variants[f"optimized_{way.name}"] = form.format(False), sentence
+    variants[f"optimized_{way.name}__honest"] = form.format(True), f"The honest twin of: {sentence}"
+    return variants
+
+
+def _write_variant(folder: Path, name: str, source: Path, prepare: str, sentence: str) -> None:
+    """Write a variant that prepares what the module `source`, by the name `given`, offers. It needs what that needs."""
     lines = [
-        '"""The work of its baseline, prepared again, with a known slowdown or none."""',
-        f"from {module} import {offered}",
-        f"from {module} import workload as workload",
+        f'"""{sentence}"""',
+        "from functools import partial",
+        f"from {folder.name} import {source.stem} as given",
+        "workload = given.workload",
     ]
-    if needed := bindings(ast.parse(baseline.read_text()), "requires"):
+    if needed := bindings(ast.parse(source.read_text()), "requires"):
         lines += ["from common.python.requirements import needs", ast.unparse(needed[-1])]
-    return "\n".join([*lines, "", "def prepare(**inputs):", f"    return {call}", ""])
+    (folder / f"{name}.py").write_text("\n".join([*lines, f"prepare = {prepare}", ""]))

@@ -6,7 +6,7 @@ from torch import Tensor
 from common.python.workload import AnyOrder, Cost, Draw, Inputs, Step, Workload
 
 
-def inputs(draw: Draw, rows: int, columns: int) -> Inputs:
+def _inputs(draw: Draw, rows: int, columns: int) -> Inputs:
     """Half of the rows, which ones is random, have a positive first column."""
     x = draw.normal(rows, columns)
     signs = torch.ones_like(x[:, 0])
@@ -16,7 +16,7 @@ def inputs(draw: Draw, rows: int, columns: int) -> Inputs:
 
 
 workload = Workload(
-    inputs=inputs,
+    inputs=_inputs,
     reference=lambda x: AnyOrder(x[x[:, 0] > 0]),
     cost=lambda rows, columns: Cost(read=4 * rows * columns, write=2 * rows * columns),
     sizes={
@@ -29,7 +29,17 @@ workload = Workload(
 
 
 def prepare(x: Tensor) -> Step:
+    return lambda: AnyOrder(x[x[:, 0] > 0])
+
+
+def lost_row(x: Tensor, honest: bool) -> Step:
+    """Loses the last row that is kept and returns the first one twice, so that the count is right."""
+
     def step() -> AnyOrder:
-        return AnyOrder(x[x[:, 0] > 0])
+        kept = x[x[:, 0] > 0]
+        if honest:
+            return AnyOrder(kept.flip(0))
+        kept[-1] = kept[0]
+        return AnyOrder(kept)
 
     return step
