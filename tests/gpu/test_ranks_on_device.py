@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_rank_sessions import REFUSED, TOLD
+from test_rank_sessions import FAULTS, REFUSED, lay_ranks
 
 from common.python.base.machine import machine
 from common.python.base.results import CONTROL, Manifest, PairResult
@@ -13,7 +13,6 @@ from common.python.run.options import Options
 from common.python.run.suite import open_suite
 
 TESTS = Path(__file__).resolve().parents[1]
-FAULTS, CHEATS = TESTS / "faults" / "ranks", TESTS / "cheats" / "ranks"
 LIMIT = 0.1  # of 120 s: NCCL sets itself up within
 ON_DEVICE = {  # the host does not wait in a collective, as it does on gloo, but for its GPU
     "skips_collective": "rank 0 waits for its GPU, rank 1 has done its part",
@@ -21,6 +20,11 @@ ON_DEVICE = {  # the host does not wait in a collective, as it does on gloo, but
 }
 
 pytestmark = pytest.mark.skipif(len(machine().gpus) < 2, reason="needs two CUDA GPUs")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lay_ranks(tmp_path_factory.mktemp("ranks"))["healthy"].folder.root
 
 
 def run(root: Path, target: str, folder: Path, **options: object) -> PairResult:
@@ -32,8 +36,8 @@ def run(root: Path, target: str, folder: Path, **options: object) -> PairResult:
     )
 
 
-def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(tmp_path: Path) -> None:
-    result = run(FAULTS, "ch02:healthy", tmp_path)
+def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(root: Path, tmp_path: Path) -> None:
+    result = run(root, "ch02:healthy", tmp_path)
     assert (result.status, result.reason) == ("measured", None)
     walled = set[int]()
     for block in result.blocks:
@@ -55,18 +59,18 @@ def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(tmp_pa
     assert len(topology.links) >= 2
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_a_fault_of_one_rank_names_it_and_leaves_no_process_on_a_gpu(name: str, tmp_path: Path) -> None:
-    result = run(FAULTS, f"ch01:{name}", tmp_path, timeout_multiplier=LIMIT)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_one_rank_names_it_and_leaves_no_process_on_a_gpu(name: str, root: Path, tmp_path: Path) -> None:
+    result = run(root, f"ch01:{name}", tmp_path, timeout_multiplier=LIMIT)
     assert result.status == "failed"
-    assert re.search(ON_DEVICE.get(name, TOLD[name][0]), result.reason or ""), result.reason
-    after = run(FAULTS, "ch02:healthy", tmp_path)
+    assert re.search(ON_DEVICE.get(name, FAULTS[name][1]), result.reason or ""), result.reason
+    after = run(root, "ch02:healthy", tmp_path)
     assert (after.status, after.reason) == ("measured", None)
     assert {gpu.other_processes for block in after.blocks for gpu in block.gpus} <= {0, None}
 
 
-def test_each_cheat_is_refused_on_nccl_and_its_honest_twin_accepted(tmp_path: Path) -> None:
-    rows = {row.label: row for row in run(CHEATS, "ch01:all_reduce", tmp_path, iterations=2).variants}
+def test_each_cheat_is_refused_on_nccl_and_its_honest_twin_accepted(root: Path, tmp_path: Path) -> None:
+    rows = {row.label: row for row in run(root, "ch02:cheats", tmp_path, iterations=2).variants}
     for name, reason in REFUSED.items():
         assert rows[name].verdict == "invalid"
         assert re.search(reason, rows[name].reason or ""), rows[name].reason

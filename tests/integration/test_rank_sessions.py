@@ -25,18 +25,26 @@ from common.python.run.suite import open_suite
 from common.python.run.variant_status import Roster, new_row
 from common.python.workers.launch import Launch
 
-ROOT = Path(__file__).resolve().parents[1]
-FAULTS = {pair.name: pair for pair in find_pairs(ROOT / "faults" / "ranks")}
-[CHEATS] = find_pairs(ROOT / "cheats" / "ranks")  # rungs of one baseline
-TOLD = {  # what the reason says, and which line it names
-    "raises": (r"ValueError at optimized_raises.py:(\d+): rank 1 has no luck, on rank 1", "raise ValueError"),
-    "dies": (r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)", "ctypes.string_at(0)"),
-    "exits": (r"rank 1 exited with code 0 during prepare()", None),
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = {  # what rank 1 does before the sum, what the reason says, and what stands in the line that it names
+    "raises": (
+        "raise ValueError('rank 1 has no luck')",
+        r"ValueError at optimized_raises.py:(\d+): rank 1 has no luck, on rank 1",
+        "raise ValueError",
+    ),
+    "dies": (
+        "__import__('ctypes').string_at(0)",
+        r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)",
+        "string_at(0)",
+    ),
+    "exits": ("__import__('os')._exit(0)", r"rank 1 exited with code 0 during prepare()", None),
     "hangs": (
+        "__import__('time').sleep(600)",
         r"no answer within \d+ s during prepare: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
-        "time.sleep(600)",
+        "sleep(600)",
     ),
     "skips_collective": (
+        "return out",
         r"during prepare: rank 0 is at optimized_skips_collective.py:(\d+), rank 1 has done its part",
         "dist.all_reduce(out)",
     ),
@@ -59,6 +67,18 @@ SUM = """
 
         return step
 """
+GATHER = """
+    import torch.distributed as dist
+
+    def prepare(a):
+        def step():
+            parts = {parts}
+            everyone = [torch.empty_like(parts) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyone, parts)
+            return {answer}
+
+        return step
+"""
 
 
 def opened(pair: Pair, timed: bool, settings: Settings) -> Session:
@@ -68,15 +88,15 @@ def opened(pair: Pair, timed: bool, settings: Settings) -> Session:
     return Session(pair, Roster(result, *([variants, []] if timed else [[], variants])), settings)
 
 
-def settings_for(pair: Pair, root: Path, folder: Path, **changed: Any) -> Settings:
+def settings_for(pair: Pair, folder: Path, **changed: Any) -> Settings:
     """Two blocks in one round and no warm-up, unless told otherwise."""
-    plain = Settings(root=root, folder=folder, scratch=folder / "scratch", size="cpu", seed=3, device="cpu")
+    plain = Settings(root=pair.folder.root, folder=folder, scratch=folder / "scratch", size="cpu", seed=3, device="cpu")
     return replace(plain, **{"iterations": 2, "warmup": 0, "time_limit_s": 60.0, **changed})
 
 
-def session(pair: Pair, root: Path, folder: Path, **changed: Any) -> PairResult:
+def session(pair: Pair, folder: Path, **changed: Any) -> PairResult:
     """Prove and time a pair on gloo ranks, which `run` only proves where there is no GPU."""
-    return opened(pair, True, settings_for(pair, root, folder, **changed)).measure(prove_first=True)
+    return opened(pair, True, settings_for(pair, folder, **changed)).measure(prove_first=True)
 
 
 def only_pair(tree: Tree, **bodies: str) -> Pair:
@@ -92,6 +112,34 @@ def summing(**changes: str) -> str:
     return SUM.format(**plain | changes)
 
 
+CHEATS = {  # what each fakes stands in REFUSED; an honest twin does as much in another way
+    "one_rank": summing(after="if dist.get_rank() == 1: out.mul_(1.001)"),
+    "one_rank_honest": summing(after="if dist.get_rank() == 1: out.mul_(2.0).mul_(0.5)"),
+    "local_copy": summing(before="return a * dist.get_world_size()"),  # right where all ranks are given the same
+    "local_copy_honest": GATHER.format(parts="a", answer="sum(everyone)"),
+    "low_precision": summing(out="a.bfloat16()", answer="out.float()"),
+    "low_precision_honest": GATHER.format(  # three bfloat16 whose sum each number is, to the last bit but one
+        parts="torch.stack([high := a.bfloat16(), middle := (a - high).bfloat16(), (a - high - middle).bfloat16()])",
+        answer="torch.stack(everyone).double().sum(dim=(0, 1)).float()",
+    ),
+}
+
+
+def lay_ranks(root: Path) -> dict[str, Pair]:
+    """Pairs on two ranks: one that is sound, those that fail on rank 1, and one whose rungs cheat or are honest."""
+    tree, stated = Tree(root), {"reference": "lambda rank, a: sum(a)", "fields": "gpus=2", "baseline": summing()}
+    for name, (fault, *_) in FAULTS.items():
+        tree.pair(f"ch01:{name}", **stated, optimized=summing(before=f"if dist.get_rank() == 1: {fault}"))
+    tree.pair("ch02:healthy", **stated, optimized=summing())
+    tree.pair("ch02:cheats", **stated, **CHEATS)
+    return {pair.name: pair for pair in find_pairs(root)}
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    return lay_ranks(tmp_path_factory.mktemp("ranks"))
+
+
 def sound(result: PairResult) -> bool:
     """Whether all were timed and every proof passed; what the times are is another matter on a busy host."""
     proofs = [proof.reason for variant in result.variants for proof in variant.proofs]
@@ -103,10 +151,10 @@ def rows_of(result: PairResult) -> dict[str, VariantResult]:
 
 
 @pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[PairResult, Path, float]:
+def healthy(laid: dict[str, Pair], tmp_path_factory: pytest.TempPathFactory) -> tuple[PairResult, Path, float]:
     """A sound pair's session, its folder, and the seconds that it took."""
     folder, started = tmp_path_factory.mktemp("healthy"), time.monotonic()
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", folder, iterations=6)
+    result = session(laid["healthy"], folder, iterations=6)
     return result, folder, time.monotonic() - started
 
 
@@ -139,7 +187,7 @@ def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_t
     command = [sys.executable, "-m", "tools.cli.benchmark_cli", "run", "ch01:x", "--root", str(tree.root)]
     command += ["--artifacts-dir", str(tree.artifacts)]
     env = others | asked | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT.parent, env=env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
     seen = {file.name: json.loads(file.read_text()) for file in (tree.root / "ch01").glob("*.json")}
     assert seen == {f"optimized_x.py.{rank}.json": asked for rank in (0, 1)}, done.stdout + done.stderr
     [manifest] = tree.artifacts.glob("*Z/manifest.json")
@@ -147,15 +195,15 @@ def test_ranks_find_the_callers_nccl_settings_untouched_and_the_manifest_tells_t
     assert {key: value for key, value in recorded.items() if key.startswith("NCCL_")} == asked
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_leaves_no_process(
-    name: str, healthy: tuple[PairResult, Path, float], tmp_path: Path
+    name: str, laid: dict[str, Pair], healthy: tuple[PairResult, Path, float], tmp_path: Path
 ) -> None:
-    pair, (reason, line) = FAULTS[name], TOLD[name]
+    pair, (_, reason, line) = laid[name], FAULTS[name]
     limit_s = max(6.0, 2.0 * healthy[-1])  # enough for two ranks to start and prepare on a busy machine
     hangs = name in ("hangs", "skips_collective")
     started = time.monotonic()
-    result = session(pair, ROOT / "faults" / "ranks", tmp_path, time_limit_s=limit_s if hangs else 60.0)
+    result = session(pair, tmp_path, time_limit_s=limit_s if hangs else 60.0)
     assert time.monotonic() - started < 13 + limit_s * hangs + late_s()
     assert result.status == "failed"
     found = re.search(reason, result.reason or "")
@@ -167,9 +215,9 @@ def test_a_fault_of_one_rank_ends_the_pair_within_its_time_names_the_rank_and_le
     assert nothing_left()
 
 
-def test_the_suite_goes_on_after_a_rank_is_lost(tmp_path: Path) -> None:
-    assert FAULTS.keys() == {*TOLD, "healthy"}
-    options = Options(["ch01:raises", "ch02:healthy"], root=ROOT / "faults" / "ranks", artifacts_dir=tmp_path, seed=0)
+def test_the_suite_goes_on_after_a_rank_is_lost(laid: dict[str, Pair], tmp_path: Path) -> None:
+    root = laid["raises"].folder.root
+    options = Options(["ch01:raises", "ch02:healthy"], root=root, artifacts_dir=tmp_path, seed=0)
     suite = open_suite(options, lambda phase, result: None)
     assert (suite.manifest.options["nnodes"], suite.manifest.topology) == (1, None)
     faulty, healthy = suite.run().pairs
@@ -177,8 +225,8 @@ def test_the_suite_goes_on_after_a_rank_is_lost(tmp_path: Path) -> None:
     assert (healthy.status, healthy.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
 
 
-def test_each_cheat_is_refused_and_its_honest_twin_accepted(tmp_path: Path) -> None:
-    rows = rows_of(session(CHEATS, ROOT / "cheats" / "ranks", tmp_path))
+def test_each_cheat_is_refused_and_its_honest_twin_accepted(laid: dict[str, Pair], tmp_path: Path) -> None:
+    rows = rows_of(session(laid["cheats"], tmp_path))
     assert rows.keys() == {"baseline", *REFUSED, *(f"{name}_honest" for name in REFUSED)}
     for name, reason in REFUSED.items():
         assert rows[name].verdict == "invalid"
@@ -190,7 +238,7 @@ def test_each_cheat_is_refused_and_its_honest_twin_accepted(tmp_path: Path) -> N
 
 def test_a_sample_is_the_slowest_ranks_time(tree: Tree) -> None:
     late = "import time; time.sleep(0.02 * dist.get_rank())"  # after the collective: rank 0 does not wait for it
-    result = session(only_pair(tree, baseline=summing(), optimized=summing(after=late)), tree.root, tree.artifacts)
+    result = session(only_pair(tree, baseline=summing(), optimized=summing(after=late)), tree.artifacts)
     times = {s.variant: s.wall_us for block in result.blocks for s in block.samples}
     assert times["baseline_x"] is not None
     assert times["optimized_x"] > 20_000 > times["baseline_x"]
@@ -209,7 +257,7 @@ ranks.Ranks.meet = tardy"""
     pair = only_pair(tree, baseline=summing(), optimized=summing())
     path = pair.variants[0].path
     path.write_text(path.read_text().replace("import torch\n", f"import torch\n{late}\n", 1))
-    result = session(pair, tree.root, tree.artifacts)
+    result = session(pair, tree.artifacts)
     times = [s.wall_us for block in result.blocks for s in block.samples if s.wall_us is not None]
     assert times
     assert sorted(times)[len(times) // 2] < 150_000
@@ -235,20 +283,20 @@ OWN = {  # reference, what else the pair states, and the body of its variants
 def test_ranks_may_have_outputs_and_files_of_their_own(what: str, tree: Tree) -> None:
     reference, others, body = OWN[what]
     pair = only_pair(tree, reference=reference, **others, **dict.fromkeys(("baseline", "optimized", "second"), body))
-    result = session(pair, tree.root, tree.artifacts, iterations=6)
+    result = session(pair, tree.artifacts, iterations=6)
     assert sound(result), result.reason
 
 
 def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
     pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=2, isolated=True")
-    done = opened(pair, False, settings_for(pair, tree.root, tree.artifacts, size="cpu")).prove()
+    done = opened(pair, False, settings_for(pair, tree.artifacts, size="cpu")).prove()
     assert (done.status, done.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
     assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
 
 
 def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tree) -> None:
     pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=1 + 1")
-    result = session(pair, tree.root, tree.artifacts)
+    result = session(pair, tree.artifacts)
     assert result.status == "failed"
     assert "gpus must stand in the baseline's `workload = Workload(...)` as a number" in (result.reason or "")
 
@@ -256,7 +304,7 @@ def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tre
 def test_more_ranks_can_be_asked_for_than_the_pair_needs(tree: Tree) -> None:
     late = "assert dist.get_world_size() == 3"
     pair = only_pair(tree, baseline=summing(before=late), optimized=summing())
-    result = session(pair, tree.root, tree.artifacts, launch=Launch(nproc_per_node=3))
+    result = session(pair, tree.artifacts, launch=Launch(nproc_per_node=3))
     assert sound(result), result.reason
     assert (tree.artifacts / "logs" / "worker0.rank2.log").exists()
 
@@ -267,11 +315,11 @@ def on_two_hosts(tree: Tree, pair: Pair) -> tuple[PairResult, PairResult]:
         free.bind(("localhost", 0))
         endpoint = f"localhost:{free.getsockname()[1]}"
     hosts = [Launch(2, node_rank, rdzv_endpoint=endpoint) for node_rank in range(2)]
-    there = settings_for(pair, tree.root, tree.root / "there", launch=hosts[1])
+    there = settings_for(pair, tree.root / "there", launch=hosts[1])
     followed: list[PairResult] = []
     other = threading.Thread(target=lambda: followed.append(opened(pair, False, there).follow()))
     other.start()
-    result = session(pair, tree.root, tree.artifacts, launch=hosts[0])
+    result = session(pair, tree.artifacts, launch=hosts[0])
     other.join()
     return result, followed[0]
 
@@ -290,7 +338,7 @@ def test_an_endpoint_that_somebody_else_listens_on_is_said(tree: Tree) -> None:
         taken.bind(("", 0))
         taken.listen()
         endpoint = f"localhost:{taken.getsockname()[1]}"
-        result = session(pair, tree.root, tree.artifacts, launch=Launch(rdzv_endpoint=endpoint))
+        result = session(pair, tree.artifacts, launch=Launch(rdzv_endpoint=endpoint))
     assert result.status == "failed"
     assert re.search("workload: the ranks cannot be started: .*(address|listen)", result.reason or ""), result.reason
     assert "\n" not in (result.reason or "")
@@ -309,7 +357,7 @@ def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> N
 def test_an_output_that_cannot_be_one_on_one_rank_alone_ends_nobodys_trial_early(tree: Tree) -> None:
     honest, aliasing = summing(answer="a * 1"), summing(answer="a if dist.get_rank() else a * 1")
     pair = only_pair(tree, reference="lambda rank, a: a[rank]", baseline=honest, optimized=aliasing, second=honest)
-    result = session(pair, tree.root, tree.artifacts)
+    result = session(pair, tree.artifacts)
     assert row(result, "optimized_x").reason is not None
     assert "shares memory with the input 'a', on rank 1" in (row(result, "optimized_x").reason or "")
     assert row(result, "optimized_x__second").status == "measured"
@@ -327,10 +375,12 @@ class Gauge:
         return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
 
 
-def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_each_variant(tmp_path: Path) -> None:
+def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_each_variant(
+    laid: dict[str, Pair], tmp_path: Path
+) -> None:
     first, second = Gauge(1980.0), Gauge(600.0)
     gauges: Any = {"monitors": (first, second)}
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, profile=True, **gauges)
+    result = session(laid["healthy"], tmp_path, profile=True, **gauges)
     traces = {path.name for path in (tmp_path / "profiles").iterdir()}  # of the control there is none
     variants = ("baseline_healthy", "optimized_healthy")
     assert traces == {f"{name}.rank{rank}.trace.json" for name in variants for rank in range(2)}
@@ -343,13 +393,13 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_eac
 
 
 def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    laid: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
     monkeypatch.setattr("common.python.run.session.LOOK_S", 1e9)
     gauge = Gauge(600.0)
     gauges: Any = {"monitors": (gauge,)}
-    result = session(FAULTS["healthy"], ROOT / "faults" / "ranks", tmp_path, iterations=40, **gauges)
+    result = session(laid["healthy"], tmp_path, iterations=40, **gauges)
     assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
     assert gauge.looks == len({block.round for block in result.blocks}) < len(result.blocks)
     assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows blocks of ranks"
