@@ -19,6 +19,7 @@ from fault_suite import (
     LEFT,
     MATRIX,
     Done,
+    Fault,
     artifacts_of,
     check_codes,
     check_fault,
@@ -47,6 +48,11 @@ FAILED = {  # what the reason says, what stands in the line that it names, and w
     "misaligned_access": ("misaligned address", None, SANITIZE),
     "stream_changed": (LEFT.format("the current stream", ""), None, None),
 }
+NEEDS_GPU = "from common.python.requirements import needs\nrequires = needs(gpus=1)"
+WRITTEN = {  # the others of FAILED are .cu files
+    "device_memory": Fault(module=NEEDS_GPU, step="torch.empty(1 << 42, dtype=torch.uint8, device=a.device)"),
+    "stream_changed": Fault(module=NEEDS_GPU, step="torch.cuda.set_stream(torch.cuda.Stream())"),
+}
 KERNELS = {path.stem.removeprefix("optimized_") for path in MATRIX.glob("ch03/*.cu")}
 NOISE = 1.05  # between two runs of a few rounds of the healthy pairs
 SPARE_MIB = 64.0  # what a driver keeps for itself once it has run a program; a context alone takes hundreds
@@ -69,7 +75,7 @@ def before(measured: Survey) -> tuple[float, set[int]]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copied(tmp_path_factory.mktemp("matrix"))
+    return copied(tmp_path_factory.mktemp("matrix"), "ch03", WRITTEN)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,7 @@ def suite(root: Path, name: str, measured: Survey, *words: str) -> Done:
 
 
 def test_every_fault_is_expected_and_a_healthy_pair_comes_after_them(matrix: Done) -> None:
-    assert FAILED.keys() == {path.stem.removeprefix("baseline_") for path in MATRIX.glob("ch03/baseline_*.py")}
+    assert FAILED.keys() == KERNELS | WRITTEN.keys()
     assert [pair.name for pair in matrix.summary.pairs] == ["healthy", "large_output", *FAILED, "healthy_last"]
 
 

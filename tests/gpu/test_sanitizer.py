@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from fault_suite import with_callers
 
 from common.python.base.toolkit import find_program
 
 NO_PEAKS = "nothing is held against peaks here, so none are measured"
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = ROOT / "tests" / "faults" / "sanitizer"
 CAUGHT = {  # by which tool, and the words that it must use
     "out_of_bounds_write": ("memcheck", "Invalid __global__ write of size 4 bytes"),
     "shared_memory_race": ("racecheck", "Race reported between"),
@@ -21,7 +21,12 @@ CAUGHT = {  # by which tool, and the words that it must use
 pytestmark = pytest.mark.skipif(find_program("compute-sanitizer") is None, reason="needs compute-sanitizer")
 
 
-def sanitize(logs: Path, *words: str, root: Path = FAULTS) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_callers(ROOT / "tests" / "faults" / "sanitizer", tmp_path_factory.mktemp("faults") / "root")
+
+
+def sanitize(logs: Path, *words: str, root: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [str(ROOT / "scripts" / "sanitize.sh"), "--root", str(root), "--logs", str(logs), *words],
         capture_output=True,
@@ -32,9 +37,9 @@ def sanitize(logs: Path, *words: str, root: Path = FAULTS) -> "subprocess.Comple
 
 
 @pytest.mark.parametrize("fault", CAUGHT)
-def test_a_fault_is_caught_by_its_tool(fault: str, tmp_path: Path) -> None:
+def test_a_fault_is_caught_by_its_tool(fault: str, faults: Path, tmp_path: Path) -> None:
     tool, words = CAUGHT[fault]
-    done = sanitize(tmp_path, f"ch06/optimized_{fault}.py", "--tool", tool)
+    done = sanitize(tmp_path, f"ch06/optimized_{fault}.py", "--tool", tool, root=faults)
     assert done.returncode == 1, done.stdout + done.stderr
     line = done.stdout.splitlines()[0]
     assert line.startswith(f"{tool:10} ch06:{fault} optimized: ")
@@ -43,8 +48,8 @@ def test_a_fault_is_caught_by_its_tool(fault: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", CAUGHT)
-def test_its_honest_twin_is_clean_under_every_tool(fault: str, tmp_path: Path) -> None:
-    done = sanitize(tmp_path, f"ch06/optimized_{fault}__honest.py")
+def test_its_honest_twin_is_clean_under_every_tool(fault: str, faults: Path, tmp_path: Path) -> None:
+    done = sanitize(tmp_path, f"ch06/optimized_{fault}__honest.py", root=faults)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "4 clean, 0 with errors"
 

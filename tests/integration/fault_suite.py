@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 from small_tree import started_with
 
 from common.python.base.results import Interval, PairResult, Summary
+from common.python.corpus.targets import pair_name
 from common.python.stats.intervals import compare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +23,63 @@ MATRIX = ROOT / "tests" / "faults" / "matrix"
 LOCKS = "benchmark_cli_locks"
 HEALTHY = ("ch01:healthy", "ch04:healthy_last")  # among the faults of a CPU, and after all others
 LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
+
+BASELINE = '''"""Each element is doubled."""
+from ch01.problem import prepare as prepare
+from ch01.problem import workload as workload
+'''
+VARIANT = '''"""Each element is doubled, beside what makes it a fault."""
+import ctypes, functools, os, random, resource, signal, subprocess, sys, threading, time
+from pathlib import Path
+import torch
+from {chapter}.baseline_{name} import workload as workload
+{module}
+
+def prepare(a):
+{prepare}
+
+    def step():
+{step}
+        return {answer}
+
+    return step
+'''
+CALLER = '''"""{sentence}"""
+from {chapter}.baseline_{name} import workload as workload
+from common.python.cuda import load_cuda
+
+def prepare(a):
+    kernel, out = load_cuda(__file__, "{function}"), a.new_empty(a.shape)
+
+    def step():
+        kernel(a, out, a.shape[0])
+        return out
+
+    return step
+'''
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a variant does besides doubling, and what its row must say; where no reason is given, it harms nobody."""
+
+    reason: str = ""  # a regular expression
+    hint: str | None = None  # a piece of it; without one there is none
+    module: str = ""
+    prepare: str = ""
+    step: str = ""
+    answer: str = "a * 2"
+    at: str | None = None  # the part, or the text, in which the line stands that the reason names
+
+    @property
+    def line(self) -> str | None:
+        return self.at and "|".join(line.strip() for line in getattr(self, self.at, self.at).splitlines())
+
+    def source(self, chapter: str, name: str) -> str:
+        prepare, step = indent(self.prepare, " " * 4), indent(self.step, " " * 8)
+        return VARIANT.format(
+            chapter=chapter, name=name, module=self.module, prepare=prepare, step=step, answer=self.answer
+        )
 
 
 @dataclass(frozen=True)
@@ -48,9 +108,26 @@ class Done:
         return found
 
 
-def copied(folder: Path) -> Path:
-    """A copy of the matrix to run, since one pair deletes its source."""
-    return Path(shutil.copytree(MATRIX, folder / "root"))
+def copied(folder: Path, chapter: str, faults: Mapping[str, Fault]) -> Path:
+    """A copy of the matrix to run, since one pair deletes its source, with these faults in a chapter of it."""
+    root = with_callers(MATRIX, folder / "root")
+    for name, fault in faults.items():
+        (root / chapter / f"optimized_{name}.py").write_text(fault.source(chapter, name))
+    for path in (root / chapter).glob("optimized_*.py"):
+        if not (baseline := path.with_name(path.name.replace("optimized", "baseline"))).exists():
+            baseline.write_text(BASELINE)
+    return root
+
+
+def with_callers(tree: Path, root: Path) -> Path:
+    """A copy of the tree in which each .cu file has the variant that calls its function."""
+    shutil.copytree(tree, root)
+    for source in root.glob("ch*/*.cu"):
+        text, chapter, name = source.read_text(), source.parent.name, pair_name(source.stem)
+        sentence, [function] = text.splitlines()[0].lstrip("/ "), re.findall(r'extern "C" int (\w+)', text)
+        caller = CALLER.format(sentence=sentence, chapter=chapter, name=name, function=function)
+        source.with_suffix(".py").write_text(caller)
+    return root
 
 
 def artifacts_of(root: Path, name: str) -> Path:

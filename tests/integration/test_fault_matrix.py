@@ -8,60 +8,15 @@ other pair there takes.
 import xml.etree.ElementTree
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from textwrap import indent
 
 import pytest
-from fault_suite import HEALTHY, LEFT, Done, check_codes, check_fault, check_undisturbed, copied, run
+from fault_suite import HEALTHY, LEFT, Done, Fault, check_codes, check_fault, check_undisturbed, copied, run
 
 from common.python.base.results import PairResult
 from common.python.workers.worker_status import LOG_BYTES
 
 OPTIONS = ("--timeout-multiplier", "0.07")
-BASELINE = '''"""Each element is doubled."""
-from ch01.problem import prepare as prepare
-from ch01.problem import workload as workload
-'''
-VARIANT = '''"""Each element is doubled, beside what makes it a fault."""
-import ctypes, functools, os, random, resource, signal, subprocess, sys, threading, time
-from pathlib import Path
-import torch
-from ch01.baseline_{name} import workload as workload
-{module}
-
-def prepare(a):
-{prepare}
-
-    def step():
-{step}
-        return {answer}
-
-    return step
-'''
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What a variant does besides doubling, and what its row must say; where no reason is given, it harms nobody."""
-
-    reason: str = ""  # a regular expression
-    hint: str | None = None  # a piece of it; without one there is none
-    module: str = ""
-    prepare: str = ""
-    step: str = ""
-    answer: str = "a * 2"
-    at: str | None = None  # the part, or the text, in which the line stands that the reason names
-
-    @property
-    def line(self) -> str | None:
-        return self.at and "|".join(line.strip() for line in getattr(self, self.at, self.at).splitlines())
-
-    def source(self, name: str) -> str:
-        prepare, step = indent(self.prepare, " " * 4), indent(self.step, " " * 8)
-        return VARIANT.format(name=name, module=self.module, prepare=prepare, step=step, answer=self.answer)
-
-
 STACK, LONGER, INSTALL = "its log ends with the stack", "--timeout-multiplier", "needs(modules=[...])"
 HANGS = r"no answer within \d+ s"
 ENDED, KEEP_ON = "the worker exited with code 0 during prepare", "must not end its process"
@@ -181,12 +136,7 @@ NOISE = 1.25
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = copied(tmp_path_factory.mktemp("matrix"))
-    for name, fault in {**FAULTS, "unmet_need": UNMET}.items():
-        (root / "ch01" / f"optimized_{name}.py").write_text(fault.source(name))
-        if not (baseline := root / "ch01" / f"baseline_{name}.py").exists():
-            baseline.write_text(BASELINE)
-    return root
+    return copied(tmp_path_factory.mktemp("matrix"), "ch01", {**FAULTS, "unmet_need": UNMET})
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fault_suite import with_callers
 from small_tree import Tree, alive, doing, until
 from synthetic_run import host
 
@@ -21,7 +22,6 @@ from common.python.profile.nsight import step_command
 from tools.testing.sanitize import main, verdict, watch
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = ROOT / "tests" / "faults" / "sanitizer"
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 START = "========= COMPUTE-SANITIZER\n"
@@ -91,9 +91,16 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_callers(ROOT / "tests" / "faults" / "sanitizer", tmp_path_factory.mktemp("faults") / "root")
+
+
 @pytest.fixture
-def run(stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
-    def call(*words: str, root: Path = FAULTS) -> tuple[int, list[str]]:
+def run(
+    faults: Path, stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, list[str]]]:
+    def call(*words: str, root: Path = faults) -> tuple[int, list[str]]:
         code = main([*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
         captured = capsys.readouterr()
         return code, (captured.out + captured.err).splitlines()
@@ -254,10 +261,10 @@ def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_code_2(
-    words: list[str], right: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], right: str, faults: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code: object = main([*words, "--root", str(FAULTS)])
+        code: object = main([*words, "--root", str(faults)])
     except SystemExit as ended:
         code = ended.code
     told = capsys.readouterr()

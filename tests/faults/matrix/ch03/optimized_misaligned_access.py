@@ -1,9 +1,0 @@
-"""Reads four numbers from an address that is not a multiple of 16 bytes."""
-
-from ch03.baseline_misaligned_access import workload as workload
-from ch03.kernel import calling
-from common.python.cuda import load_cuda
-from common.python.requirements import needs
-
-requires = needs(gpus=1)
-prepare = calling(load_cuda, __file__, "doubled")
