@@ -25,8 +25,10 @@ HEALTHY = ("ch01:healthy", "ch04:healthy_last")  # among the faults of a CPU, an
 LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
 
 BASELINE = '''"""Each element is doubled."""
+from dataclasses import replace
 from ch01.problem import prepare as prepare
 from ch01.problem import workload as workload
+{baseline}
 '''
 VARIANT = '''"""Each element is doubled, beside what makes it a fault."""
 import ctypes, functools, os, random, resource, signal, subprocess, sys, threading, time
@@ -69,6 +71,7 @@ class Fault:
     prepare: str = ""
     step: str = ""
     answer: str = "a * 2"
+    baseline: str = ""  # what its baseline says further
     at: str | None = None  # the part, or the text, in which the line stands that the reason names
 
     @property
@@ -111,11 +114,11 @@ class Done:
 def copied(folder: Path, chapter: str, faults: Mapping[str, Fault]) -> Path:
     """A copy of the matrix to run, since one pair deletes its source, with these faults in a chapter of it."""
     root = with_callers(MATRIX, folder / "root")
-    for name, fault in faults.items():
-        (root / chapter / f"optimized_{name}.py").write_text(fault.source(chapter, name))
-    for path in (root / chapter).glob("optimized_*.py"):
-        if not (baseline := path.with_name(path.name.replace("optimized", "baseline"))).exists():
-            baseline.write_text(BASELINE)
+    kernels = {pair_name(path.stem): Fault() for path in (root / chapter).glob("*.cu")}
+    for name, fault in (kernels | {**faults}).items():
+        (root / chapter / f"baseline_{name}.py").write_text(BASELINE.format(baseline=fault.baseline))
+        if name not in kernels:
+            (root / chapter / f"optimized_{name}.py").write_text(fault.source(chapter, name))
     return root
 
 

@@ -47,6 +47,11 @@ artifacts = Path(os.readlink("/proc/self/fd/1")).parents[1]
 forged = artifacts / "results" / "benchmark_test_results.json"
 forged.parent.mkdir(exist_ok=True)
 """
+RAISING = """
+def raising(*drawn, **shape):
+    raise ValueError("{1}")
+workload = replace(workload, {0}=raising)
+"""
 FLOAT64 = "torch.set_default_dtype(torch.float64)"
 DTYPE_LEFT = LEFT.format("the default dtype", "float64")
 FAULTS = {
@@ -84,7 +89,9 @@ FAULTS = {
     ),
     "import_error": Fault("ImportError .*no_such_name", module="from ch01.problem import no_such_name", at="module"),
     "infinite_loop": Fault(HANGS, LONGER, step="while True:\n    pass", at="step"),
-    "inputs_raise": Fault("ValueError .*no 67 numbers", at="raise ValueError"),
+    "inputs_raise": Fault(
+        "ValueError .*no 67 numbers", baseline=RAISING.format("inputs", "no 67 numbers"), at="baseline"
+    ),
     "loud_stdout": Fault(module=SHOUT, prepare="shout()"),
     "missing_module": Fault(
         "ModuleNotFoundError .*no_such_module", INSTALL, module="import no_such_module", at="module"
@@ -104,7 +111,9 @@ FAULTS = {
         step="if next(calls, None) is None:\n    raise ValueError('the eleventh call')",
         at="raise ValueError",
     ),
-    "reference_raises": Fault("ValueError .*no answer", at="raise ValueError"),
+    "reference_raises": Fault(
+        "ValueError .*no answer", baseline=RAISING.format("reference", "no answer"), at="baseline"
+    ),
     "rng_changed": Fault(step="torch.manual_seed(0)\nrandom.seed(0)"),
     "segfault": Fault("killed by SIGSEGV", STACK, step="ctypes.string_at(0)", at="step"),
     "source_deleted": Fault(  # it was proven, and is to be timed

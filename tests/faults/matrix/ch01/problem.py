@@ -1,5 +1,6 @@
 """The problem that these pairs share: each element is doubled."""
 
+import torch
 from torch import Tensor
 
 from common.python.workload import Cost, Step, Workload
@@ -14,7 +15,16 @@ workload = Workload(
 
 
 def prepare(a: Tensor) -> Step:
+    return lambda: a * 2
+
+
+def prepare_repeated(times: int, a: Tensor) -> Step:
+    """The same work, over and over."""
+    out = torch.empty_like(a)
+
     def step() -> Tensor:
-        return a * 2
+        for _ in range(times):
+            torch.add(a, a, out=out)
+        return out
 
     return step
