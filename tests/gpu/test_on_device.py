@@ -96,7 +96,7 @@ def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(name: st
     cheat = rows["optimized"]
     assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
     assert cheat.reason
-    if "honest" in rows:
+    if name != "loose_tolerance":  # a workload that is itself in error
         assert rows["honest"].status == "measured", rows["honest"].reason
         assert rows["honest"].verdict != "invalid", rows["honest"].reason
 

@@ -64,10 +64,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     return {pair.name: pair for pair in lay_cheats(tmp_path_factory.mktemp("cheats"), PROBLEMS)}
 
 
-def test_every_cheat_is_expected_and_has_an_honest_twin(pairs: dict[str, Pair]) -> None:
+def test_every_cheat_is_expected(pairs: dict[str, Pair]) -> None:
     assert pairs.keys() == REFUSED.keys()
-    alone = [pair.name for pair in pairs.values() if [v.label for v in pair.variants[1:]] != ["optimized", "honest"]]
-    assert alone == ["loose_tolerance"]  # a workload that is itself in error; its twin is fitting_tolerance
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -78,15 +76,14 @@ def test_cheat_is_refused_and_its_honest_twin_accepted(
         monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)
     result = run(pairs[name], tmp_path)
     rows = {row.label: row for row in result.variants}
-    cheat, honest = rows["optimized"], rows.get("honest")
+    cheat = rows["optimized"]
     if cheat.status == "unsupported":
         pytest.skip(f"{name}: {cheat.reason}")
     assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
     assert cheat.speedup is None
     assert re.search(REFUSED[name], cheat.reason or ""), cheat.reason
-    if honest is not None:
-        assert accepted(rows["baseline"]), rows["baseline"]
-        assert accepted(honest), honest
+    for row in (rows["baseline"], rows["honest"]):
+        assert accepted(row) == (name != "loose_tolerance"), row  # a workload that is itself in error
 
 
 def accepted(row: VariantResult) -> bool:

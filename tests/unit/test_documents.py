@@ -70,13 +70,6 @@ def test_a_pair_for_other_gpus_alone_says_everywhere_that_it_was_not_run() -> No
         assert [one.name for one in restricted if said not in one.sentence] == []
 
 
-def test_the_picture_on_the_front_page_has_the_pairs_of_the_one_that_would_be_drawn_now() -> None:
-    kept = (ROOT / front_page.PICTURE).read_text()
-    assert f"]({front_page.PICTURE})" in README
-    named = [set(re.findall(r">([a-z][\w:]*)</text>", text)) for text in (kept, front_page.picture(ROOT) or "")]
-    assert named[0] == named[1] != set()
-
-
 def test_every_chapter_shows_its_drawing_and_the_chart_of_its_gains() -> None:
     for chapter in CHAPTERS:
         text, name = chapter.read_text(), chapter.parent.name
@@ -86,8 +79,11 @@ def test_every_chapter_shows_its_drawing_and_the_chart_of_its_gains() -> None:
 
 
 def test_the_charts_have_the_pairs_of_those_that_would_be_drawn_now() -> None:
-    assert f"]({front_page.HEADLINES})" in README
-    for path, drawn in front_page.charts(ROOT).items():
+    charts = front_page.charts(ROOT)
+    for shown in (front_page.PICTURE, front_page.HEADLINES):
+        assert shown in charts
+        assert f"]({shown})" in README
+    for path, drawn in charts.items():
         kept, now = (re.findall(r">([a-z][\w:]*)</text>", text) for text in ((ROOT / path).read_text(), drawn))
         assert kept == now != [], path
 

@@ -27,19 +27,14 @@ from common.python.report.artifacts import Run, read_run
 from common.python.report.publish import append_to_job_page
 from common.python.report.rows import gain_text
 from tools.cli.benchmark_cli import ended
-from tools.cli.exits import exits, usage
+from tools.cli.exits import PLAIN, exits, usage
 from tools.documentation.front_page import renew
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM, REGRESSION = "analyze_expectations", 3
 SHOWN = 5  # of the runs that are left out
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command()

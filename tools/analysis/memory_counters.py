@@ -58,22 +58,14 @@ def count(program: Path, pair: Pair, variant: Variant, scratch: Path) -> pandas.
     if failure := complaint(printed, code):
         raise Uncaptured(failure)
     _, head, rows = printed.partition('"ID",')
-    return (
-        pandas.read_csv(io.StringIO(head + rows), header=[0, 1], thousands=",")
-        .droplevel(1, axis="columns")[METRICS]
-        .sum()
-    )
+    kernels = pandas.read_csv(io.StringIO(head + rows), header=[0, 1], thousands=",")  # the second line has units
+    return kernels.droplevel(1, axis="columns")[METRICS].sum()
 
 
 def row(name: str, seen: pandas.Series, needed: tuple[float, float]) -> list[str]:
     rates = [seen[SECTORS[op]] / seen[REQUESTS[op]] if seen[REQUESTS[op]] else 0.0 for op in ("ld", "st")]
-    megabytes = [seen[READ], needed[0], seen[WRITTEN], needed[1]]
-    return [
-        name,
-        *(f"{bytes_ / 1e6:.1f}" for bytes_ in megabytes),
-        *(f"{rate:.1f}" for rate in rates),
-        f"{seen[CONFLICTS].sum():,.0f}",
-    ]
+    megabytes = [bytes_ / 1e6 for bytes_ in (seen[READ], needed[0], seen[WRITTEN], needed[1])]
+    return [name, *(f"{value:.1f}" for value in (*megabytes, *rates)), f"{seen[CONFLICTS].sum():,.0f}"]
 
 
 def main(words: Sequence[str] | None = None) -> int:

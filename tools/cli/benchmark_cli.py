@@ -18,16 +18,14 @@ from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, claims, exits, make_room, usage, written
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, claims, exits, make_room, usage, written
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
 app = typer.Typer(
     add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich's Markdown costs more than all else that --help does
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
     help="Pairs of GPU workloads: a plain and an optimized solution, proven equal and measured against each other. "
     "To begin: benchmark_cli list, benchmark_cli show ch07:transpose, benchmark_cli run ch07:transpose.",
 )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -17,6 +18,11 @@ from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.lock import Busy, Claim, hold
 from common.python.base.text import clean
 
+PLAIN: dict[str, Any] = {  # of every command line: its help is text, and its errors are lines
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # rich's Markdown costs more than all else that --help does
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 DONE, FAILED, USAGE, SLOWER, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 

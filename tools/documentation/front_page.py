@@ -45,20 +45,16 @@ def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
     return {key: archs for key, archs in targets.items() if archs and ARCH not in archs}
 
 
-def picture(root: Path) -> str | None:
-    """The roofline as a file of its own; None where no pair that does arithmetic was measured."""
-    known = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
-    limits = [one.result.limit for one in known if one.result.limit and one.result.limit.source.startswith("measured")]
-    peaks = Peaks(values={limit.resource: limit.peak for limit in limits}, source="measured")
-    chart = roofline_chart([one.result for one in known], peaks)
-    return standing_alone(chart) if chart else None
-
-
 def charts(root: Path) -> dict[Path, str]:
-    """The charts of headlines and of each chapter's gains, by their places under `root`."""
+    """The roofline and the charts of headlines and of each chapter's gains, by their places under `root`."""
+    newest_last = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
+    limits = [one.result.limit for one in newest_last if one.result.limit]
+    measured = {limit.resource: limit.peak for limit in limits if limit.source.startswith("measured")}
+    chart = roofline_chart([one.result for one in newest_last], Peaks(values=measured, source="measured"))
+    drawn = {PICTURE: standing_alone(chart)} if chart else {}  # only pairs that do arithmetic are in it
     known = {key: over_runs(one) for key, one in expected(root, GPU).items()}
-    shown = [known[key] for key in PAIRS if key in known]
-    drawn = {HEADLINES: standing_alone(headline_chart(shown))} if shown else {}
+    if shown := [known[key] for key in PAIRS if key in known]:
+        drawn[HEADLINES] = standing_alone(headline_chart(shown))
     for chapter in sorted({result.chapter for result in known.values()}):
         own = [result for result in known.values() if result.chapter == chapter]
         drawn[PICTURE.with_name(GAINS.format(chapter))] = standing_alone(gain_chart(own))
@@ -72,8 +68,6 @@ def renew(root: Path) -> list[Path]:
         return []
     write(page, current(page.read_text(), root))
     drawn = charts(root)
-    if roofline := picture(root):
-        drawn[PICTURE] = roofline
     (root / PICTURE).parent.mkdir(parents=True, exist_ok=True)
     for path, text in drawn.items():
         write(root / path, text)

@@ -68,7 +68,7 @@ def _run_suite(bench: Bench, pairs: list[Pair], seconds: float, iterations: int 
         store.save(store.path_of(place, bench.uuid), survey)
     options = Options(
         targets=[f"{pair.chapter}/{variant.name}.py" for pair in pairs for variant in pair.variants],
-        root=pairs[0].variants[0].path.parents[1],
+        root=pairs[0].folder.root,
         artifacts_dir=place,
         iterations=iterations,
         warmup=0 if iterations else None,

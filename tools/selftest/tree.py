@@ -122,21 +122,17 @@ def lay_cheats(root: Path, problems: Path) -> list[Pair]:
     for source in problems.glob("*.py"):
         for way in ast.parse(source.read_text()).body:
             if isinstance(way, ast.FunctionDef) and way.name != "prepare" and not way.name.startswith("_"):
-                for name, (prepare, sentence) in _cheat_and_twin(way).items():
-                    _write_variant(folder, name, source, prepare, sentence)
+                _lay_cheat(folder, source, way)
     return find_pairs(root)
 
 
-def _cheat_and_twin(way: ast.FunctionDef) -> dict[str, tuple[str, str]]:
-    """What the variants of a cheat's pair prepare, and their sentences; one that takes no `honest` has no twin."""
-    given, signature, sentence = f"given.{way.name}", ast.unparse(way).splitlines()[0], ast.get_docstring(way) or ""
-    variants = {f"baseline_{way.name}": ("given.prepare", "The work itself.")}
-    if "honest" not in signature:
-        return variants | {f"optimized_{way.name}": (given, sentence)}
-    form = f"{given}(honest={{}})" if "-> Prepare" in signature else f"partial({given}, honest={{}})"
-    variants[f"optimized_{way.name}"] = form.format(False), sentence
-    variants[f"optimized_{way.name}__honest"] = form.format(True), f"The honest twin of: {sentence}"
-    return variants
+def _lay_cheat(folder: Path, source: Path, way: ast.FunctionDef) -> None:
+    on_import = ast.unparse(way).partition("\n")[0].endswith("-> Prepare:")
+    call = f"given.{way.name}(" if on_import else f"partial(given.{way.name}, "
+    plain, cheats = "The work itself.", ast.get_docstring(way) or ""
+    _write_variant(folder, f"baseline_{way.name}", source, "given.prepare", plain)
+    _write_variant(folder, f"optimized_{way.name}", source, f"{call}honest=False)", cheats)
+    _write_variant(folder, f"optimized_{way.name}__honest", source, f"{call}honest=True)", plain)
 
 
 def _write_variant(folder: Path, name: str, source: Path, prepare: str, sentence: str) -> None:

@@ -1,5 +1,7 @@
 """One elementwise kernel over 64 Ki floats: a few microseconds, which are timed many steps at a time."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -15,9 +17,4 @@ workload = Workload(
 
 
 def prepare(a: Tensor) -> Step:
-    out = torch.empty_like(a)
-
-    def step() -> Tensor:
-        return torch.mul(a, 2, out=out)
-
-    return step
+    return partial(torch.mul, a, 2, out=torch.empty_like(a))
