@@ -55,7 +55,7 @@ from common.python.workload import Cost, Workload
 workload = Workload(
     inputs=lambda draw, n: {inputs},
     reference={reference},
-    cost=lambda n: Cost(host_bytes=8 * n),
+    cost={cost},
     sizes={sizes},
     tolerance={tolerance},
     {fields}
@@ -87,11 +87,12 @@ class Tree:
         """Write `ch01:name`: the body of `prepare` for its baseline and for each rung, by the end of its file name.
 
         `optimized` is the headline rung, `padded` becomes optimized_name__padded. `fields` are further arguments of
-        Workload, and `inputs=`, `reference=`, `sizes=` or `tolerance=` among the rungs replace those of the workload.
+        Workload; `inputs=`, `reference=`, `cost=`, `sizes=` or `tolerance=` among the rungs replace the workload's.
         """
         problem = {
             "inputs": '{"a": draw.normal(n)}',
             "reference": "lambda a: a * 2",
+            "cost": "lambda n: Cost(host_bytes=8 * n)",
             "sizes": SIZES,
             "tolerance": "1e-6",
         }

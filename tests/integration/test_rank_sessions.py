@@ -127,7 +127,14 @@ CHEATS = {  # what each fakes stands in REFUSED; an honest twin does as much in 
 
 def lay_ranks(root: Path) -> dict[str, Pair]:
     """Pairs on two ranks: one that is sound, those that fail on rank 1, and one whose rungs cheat or are honest."""
-    tree, stated = Tree(root), {"reference": "lambda rank, a: sum(a)", "fields": "gpus=2", "baseline": summing()}
+    tree = Tree(root)
+    stated = {
+        "reference": "lambda rank, a: sum(a)",
+        "cost": "lambda n: Cost(nvlink_bytes=4 * n)",
+        "sizes": '{"bench": {"n": 1 << 22}, "cpu": {"n": 1 << 12}, "test": {"n": 1021}}',
+        "fields": "gpus=2",
+        "baseline": summing(),
+    }
     for name, (fault, *_) in FAULTS.items():
         tree.pair(f"ch01:{name}", **stated, optimized=summing(before=f"if dist.get_rank() == 1: {fault}"))
     tree.pair("ch02:healthy", **stated, optimized=summing())
