@@ -111,7 +111,7 @@ def prepare(logits: Tensor, noise: Tensor) -> Step:
     sizes = {"K": K, "GROUPS": triton.next_power_of_2(groups), "ROOM": ROOM, "TILE": TILE, "STAGES": 4}
 
     def step() -> Tensor:
-        sample[(rows,)](logits, noise, maxima, passed, out, vocabulary, groups, P, **sizes, num_warps=4)
+        sample[(rows,)](logits, noise, maxima, passed, out, vocabulary, groups, P, **sizes, num_warps=4, maxnreg=128)
         return out
 
     return step
