@@ -46,7 +46,6 @@ __global__ void __launch_bounds__(WARPS * 32)
 
 extern "C" int add_rows(float* table, const int64_t* ids, const float* upstream, int64_t count, int64_t width,
                         float rate, cudaStream_t stream) {
-  const auto* kernel = width % 4 ? add<float> : add<float4>;
-  kernel<<<ceil_div(count, WARPS * ENTRIES), WARPS * 32, 0, stream>>>(table, ids, upstream, count, width, rate);
+  (width % 4 ? add<float> : add<float4>)<<<ceil_div(count, WARPS * ENTRIES), WARPS * 32, 0, stream>>>(table, ids, upstream, count, width, rate);
   return cudaGetLastError();
 }
