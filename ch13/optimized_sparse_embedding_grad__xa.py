@@ -1,4 +1,4 @@
-"""Entries of one row are linked; the last of them adds them all, times -rate, to the row: no gradient, no atomic sum."""
+"""Entries of a row are linked; the last adds them all, times -rate, to the row: no gradient, no atomic sum."""
 
 import torch
 import triton

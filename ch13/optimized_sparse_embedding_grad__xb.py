@@ -1,4 +1,4 @@
-"""One kernel adds what came to the rows by atomic sums; each row is asked into the L2 cache before its sums are sent."""
+"""One kernel adds what came to the rows by atomic sums; first each row is asked into the L2 cache."""
 
 from torch import Tensor
 

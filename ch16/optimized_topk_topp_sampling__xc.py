@@ -1,4 +1,4 @@
-"""The greatest of every 64 logits tell which groups can hold the row's 50 greatest: a program reads and chooses a row."""
+"""A program reads a row, and the greatest of every 64 logits tell which groups can hold its 50 greatest: one read."""
 
 import torch
 import triton
@@ -91,7 +91,7 @@ def sample(
     logits, noise, maxima, passed, out, vocabulary, groups, P,
     K: tl.constexpr, GROUPS: tl.constexpr, ROOM: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The greatest logit of each group of a row, tile by tile; then its token. Other programs read while one chooses."""
+    """The greatest logit of each group of a row, tile by tile; then its token. Others read meanwhile."""
     row, group = tl.program_id(0), tl.arange(0, TILE)
     within = tl.arange(0, GROUP // SIDE)[:, None] * (TILE * SIDE) + tl.arange(0, TILE * SIDE)[None, :]
     for first in tl.range(0, vocabulary, TILE * GROUP, num_stages=STAGES):
