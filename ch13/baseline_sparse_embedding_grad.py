@@ -34,6 +34,7 @@ workload = Workload(
         "test": {"rows": 53, "width": 7, "ids": 29},
     },
     tolerance=1e-6,  # fp32 throughout; what a row gets may be added in any order
+    rungs="sparse_tensor atomic",
     mutates=("table",),
 )
 
