@@ -2,10 +2,11 @@
 #include "kernel.cuh"
 
 constexpr int THREADS = 128;
-constexpr int N = 8;  // unknowns
+constexpr int BLOCKS = 4;  // of a multiprocessor at least: without this bound the compiler loads numbers late
+constexpr int N = 8;       // unknowns
 
 // Every index is known once the loops are unrolled, so m and y are registers.
-__global__ void __launch_bounds__(THREADS) eliminate(const float* a, const float* b, float* x, int64_t batch) {
+__global__ void __launch_bounds__(THREADS, BLOCKS) eliminate(const float* a, const float* b, float* x, int64_t batch) {
   const int64_t system = blockIdx.x * int64_t(THREADS) + threadIdx.x;
   if (system >= batch) return;
   float m[N][N], y[N], inverse[N];
