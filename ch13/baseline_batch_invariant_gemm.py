@@ -64,8 +64,8 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # The up projection of a 70B Llama, 470 MB
-        "bench": {"rows": 192, "batches": 4, "width": 8192, "outputs": 28672, "dtype": "bfloat16"},
+        # The up projection of OPT-175B, 1.2 GB
+        "bench": {"rows": 64, "batches": 4, "width": 12288, "outputs": 49152, "dtype": "bfloat16"},
         # A CPU's fp32 sums depend on the batch; and on where a row begins, unless rows are whole cache lines.
         "test": {"rows": 131, "batches": 5, "width": 80, "outputs": 101, "dtype": "float32"},
     },

@@ -1,4 +1,4 @@
-"""An SGD update of a table of a million rows, of which an eighth was used: its gradient is a table, mostly zeros."""
+"""An SGD update of a table of two million rows, of which an eighth was used: its gradient is a table, mostly zeros."""
 
 from math import exp
 
@@ -30,10 +30,11 @@ workload = Workload(
     reference=lambda table, ids, upstream: table.index_add_(0, ids, upstream, alpha=-RATE),
     cost=cost,
     sizes={
-        "bench": {"rows": 1 << 20, "width": 256, "ids": 1 << 17},
+        "bench": {"rows": 1 << 21, "width": 256, "ids": 1 << 18},
         "test": {"rows": 53, "width": 7, "ids": 29},
     },
     tolerance=1e-6,  # fp32 throughout; what a row gets may be added in any order
+    rungs="sparse_tensor atomic",
     mutates=("table",),
 )
 

@@ -44,7 +44,7 @@ def prepare(x: Tensor, ends: Tensor, probes: Tensor, unfinished: Tensor, weight:
         sizes, earlier = lengths(ends), None
         for batch, mask, answers in zip(x.split(sizes), unfinished.split(sizes), out.split(sizes)):
             rows = finish(batch, mask, earlier)
-            high, stages = (64, 4) if len(rows) <= 64 else (128, 3)  # a row's sums are the same in both
+            high, stages = (64, 3) if len(rows) <= 64 else (128, 3)  # a row's sums are the same in both
             grid = (triton.cdiv(len(rows), high) * triton.cdiv(outputs, 128),)
             sizes_of = len(rows), outputs, width, high, 128, 64
             multiply[grid](rows, box, answers, *sizes_of, num_warps=4, num_stages=stages)

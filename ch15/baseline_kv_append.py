@@ -39,7 +39,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 8, "batch": 64, "past": 508, "steps": 4, "dtype": "bfloat16"},
+        "bench": {"layers": 8, "batch": 256, "past": 224, "steps": 32, "dtype": "bfloat16"},
         "test": {"layers": 2, "batch": 3, "past": 37, "steps": 3, "dtype": "float16"},  # interpreted: no bf16
     },
     tolerance=0.0,  # a copy is exact
