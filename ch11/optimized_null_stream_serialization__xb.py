@@ -1,0 +1,14 @@
+"""Streams that do not block, and one memset ahead of eight streams."""
+
+from torch import Tensor
+
+from ch11.baseline_null_stream_serialization import histograms
+from ch11.baseline_null_stream_serialization import workload as workload
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(sm=80)
+
+
+def prepare(codes: Tensor) -> Step:
+    return histograms(__file__, codes)
