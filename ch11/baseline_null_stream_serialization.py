@@ -1,4 +1,4 @@
-"""Sixteen streams, and a memset on the null stream before each kernel: it waits for all of them, and they wait for it."""
+"""Sixteen streams, and a memset on the null stream before each kernel: it waits for all, and all wait for it."""
 
 import torch
 from torch import Tensor

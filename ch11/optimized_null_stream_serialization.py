@@ -1,4 +1,4 @@
-"""Streams that do not block, and a memset on each kernel's own: eight pictures are counted at a time."""
+"""Streams that do not block, and a memset on each kernel's own: pictures are counted as places are free."""
 
 from torch import Tensor
 
