@@ -1,0 +1,14 @@
+"""A partition of sixteen multiprocessors, without hints."""
+
+from torch import Tensor
+
+from ch11.baseline_green_context_partition import side_by_side
+from ch11.baseline_green_context_partition import workload as workload
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(sm=80)
+
+
+def prepare(x: Tensor, start: Tensor, weights: Tensor) -> Step:
+    return side_by_side(__file__, x, start, weights)
