@@ -1,4 +1,4 @@
-"""Streams that do not block, and a memset on each kernel's own: pictures are counted as places are free."""
+"""Streams that do not block, after one memset of all bins: pictures are counted wherever a place is free."""
 
 from torch import Tensor
 

@@ -11,7 +11,7 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(sm=80)
-TILE = {"ROWS": 128, "COLUMNS": 64, "INNER": 64, "num_warps": 4, "num_stages": 4}
+TILE = {"ROWS": 64, "COLUMNS": 128, "INNER": 64, "num_warps": 4, "num_stages": 4}
 
 
 @triton.jit
