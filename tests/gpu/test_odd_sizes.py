@@ -92,7 +92,6 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch12:device_graph_relaunch": shapes("batch vocabulary", (1, 2), (3, 257), (70, 1000)),
     "ch12:device_node_update": shapes("layers rows pairs width", (1, 16, 1, 4), (2, 257, 3, 512), (32, 1000, 7, 260)),
     "ch12:expert_switch_node": shapes("layers experts width inner", (1, 1, 8, 8), (2, 3, 72, 136)),
-    "ch12:graph_fork_join": [{"batch": 129, "layers": 2, "towers": 3, "widths": [40, 136]}],
     "ch12:graph_exec_update": shapes("kernels slots n", (1, 1, 1), (3, 2, 257), (5, 4, 1024)),
     "ch12:persistent_gru": shapes("steps batch features width", (1, 1, 8, 8), (3, 16, 40, 72)),
     "ch12:viterbi_work_queue": shapes("count mean longest", (1, 1, 1), (3, 7, 9), (133, 20, 65)),
