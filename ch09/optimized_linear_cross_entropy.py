@@ -1,4 +1,4 @@
-"""A quarter of the tokens at a time: project, take loss and gradient over the logits in place, multiply back, reuse."""
+"""An eighth of the tokens at a time: project, take loss and gradient over the logits in place, multiply back, reuse."""
 
 import torch
 import triton
@@ -8,7 +8,7 @@ from torch import Tensor
 from ch09.baseline_linear_cross_entropy import workload as workload
 from common.python.workload import Step
 
-CHUNKS = 4  # each reads and writes the weight's gradient once more, so not more than the memory asks for
+CHUNKS = 8  # each reads and writes the weight's gradient once more, so not more than the memory asks for
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
-RANKS = [8, 16, 32, 64, 128, 24, 48]  # of the adapters, in turn
+RANKS = [16, 32, 64, 128, 256, 48, 96]  # of the adapters, in turn
 
 
 def inputs(draw: Draw, adapters: int, tokens: int, width: int) -> Inputs:
@@ -39,7 +39,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # 268 MB in and as much out; an adapter's first product has 4 tiles of 128 x 128 for 132 multiprocessors
+        # 268 MB in and as much out; an adapter's first product has 4 to 8 tiles of 128 x 128 for 132 multiprocessors
         "bench": {"adapters": 32, "tokens": 512, "width": 8192},
         "test": {"adapters": 11, "tokens": 13, "width": 37},
     },

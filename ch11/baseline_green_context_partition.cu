@@ -2,19 +2,29 @@
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;   // of a block of the persistent kernel
+constexpr int PIECES = 4;      // of 16 bytes, that a thread has on the way
 constexpr int LINK_BLOCKS = 16, LINK_THREADS = 512, LINK_WARPS = LINK_BLOCKS * LINK_THREADS / 32;
 
-__device__ float silu(float x) { return x / (1.0f + expf(-x)); }
+__device__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
-// Persistent: as many blocks as fit, each of which takes its share of the values and stays until the end.
-__global__ void __launch_bounds__(THREADS, 6) activate(const float* __restrict__ x, float* __restrict__ y, int64_t n) {
-  const int64_t first = int64_t(blockIdx.x) * THREADS + threadIdx.x, step = int64_t(gridDim.x) * THREADS;
-#pragma unroll 2
-  for (int64_t i = first; i < n / 4; i += step) {
-    const float4 in = reinterpret_cast<const float4*>(x)[i];
-    reinterpret_cast<float4*>(y)[i] = make_float4(silu(in.x), silu(in.y), silu(in.z), silu(in.w));
+// Persistent: as many blocks as fit, each of which takes every so many tiles and stays until the end.
+__global__ void __launch_bounds__(THREADS, 6)
+    activate(const float* __restrict__ x, float* __restrict__ y, int64_t n) {
+  const int64_t fours = n / 4, tile = THREADS * PIECES;
+  for (int64_t i = blockIdx.x * tile + threadIdx.x; i < fours; i += gridDim.x * tile) {
+    float4 in[PIECES];
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k) {
+      if (i + k * THREADS < fours) in[k] = __ldcs(reinterpret_cast<const float4*>(x) + i + k * THREADS);
+    }
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k) {
+      const float4 out = make_float4(silu(in[k].x), silu(in[k].y), silu(in[k].z), silu(in[k].w));
+      if (i + k * THREADS < fours) __stcs(reinterpret_cast<float4*>(y) + i + k * THREADS, out);
+    }
   }
-  for (int64_t i = n / 4 * 4 + first; i < n; i += step) y[i] = silu(x[i]);
+  const int64_t last = 4 * fours + int64_t(blockIdx.x) * THREADS + threadIdx.x;
+  if (last < n) y[last] = silu(x[last]);
 }
 
 // One link: out = weight @ in, a warp for each row.

@@ -1,4 +1,4 @@
-"""Eight streams, and a memset on the null stream before each kernel: it waits for all of them, and they wait for it."""
+"""Sixteen streams, and a memset on the null stream before each kernel: it waits for all, and all wait for it."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ workload = Workload(
     inputs=lambda draw, pictures, n: {"codes": draw.integers(pictures, n, high=256, dtype=torch.uint8)},
     reference=lambda codes: torch.stack([picture.bincount(minlength=256) for picture in codes]),
     cost=lambda pictures, n: Cost(read=pictures * n, write=pictures * 256 * 4, items=pictures, unit="pictures"),
-    sizes={"bench": {"pictures": 64, "n": 1 << 22}, "test": {"pictures": 19, "n": 4099}},
+    sizes={"bench": {"pictures": 64, "n": 1 << 25}, "test": {"pictures": 19, "n": 4099}},
     tolerance=0.0,  # counts are exact
 )
 

@@ -1,4 +1,4 @@
-"""Streams that do not block, and a memset on each kernel's own: eight pictures are counted at a time."""
+"""Streams that do not block, after one memset of all bins: pictures are counted wherever a place is free."""
 
 from torch import Tensor
 
