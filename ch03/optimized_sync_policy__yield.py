@@ -13,8 +13,10 @@ from common.python.workload import Metered
 def prepare(x: Tensor, ranks: Tensor) -> Metered:
     event = torch.get_device_module(x.device).Event()
 
-    def spin(event: torch.cuda.Event) -> None:
+    def spin(counted: Tensor) -> int:
+        event.record()
         while not event.query():
             os.sched_yield()
+        return int(counted)
 
-    return searched(x, ranks, event, spin)
+    return searched(x, ranks, spin)

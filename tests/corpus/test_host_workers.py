@@ -69,7 +69,7 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
     wanted: dict[str, int | None] = {
         "baseline_worker_thread_budget": None,
         "optimized_worker_thread_budget": share,
-        "optimized_worker_thread_budget__openmp_bind": share,
+        "optimized_worker_thread_budget__share": share,
         "peer_worker_thread_budget__one_thread": 1,
     }
     here = Path(__file__)
@@ -84,7 +84,7 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
 
 @pytest.mark.usefixtures("no_worker_stays")
 def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
-    made, workers = prepared("optimized_worker_thread_budget__openmp_bind", tmp_path)
+    made, workers = prepared("optimized_worker_thread_budget", tmp_path)
     here = os.sched_getaffinity(0)
     share = max(usable_cores() // 8, 1)
     places = []

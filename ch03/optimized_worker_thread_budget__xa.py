@@ -1,0 +1,23 @@
+"""Each worker keeps to its share of the cores and does so many clips side by side: no operator waits at a barrier."""
+
+import os
+
+import torch
+from torch import Tensor
+
+from ch03.baseline_worker_thread_budget import WORKERS, start_workers
+from ch03.baseline_worker_thread_budget import workload as workload
+from common.python.base.machine import usable_cores
+from common.python.workload import Metered
+
+SHARE = max(usable_cores() // WORKERS, 1)
+
+
+def bind(index: int) -> None:
+    cores = sorted(os.sched_getaffinity(os.getppid()))
+    os.sched_setaffinity(0, {cores[(index * SHARE + each) % len(cores)] for each in range(SHARE)})
+    torch.set_num_threads(1)
+
+
+def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Metered:
+    return start_workers(clips, filters, bands, set_up=bind, at_once=SHARE)
