@@ -64,10 +64,7 @@ workload = Workload(
 def start_workers(
     clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None], at_once: int = 1
 ) -> Metered:
-    """A step that has WORKERS processes do their clips; `set_up` runs in each, with its number, before it works.
-
-    A worker does `at_once` clips side by side, each in a thread of its own, for which `set_up` runs as well.
-    """
+    """A step that has WORKERS processes do their clips, `at_once` each; `set_up` runs first in all threads that work."""
     length = len(filters)
     out = shared(*clips.shape[:2], (clips.shape[2] - length) // (length // 4) + 1, bands.shape[1])
 
