@@ -64,7 +64,7 @@ workload = Workload(
 def start_workers(
     clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None], at_once: int = 1
 ) -> Metered:
-    """A step that has WORKERS processes do their clips, `at_once` each; `set_up` runs first in all threads that work."""
+    """A step that has WORKERS processes do their clips, `at_once` each; `set_up` runs first in all working threads."""
     length = len(filters)
     out = shared(*clips.shape[:2], (clips.shape[2] - length) // (length // 4) + 1, bands.shape[1])
 
