@@ -1,4 +1,4 @@
-"""The thread that launches kernels and four loader workers for each core may run anywhere: it loses its core."""
+"""The thread that launches kernels and twice as many loader workers as cores may run anywhere: it loses its core."""
 
 import mmap
 import multiprocessing
@@ -15,7 +15,7 @@ from common.python.requirements import needs
 from common.python.workload import Cost, Step, Workload
 
 requires = needs(cores=4)
-WORKERS = 4 * usable_cores()  # at import, before anything is bound
+WORKERS = 2 * usable_cores()  # at import, before anything is bound
 BATCH = 64  # samples, some 2 ms of work
 PATIENCE_S = 10.0  # for a batch
 

@@ -3,6 +3,7 @@
 import os
 import resource
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,12 +33,9 @@ workload = Workload(
 )
 
 
-def searched(x: Tensor, ranks: Tensor, wait: Callable[[Tensor], int]) -> Metered:
-    """Bisection by the host, for each rank: a count on the GPU, a wait for it, and the decision for the next one.
-
-    `wait` is called when the copy of a count to the page-locked tensor has been enqueued, and returns that count.
-    """
-    counted = torch.full((), -1, dtype=torch.int64, pin_memory=x.is_cuda)
+def searched(x: Tensor, ranks: Tensor, event: Any, wait: Callable[[Any], None]) -> Metered:
+    """Bisection by the host, for each rank: a count on the GPU, a wait for it, and the decision for the next one."""
+    counted = torch.empty((), dtype=torch.int64, pin_memory=x.is_cuda)
 
     def step() -> Tensor:
         found = []
@@ -46,7 +44,9 @@ def searched(x: Tensor, ranks: Tensor, wait: Callable[[Tensor], int]) -> Metered
             for _ in range(HALVINGS):
                 middle = (low + high) / 2
                 counted.copy_((x <= middle).sum(), non_blocking=True)
-                low, high = (low, middle) if wait(counted) >= rank else (middle, high)
+                event.record()
+                wait(event)
+                low, high = (low, middle) if int(counted) >= rank else (middle, high)
             found.append(high)
         return torch.tensor(found).to(x.device)
 
@@ -64,10 +64,4 @@ def searched(x: Tensor, ranks: Tensor, wait: Callable[[Tensor], int]) -> Metered
 
 def prepare(x: Tensor, ranks: Tensor) -> Metered:
     event = torch.cuda.Event(blocking=True) if x.is_cuda else torch.cpu.Event()
-
-    def sleep(counted: Tensor) -> int:
-        event.record()
-        event.synchronize()
-        return int(counted)
-
-    return searched(x, ranks, sleep)
+    return searched(x, ranks, event, lambda event: event.synchronize())

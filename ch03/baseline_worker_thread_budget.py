@@ -5,7 +5,6 @@ import math
 import mmap
 import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from threading import Thread
 
@@ -61,24 +60,18 @@ workload = Workload(
 )
 
 
-def start_workers(
-    clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None], at_once: int = 1
-) -> Metered:
-    """A step that has WORKERS processes do their clips, `at_once` each; `set_up` runs first in all working threads."""
+def start_workers(clips: Tensor, filters: Tensor, bands: Tensor, set_up: Callable[[int], None]) -> Metered:
+    """A step that has WORKERS processes do their clips; `set_up` runs in each, with its number, before it works."""
     length = len(filters)
     out = shared(*clips.shape[:2], (clips.shape[2] - length) // (length // 4) + 1, bands.shape[1])
 
     def work(index: int, orders: Connection) -> None:
         set_up(index)
-        pool = ThreadPoolExecutor(at_once, initializer=set_up, initargs=(index,))
-        for_each = map if at_once == 1 else pool.map
         with contextlib.suppress(EOFError):  # the step is no longer wanted
             while orders.recv_bytes():
-                found = for_each(lambda clip: spectrum(clip, filters, bands), clips[index])
-                for each, result in zip(found, out[index]):
-                    result.copy_(each)
+                for clip, result in zip(clips[index], out[index]):
+                    result.copy_(spectrum(clip, filters, bands))
                 orders.send_bytes(b"done")
-        pool.shutdown()
 
     def begin(index: int, ours: Connection, orders: Connection) -> None:
         ours.close()

@@ -1,4 +1,4 @@
-"""The launching thread has a core to itself, which the masks of the workers leave out: it never loses its core."""
+"""Too noisy to record on an H200: the launching thread has a core to itself, which the workers' masks leave out."""
 
 import os
 

@@ -13,10 +13,8 @@ from common.python.workload import Metered
 def prepare(x: Tensor, ranks: Tensor) -> Metered:
     event = torch.get_device_module(x.device).Event()
 
-    def spin(counted: Tensor) -> int:
-        event.record()
+    def spin(event: torch.cuda.Event) -> None:
         while not event.query():
             os.sched_yield()
-        return int(counted)
 
-    return searched(x, ranks, spin)
+    return searched(x, ranks, event, spin)

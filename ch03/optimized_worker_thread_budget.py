@@ -1,4 +1,4 @@
-"""Each worker has its share of the cores, and keeps to it: a thread for each, bound, so that none visits another's."""
+"""One thread a worker, which keeps to its share of the cores: no barrier to wait at, and none visits another's core."""
 
 import os
 
@@ -15,8 +15,8 @@ def bind(index: int) -> None:
     share = max(usable_cores() // WORKERS, 1)
     cores = sorted(os.sched_getaffinity(0))
     mine = {cores[(index * share + each) % len(cores)] for each in range(share)}
-    os.sched_setaffinity(0, mine)  # of this thread; the OpenMP threads that it starts inherit it
-    torch.set_num_threads(share)
+    os.sched_setaffinity(0, mine)
+    torch.set_num_threads(1)
 
 
 def prepare(clips: Tensor, filters: Tensor, bands: Tensor) -> Metered:

@@ -10,10 +10,4 @@ from common.python.workload import Metered
 
 def prepare(x: Tensor, ranks: Tensor) -> Metered:
     event = torch.get_device_module(x.device).Event()
-
-    def spin(counted: Tensor) -> int:
-        event.record()
-        event.synchronize()
-        return int(counted)
-
-    return searched(x, ranks, spin)
+    return searched(x, ranks, event, lambda event: event.synchronize())

@@ -68,9 +68,9 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
     share = max(usable_cores() // 8, 1)
     wanted: dict[str, int | None] = {
         "baseline_worker_thread_budget": None,
-        "optimized_worker_thread_budget": share,
+        "optimized_worker_thread_budget": 1,
+        "optimized_worker_thread_budget__openmp_bind": share,
         "optimized_worker_thread_budget__share": share,
-        "peer_worker_thread_budget__one_thread": 1,
     }
     here = Path(__file__)
     code = f"from pathlib import Path; import {here.stem} as t; t.tell_threads({list(wanted)}, Path({str(tmp_path)!r}))"

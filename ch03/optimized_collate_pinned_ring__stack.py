@@ -1,4 +1,4 @@
-"""Samples are stacked directly into two page-locked slots: memory that was just read by the engine is in cache."""
+"""Samples are stacked directly into page-locked slots, each of which is reused once its copy is over: one host copy."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from ch03.baseline_collate_pinned_ring import workload as workload
 from common.python.workload import Step
 
-SLOTS = 2
+SLOTS = 3
 
 
 def prepare(samples: Tensor, order: Tensor, device: Tensor) -> Step:
