@@ -3,6 +3,7 @@
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import numpy
@@ -34,7 +35,7 @@ workload = Workload(
 )
 
 
-def read_all(files: list[Path], pool: ProcessPoolExecutor) -> Tensor:
+def read_all(files: list[Path], pool: ProcessPoolExecutor | Pool) -> Tensor:
     return torch.from_numpy(numpy.stack(list(pool.map(read, files))))
 
 

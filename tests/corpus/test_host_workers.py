@@ -68,9 +68,9 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
     share = max(usable_cores() // 8, 1)
     wanted: dict[str, int | None] = {
         "baseline_worker_thread_budget": None,
-        "optimized_worker_thread_budget": share,
+        "optimized_worker_thread_budget": 1,
         "optimized_worker_thread_budget__openmp_bind": share,
-        "peer_worker_thread_budget__one_thread": 1,
+        "optimized_worker_thread_budget__share": share,
     }
     here = Path(__file__)
     code = f"from pathlib import Path; import {here.stem} as t; t.tell_threads({list(wanted)}, Path({str(tmp_path)!r}))"
@@ -84,7 +84,7 @@ def test_each_of_eight_workers_has_the_threads_that_its_file_says(tmp_path: Path
 
 @pytest.mark.usefixtures("no_worker_stays")
 def test_bound_workers_keep_to_their_own_cores(tmp_path: Path) -> None:
-    made, workers = prepared("optimized_worker_thread_budget__openmp_bind", tmp_path)
+    made, workers = prepared("optimized_worker_thread_budget", tmp_path)
     here = os.sched_getaffinity(0)
     share = max(usable_cores() // 8, 1)
     places = []

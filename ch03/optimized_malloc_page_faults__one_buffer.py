@@ -1,4 +1,4 @@
-"""No temporaries at all: every operator writes into one buffer, allocated once (where one may edit the code)."""
+"""No temporaries: every operator writes into one buffer, allocated once, whose pages fault in the first batch only."""
 
 import torch
 from torch import Tensor
