@@ -31,7 +31,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # 128 requests decode together. Rows are as wide as Llama 3.1 405B's: the weights are 1.07 GB, and all else 8 MB.
+        # 128 requests decode together. Rows are as wide as Llama 3.1 405B's, and weights are 1.07 GB, all else 8 MB.
         "bench": {"tokens": 128, "width": 16384, "hidden": 16384, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot; TMA copies rows that begin at multiples of 16 bytes
         "test": {"tokens": 139, "width": 136, "hidden": 297, "dtype": "float16"},
