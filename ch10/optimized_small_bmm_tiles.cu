@@ -1,4 +1,4 @@
-// Products of 16 x 16 matrices: each warp has a ring of eight pairs a place, which TMA fills and empties in long runs.
+// Products of 16 x 16 matrices: each warp has a ring of six places of four pairs, which TMA fills and empties in long runs.
 // targets: sm_90a, sm_100a, sm_103a (bulk copies, and 192 KiB of shared memory a block)
 #include <type_traits>
 
@@ -6,8 +6,8 @@
 #include "tma.cuh"
 
 constexpr int SIDE = 16, AREA = SIDE * SIDE;  // of a matrix
-constexpr int PRODUCTS = 8;                   // that a warp computes in one turn
-constexpr int STAGES = 3;                     // of a warp's ring
+constexpr int PRODUCTS = 4;                   // that a warp computes in one turn
+constexpr int STAGES = 6;                     // of a warp's ring
 constexpr int WARPS = 8;                      // a block, and one block a multiprocessor
 constexpr int THREADS = 32 * WARPS;
 

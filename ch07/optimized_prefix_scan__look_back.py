@@ -1,4 +1,4 @@
-"""Blocks keep a ring of tiles on chip, so that tiles wait for the sums before them while others are on their way."""
+"""Decoupled look-back: blocks pass their sums on through flags, so each number is read once and written once."""
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(sm=80)
-TILE = 3072  # numbers of a block, as in the .cu file
+TILE = 12288  # numbers of a block, as in the .cu file: fewer tiles than the baseline's, so fewer look-backs
 
 
 def prepare(a: Tensor) -> Step:
     scan, out = load_cuda(__file__, "scan"), torch.empty_like(a)
-    states = a.new_empty(-(-a.numel() // TILE), dtype=torch.int32)  # a word for each tile
+    states = a.new_empty(-(-a.numel() // TILE) + 1, dtype=torch.int64)  # a word for each tile, and the ticket
 
     def step() -> Tensor:
         scan(a, states, states.numel(), out, a.numel())
