@@ -24,26 +24,29 @@ __device__ Place place_of(int tile, int tiles_n) {
   return {tile / tiles_n * TILE_M, tile % tiles_n * TILE_N};
 }
 
-__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rows,
+// With `keep`, all tiles of the block have the same part of b, of one row, which comes once and stays.
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rows, bool keep,
                         uint32_t& turn) {
   for (int i = 0; i < rows; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
+    const bool has_b = !keep || turn == 0;
     wait(&shared.empty[stage], (turn / STAGES + 1) % 2);
-    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + (has_b ? sizeof(shared.b[0]) : 0));
     load_box(shared.a[stage], &a, i * ROW, place.top, &shared.full[stage]);
-    load_box(shared.b[stage], &b, i * ROW, place.left, &shared.full[stage]);
+    if (has_b) load_box(shared.b[stage], &b, i * ROW, place.left, &shared.full[stage]);
   }
 }
 
 // One tile: `turn` counts the stages that this thread has used, over all tiles.
-__device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int rows, uint32_t& turn) {
+__device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int rows, bool keep,
+                        uint32_t& turn) {
   const auto release = [&](uint32_t used) {
     if (threadIdx.x % 32 == 0) arrive(&shared.empty[used % STAGES]);
   };
   for (int i = 0; i < rows; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
     wait(&shared.full[stage], turn / STAGES % 2);
-    multiply_row(sum, shared.a[stage] + group * 64 * ROW, shared.b[stage]);
+    multiply_row(sum, shared.a[stage] + group * 64 * ROW, shared.b[keep ? 0 : stage]);
     wait_for_products<1>();
     if (i >= 1) release(turn - 1);
   }
@@ -51,11 +54,20 @@ __device__ void consume(Shared& shared, float (&sum)[TILE_N / 2], int group, int
   release(turn - 1);
 }
 
+__device__ void store_box_first_out(const CUtensorMap* map, int column, int row, const void* tile, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(
+                   map),
+               "r"(column), "r"(row), "r"(shared_address(tile)), "l"(policy)
+               : "memory");
+}
+
 // TMA stores one box after the other, and the warpgroup goes on to its next tile. A box is written again only after TMA
 // has read it: one tile later.
 __device__ void store_tile(Shared& shared, const CUtensorMap& out, const float (&sum)[TILE_N / 2], int group, int top,
                            int left, int m, int n) {
   const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32, row = thread / 32 * 16 + lane % 16;
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
 #pragma unroll
   for (int box = 0; box < TILE_N / ROW; ++box) {
     char* staged = reinterpret_cast<char*>(shared.out[group][box % BOXES]);
@@ -68,7 +80,7 @@ __device__ void store_tile(Shared& shared, const CUtensorMap& out, const float (
     publish_tile();
     sync_group(1 + group);
     if (thread == 0) {
-      if (top < m && left + box * ROW < n) store_box(&out, left + box * ROW, top, staged);
+      if (top < m && left + box * ROW < n) store_box_first_out(&out, left + box * ROW, top, staged, policy);
       commit_stores();
     }
   }
@@ -76,7 +88,7 @@ __device__ void store_tile(Shared& shared, const CUtensorMap& out, const float (
 
 __global__ void __launch_bounds__(THREADS, 1)
     product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-            const __grid_constant__ CUtensorMap out, int m, int n, int k) {
+            const __grid_constant__ CUtensorMap out, int m, int n, int k, bool keep) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int tiles_n = ceil_div(n, TILE_N), tiles = ceil_div(m, TILE_M) * tiles_n, rows = ceil_div(k, ROW);
@@ -94,14 +106,14 @@ __global__ void __launch_bounds__(THREADS, 1)
   if (group == CONSUMERS) {
     if (threadIdx.x == CONSUMERS * GROUP_THREADS) {
       for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        produce(shared, a, b, place_of(tile, tiles_n), rows, turn);
+        produce(shared, a, b, place_of(tile, tiles_n), rows, keep, turn);
       }
     }
   } else {
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       const Place place = place_of(tile, tiles_n);
       float sum[TILE_N / 2] = {};
-      consume(shared, sum, group, rows, turn);
+      consume(shared, sum, group, rows, keep, turn);
       store_tile(shared, out, sum, group, place.top + group * 64, place.left, m, n);
     }
     if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
@@ -118,8 +130,10 @@ extern "C" int multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfl
   TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   int multiprocessors = 0;
   TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
-  const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N);
-  const int64_t blocks = tiles < multiprocessors ? tiles : multiprocessors;
-  product<<<blocks, THREADS, BYTES, stream>>>(map_a, map_b, map_out, m, n, k);
+  const int64_t tiles_n = ceil_div(n, TILE_N), tiles = ceil_div(m, TILE_M) * tiles_n;
+  int64_t blocks = tiles < multiprocessors ? tiles : multiprocessors;
+  const bool keep = k <= ROW && blocks >= tiles_n;
+  if (keep) blocks -= blocks % tiles_n;  // whole bands at a time: a block's tiles lie below each other
+  product<<<blocks, THREADS, BYTES, stream>>>(map_a, map_b, map_out, m, n, k, keep);
   return cudaGetLastError();
 }

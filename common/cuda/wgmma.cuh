@@ -69,7 +69,14 @@ __device__ inline void multiply(float (&sum)[128], uint64_t a, uint64_t b) {
                : "l"(a), "l"(b));
 }
 
-// The same of a and b whose rows run along those and the columns of the sum: a[16, 64]^T b[16, 256].
+// The same of fp16.
+__device__ inline void multiply_half(float (&sum)[128], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 0, 0;"
+               : SUMS_128(sum)
+               : "l"(a), "l"(b));
+}
+
+// As `multiply` of a and b whose rows run along those and the columns of the sum: a[16, 64]^T b[16, 256].
 __device__ inline void multiply_columns(float (&sum)[128], uint64_t a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 1, 1;"
                : SUMS_128(sum)
