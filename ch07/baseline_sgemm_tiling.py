@@ -14,7 +14,7 @@ workload = Workload(
     cost=lambda m, n, k: Cost(flops=2 * m * n * k, dtype="fp32", read=4 * (m * k + k * n), write=4 * m * n),
     sizes={"bench": {"m": 4096, "n": 4096, "k": 1024}, "test": {"m": 197, "n": 131, "k": 73}},
     tolerance=5e-6,  # sums of 1024 products in fp32; TF32 would be off by 3e-4
-    rungs="coalesced smem register_1d register_2d vectorized warp_tile cp_async",
+    rungs="coalesced smem register_1d register_2d vectorized warp_tile cp_async tall",
 )
 
 

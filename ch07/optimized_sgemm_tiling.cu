@@ -1,4 +1,4 @@
-// 16 x 8 results a thread, fed by cp.async: registers that nothing is carried through any more hold sums instead.
+// 16 x 8 results a thread, fed by cp.async and, a step of k ahead, by a second set of registers, across tiles too.
 #include "ampere.cuh"
 
 constexpr int SQUARES_M = 4, SQUARES_N = 2;  // of 4 x 4 elements, a thread
@@ -85,34 +85,48 @@ __global__ void __launch_bounds__(THREADS, 1)
   a += top * k;
   b += left;
 
-  const auto load = [&](int depth) {  // a group for each stage, empty at the end, so that they can be counted
+  const auto load = [&](int depth, int stage) {  // a group for each stage, empty at the end, so that they can be counted
     const int64_t start = int64_t(depth) * DEPTH;
     if (depth < depths) {
-      if constexpr (whole) load_whole(shared, depth % STAGES, a + start, b + start * n, n, k);
-      else load_checked(shared, depth % STAGES, a + start, b + start * n, n, k, m - top, n - left, k - start);
+      if constexpr (whole) load_whole(shared, stage, a + start, b + start * n, n, k);
+      else load_checked(shared, stage, a + start, b + start * n, n, k, m - top, n - left, k - start);
     }
     commit_copies();
   };
-  for (int depth = 0; depth < STAGES - 1; ++depth) load(depth);
+  for (int depth = 0; depth < STAGES; ++depth) load(depth, depth);
 
   float sum[4 * SQUARES_M][4 * SQUARES_N] = {};
+  float of_a[2][4 * SQUARES_M], of_b[2][4 * SQUARES_N];  // of this step of k and of the next, in turns
+  const auto read = [&](int set, int stage, int i) {
+#pragma unroll
+    for (int s = 0; s < SQUARES_M; ++s) fetch(of_a[set] + 4 * s, &shared.a[stage][i][y + s * 32]);
+#pragma unroll
+    for (int s = 0; s < SQUARES_N; ++s) fetch(of_b[set] + 4 * s, &shared.b[stage][i][x + s * 16]);
+  };
+  wait_for_copies<STAGES - 1>();
+  __syncthreads();
+  read(0, 0, 0);
+  int stage = 0;
+#pragma unroll 1
   for (int depth = 0; depth < depths; ++depth) {
-    wait_for_copies<STAGES - 2>();
-    __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
-    load(depth + STAGES - 1);
+    const int next = stage + 1 < STAGES ? stage + 1 : 0;
 #pragma unroll
     for (int i = 0; i < DEPTH; ++i) {
-      float of_a[4 * SQUARES_M], of_b[4 * SQUARES_N];
-#pragma unroll
-      for (int s = 0; s < SQUARES_M; ++s) fetch(of_a + 4 * s, &shared.a[depth % STAGES][i][y + s * 32]);
-#pragma unroll
-      for (int s = 0; s < SQUARES_N; ++s) fetch(of_b + 4 * s, &shared.b[depth % STAGES][i][x + s * 16]);
+      if (i + 1 < DEPTH) {
+        read((i + 1) % 2, stage, i + 1);
+      } else {  // the products of the last step hide the way into the next stage
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();  // the next stage is here, and all warps have read this one, which is filled again
+        read(0, next, 0);
+        load(depth + STAGES, stage);
+      }
 #pragma unroll
       for (int r = 0; r < 4 * SQUARES_M; ++r) {
 #pragma unroll
-        for (int c = 0; c < 4 * SQUARES_N; ++c) sum[r][c] += of_a[r] * of_b[c];
+        for (int c = 0; c < 4 * SQUARES_N; ++c) sum[r][c] += of_a[i % 2][r] * of_b[i % 2][c];
       }
     }
+    stage = next;
   }
 #pragma unroll
   for (int r = 0; r < 4 * SQUARES_M; ++r) {
