@@ -1,4 +1,4 @@
-"""Experiment: staged by vectors; weights have four bits until they are in registers, and each kernel loads its own ahead.
+"""Experiment: mma_int4, staged by vectors.
 
 A word holds the eight weights that a lane gives to one instruction of the tensor cores. A kernel starts while the one
 before it still runs, and waits for that one only when its first weights are on their way.
