@@ -57,7 +57,7 @@ workload = Workload(
     frozen=("weights",),
     as_drawn=("weights",),
     clock="end_to_end",
-    rungs="graph compile int4 mma_int4 xa xb",
+    rungs="graph compile int4 mma_int4",
 )
 
 

@@ -41,9 +41,6 @@ __device__ Matrix matrix_of(const Work& w, int layer, int phase) {
   return {w.down_weights + at * width * w.inner, width, w.inner};
 }
 
-// The threads that multiply meet; a warp beside them does not.
-__device__ void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
-
 __device__ float warp_sum(float value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffff, value, lanes);
@@ -84,7 +81,7 @@ __device__ void normalize(const float* x, const bf16* gain, int n, float epsilon
   }
   square = warp_sum(square);
   if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = square;
-  sync_workers();
+  __syncthreads();
   float total = 0.0f;
 #pragma unroll
   for (int warp = 0; warp < WARPS; ++warp) total += shared.squares[warp];
@@ -99,12 +96,12 @@ __device__ void normalize(const float* x, const bf16* gain, int n, float epsilon
     to[0] = __floats2bfloat162_rn(own[j].x * scale * left.x, own[j].y * scale * left.y);
     to[1] = __floats2bfloat162_rn(own[j].z * scale * right.x, own[j].w * scale * right.y);
   }
-  sync_workers();
+  __syncthreads();
 }
 
 __device__ void fetch(const bf16* x, int n, Shared& shared) {
   for (int i = threadIdx.x; i < n / 8; i += THREADS) shared.x[i] = __ldcg(reinterpret_cast<const uint4*>(x) + i);
-  sync_workers();
+  __syncthreads();
 }
 
 // A lane's part of some keys and values: eight lanes hold a token's, so a warp has four tokens at a time.
@@ -182,7 +179,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     shared.turned[warp][lane] = (left * cosine - right * sine) * scale;
     shared.turned[warp][lane + DIM / 2] = (right * cosine + left * sine) * scale;
   }
-  sync_workers();
+  __syncthreads();
   if (head % group == 0 && threadIdx.x < 2 * DIM) {
     const int which = threadIdx.x / DIM, column = threadIdx.x % DIM;
     const int64_t at = ((int64_t(layer) * 2 + which) * w.kv_heads + of) * DIM + column;
@@ -222,7 +219,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     for (int j = 0; j < 8; ++j) shared.sums[warp][left + j] = state.sum[j];
   }
   if (lane == 0) shared.peaks[warp] = state.peak, shared.totals[warp] = state.total;
-  sync_workers();
+  __syncthreads();
   if (threadIdx.x < DIM) {
     float best = NOTHING, total = 0.0f, sum = 0.0f;
 #pragma unroll
@@ -234,7 +231,7 @@ __device__ void attend(const Work& w, int layer, int head, Cache& cache, Shared&
     }
     w.attended[head * DIM + threadIdx.x] = __float2bfloat16(sum / total);
   }
-  sync_workers();
+  __syncthreads();
 }
 
 // All heads, shared out over the blocks.
