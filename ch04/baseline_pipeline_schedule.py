@@ -42,7 +42,7 @@ workload = Workload(
     cost=lambda rows, width, layers: Cost(
         flops=3 * layers * rows * width**2, dtype="bf16", nvlink_bytes=2 * rows * width, items=rows, unit="rows"
     ),
-    sizes={"bench": {"rows": 12288, "width": 4096, "layers": 8}, "test": {"rows": 28, "width": 131, "layers": 8}},
+    sizes={"bench": {"rows": 20480, "width": 4096, "layers": 8}, "test": {"rows": 28, "width": 131, "layers": 8}},
     tolerance=0.02,  # bfloat16 rounds each of the layers' activations and gradients to 8 bits
     gpus=2,
     clock="end_to_end",

@@ -1,4 +1,4 @@
-"""Too noisy to record on an H200: one block walks from level to level; a level too wide gets a grid by tail launch."""
+"""One block walks from level to level; a level that is too wide for it gets a grid by a tail launch."""
 
 from torch import Tensor
 

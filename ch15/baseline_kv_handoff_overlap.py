@@ -64,7 +64,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 8, "prompts": 32, "tokens": 512, "heads": 16, "width": 64},
+        "bench": {"layers": 8, "prompts": 64, "tokens": 512, "heads": 8, "width": 64},
         "test": {"layers": 3, "prompts": 2, "tokens": 19, "heads": 3, "width": 16},
     },
     tolerance=0.03,  # bfloat16 rounds each of the layers' results to 8 bits

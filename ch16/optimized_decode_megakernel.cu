@@ -1,14 +1,27 @@
 // Decoder blocks for one token in one kernel: each warp has a ring of weights, which fills across the grid's barriers.
-// spills: a lane asks for keys or values of eight tokens at once; 24 bytes of the rest have no room beside them
+// spills: a lane asks for keys or values of eight tokens at once; 8 bytes of the rest have no room beside them
 #include "decode.cuh"
-#include "grid.cuh"
 #include "tma.cuh"
 
 #include <algorithm>
 
 constexpr int PIECES = 4;          // of 16 bytes, that a lane takes of a row at once
 constexpr int PART = PIECES * 32;  // pieces of a warp, and of a place in its ring
-constexpr int MOST_PLACES = 8;     // of a ring
+constexpr int MOST_PLACES = 3;     // of a ring
+
+// All blocks have come here `times` times. Its release and acquire reach what all threads of the blocks wrote, since
+// barriers of the block stand before and behind them: no fence beside them is needed.
+__device__ void meet(unsigned* arrived, unsigned times) {
+  __syncthreads();
+  if (threadIdx.x == THREADS - 1) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+    unsigned seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+    } while (seen < times * gridDim.x);
+  }
+  __syncthreads();
+}
 
 struct Barriers {
   Barrier full[WARPS][MOST_PLACES];
@@ -173,7 +186,7 @@ __global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* ar
   Ring ring(work, parts, barriers.full[warp], places);
   for (int step = 0; step < steps; ++step) {
     const int layer = step / PHASES, phase = step % PHASES;
-    if (step > 0) grid_barrier<THREADS>(arrived, step);
+    if (step > 0) meet(arrived, step);
     if (step == 0) ring.fill(work, steps);
     if (phase == DOWN && layer + 1 < work.layers) prefetch_small(work, layer + 1);
     if (phase == ATTEND) {

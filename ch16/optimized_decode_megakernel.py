@@ -1,4 +1,4 @@
-"""Gain not shown on an H200: one cooperative kernel, where each warp's ring of weights fills across the barriers."""
+"""One cooperative kernel: each warp's small ring of weights fills across barriers that have one fence each way."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-// Not yet run on a GPU: a token through a decoder of four-bit weights; a kernel loads weights before it waits.
+// A token through a decoder of four-bit weights; each kernel asks for its first weights before it waits.
 #include "ampere.cuh"
 #include "grid.cuh"
 
@@ -29,6 +29,25 @@ __device__ float block_sum(float value) {
 
 __device__ float wide(float value) { return value; }
 __device__ float wide(bf16 value) { return __bfloat162float(value); }
+
+// Eight numbers from a multiple of eight on, with zeros behind the last. What the kernel before wrote is in the L2 cache.
+template <typename Number>
+__device__ void load_eight(const Number* x, int column, int columns, float (&to)[8]) {
+  alignas(16) Number own[8] = {};
+  if (column + 8 <= columns) {
+#pragma unroll
+    for (int i = 0; i < sizeof(own) / sizeof(uint4); ++i) {
+      reinterpret_cast<uint4*>(own)[i] = __ldcg(reinterpret_cast<const uint4*>(x + column) + i);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (column + i < columns) own[i] = x[column + i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) to[i] = wide(own[i]);
+}
 
 // Nibbles i and i + 4 of a word as bf16: 128 + n is 0x4300 with n as the last bits, and the code is n - 8.
 __device__ uint32_t widened(uint32_t word, int i) {
@@ -103,13 +122,21 @@ __global__ void __launch_bounds__(THREADS, 2)
   own.load(words, scales, int64_t(blockIdx.x) * groups + first, parts);
   wait_for_last();  // nothing above depends on the kernels before
   float square = 0.0f;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < SHARE; i += THREADS) {
+#pragma unroll
+  for (int i = threadIdx.x * 8; i < SHARE; i += THREADS * 8) {
     const int column = blockIdx.y * SHARE + i;
-    float value = column < columns ? wide(x[column]) : 0.0f;
-    square += value * value;
-    if (gain && column < columns) value *= wide(gain[column]);
-    factors[i] = __float2bfloat16(value);
+    float value[8], factor[8];
+    load_eight(x, column, columns, value);
+    if (gain) load_eight(gain, column, columns, factor);
+    __nv_bfloat162 pairs[4];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      square += value[j] * value[j];
+      if (gain) value[j] *= factor[j];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = __floats2bfloat162_rn(value[2 * j], value[2 * j + 1]);
+    *reinterpret_cast<uint4*>(factors + i) = reinterpret_cast<const uint4&>(pairs);
   }
   const float norm = gain ? rsqrtf(block_sum(square) / columns + epsilon) : 1.0f;
   __syncthreads();

@@ -1,4 +1,4 @@
-"""Not yet run on a GPU: weights have four bits until they are in registers, and each kernel loads its own ahead.
+"""Not timed yet: weights have four bits until they are in registers, and each kernel loads its own ahead.
 
 A word holds the eight weights that a lane gives to one instruction of the tensor cores. A kernel starts while the one
 before it still runs, and waits for that one only when its first weights are on their way.
