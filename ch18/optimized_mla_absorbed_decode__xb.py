@@ -12,7 +12,7 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(sm=80)
-PARTS, KEYS = 8, 32  # of a request's cache, a block each; of a tile
+PARTS, KEYS = 8, 16  # of a request's cache, a block each; of a tile
 
 
 def prepare(q: Tensor, q_rotary: Tensor, cache: Tensor, rotary: Tensor, to_keys: Tensor, to_values: Tensor) -> Step:
@@ -22,13 +22,13 @@ def prepare(q: Tensor, q_rotary: Tensor, cache: Tensor, rotary: Tensor, to_keys:
     parts = -(-keys // share)
     sums = q.new_empty(requests, heads, parts, latent, dtype=torch.float32)
     logs = q.new_empty(requests, heads, parts, dtype=torch.float32)
-    attended = q.new_empty(requests, heads, latent)
+    absorbed, attended = (q.new_empty(heads, requests, latent) for _ in range(2))
     scale = (width + ROTARY) ** -0.5 * math.log2(math.e)  # weights are powers of 2
     sizes = (requests, heads, keys, latent, parts, share, scale)
 
     def step() -> Tensor:
-        absorbed = (q.transpose(0, 1) @ to_keys).transpose(0, 1).contiguous()
+        torch.bmm(q.transpose(0, 1), to_keys, out=absorbed)
         attend(absorbed, q_rotary, cache, rotary, sums, logs, attended, *sizes)
-        return (attended.transpose(0, 1) @ to_values).transpose(0, 1)
+        return torch.bmm(attended, to_values).transpose(0, 1)
 
     return step
