@@ -1,4 +1,4 @@
-"""Numbers are split into two fp16 numbers once, ahead of the products; tensor cores then make three products of parts."""
+"""Numbers are split into two fp16 numbers once, ahead of all products: tensor cores multiply three pairs of parts."""
 
 import triton
 import triton.language as tl

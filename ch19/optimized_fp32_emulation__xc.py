@@ -1,4 +1,4 @@
-"""Numbers are split into two fp16 numbers once, ahead of the products; tensor cores then make three products of parts."""
+"""Numbers are split into two fp16 numbers once, ahead of all products: tensor cores multiply three pairs of parts."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from ch19.baseline_fp32_emulation import tile
 from ch19.baseline_fp32_emulation import workload as workload
 from common.python.workload import Step
 
-SETTING = {"K": 64, "num_stages": 3}
+SETTING = {"K": 32, "num_stages": 4}
 
 
 @triton.jit
