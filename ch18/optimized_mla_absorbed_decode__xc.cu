@@ -59,7 +59,7 @@ __device__ __forceinline__ void load_queries(uint32_t (&to)[4], const Element* f
 // Block (part, request): the attention to `share` keys, and the logs of the weights' totals (base 2).
 template <typename Element, int LATENT>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
-    attend(const Element* __restrict__ q, const Element* __restrict__ q_rotary, const Element* __restrict__ cache,
+    attend(const Element* q, const Element* __restrict__ q_rotary, const Element* __restrict__ cache,
            const Element* __restrict__ rotary, float* __restrict__ sums_of, float* __restrict__ logs_of, int heads,
            int keys, int share, float scale) {
   using Own = Tile<LATENT>;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 
 // Block `query`: the attention to all keys is that to the parts, weighted by their totals.
 template <typename Element>
-__global__ void merge(const float* __restrict__ sums_of, const float* __restrict__ logs_of, Element* __restrict__ out,
+__global__ void merge(const float* sums_of, const float* logs_of, Element* __restrict__ out,
                       int parts, int latent, int requests) {
   const int64_t query = blockIdx.x, heads = gridDim.x / requests;
   wait_for_last();
