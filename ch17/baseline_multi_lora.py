@@ -43,8 +43,8 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        # Four projections of a layer as wide as a 70B Llama's: 537 MB of adapters.
-        "bench": {"projections": 4, "rows": 256, "adapters": 64, "rank": 64, "width": 8192, "dtype": "bfloat16"},
+        # Four projections of a layer as wide as a 70B Llama's: 1.1 GB of adapters.
+        "bench": {"projections": 4, "rows": 512, "adapters": 128, "rank": 64, "width": 8192, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot; an adapter has 21 rows on average, more than a tile
         "test": {"projections": 2, "rows": 83, "adapters": 4, "rank": 24, "width": 72, "dtype": "float16"},
     },

@@ -8,7 +8,7 @@ from torch import Tensor
 from ch17.baseline_multi_lora import workload as workload
 from common.python.workload import Step
 
-TILE = {"M": 16, "N": 128, "K": 128, "num_warps": 4, "num_stages": 4}
+TILE = {"M": 16, "N": 256, "K": 128, "num_warps": 4, "num_stages": 3}
 
 
 @triton.jit

@@ -38,7 +38,7 @@ workload = Workload(
     inputs=inputs,
     reference=lambda x, rotation, noise: quantized(x.float(), rotation.float(), noise),  # exact in fp32
     cost=lambda rows, blocks: Cost(read=3 * BLOCK * rows * blocks, write=(BLOCK // 2 + 1) * rows * blocks),
-    sizes={"bench": {"rows": 16384, "blocks": 512}, "test": {"rows": 197, "blocks": 11}},
+    sizes={"bench": {"rows": 32768, "blocks": 512}, "test": {"rows": 197, "blocks": 11}},
     tolerance=0.0,  # bytes
 )
 

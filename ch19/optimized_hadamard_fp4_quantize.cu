@@ -21,19 +21,27 @@ __device__ __forceinline__ unsigned rounded(float size, unsigned noise) {
   return min((__float_as_uint(size) << 2) + noise, 0x07FFFFFFu);
 }
 
-// A warp takes 16 blocks at a time, and loads all that it takes before it computes. Lane 4 g + q has numbers 4 q to
-// 4 q + 3 of blocks g and 8 + g, before the rotation and after it: rows and columns of the product are permuted so.
-__global__ void __launch_bounds__(THREADS, 5) quantize(
-    const uint2* __restrict__ x, const unsigned short* __restrict__ rotation, const unsigned* __restrict__ noise,
-    unsigned short* __restrict__ codes, uint8_t* __restrict__ scales, int64_t blocks) {
+// Of four values of each of four lanes side by side, lane q gets the greatest of the four lanes' value q.
+__device__ __forceinline__ float greatest_of_own(const float (&value)[4], int q) {
+  const bool odd = q & 1, upper = q & 2;
+  const float low = fmaxf(odd ? value[1] : value[0], __shfl_xor_sync(0xffffffff, odd ? value[0] : value[1], 1));
+  const float high = fmaxf(odd ? value[3] : value[2], __shfl_xor_sync(0xffffffff, odd ? value[2] : value[3], 1));
+  return fmaxf(upper ? high : low, __shfl_xor_sync(0xffffffff, upper ? low : high, 2));
+}
+
+// Lane 4 g + q has numbers 4 q to 4 q + 3 of blocks first + 8 i + g, before the rotation and after it: rows and columns
+// of the product are permuted so. WHOLE: the matrix has all blocks of the warp, so addresses differ by constants.
+template <bool WHOLE>
+__device__ __forceinline__ void quantize_tiles(const uint2* __restrict__ x, const unsigned short* __restrict__ rotation,
+                                               const unsigned* __restrict__ noise, unsigned short* __restrict__ codes,
+                                               uint8_t* __restrict__ scales, int64_t blocks, int64_t first) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int64_t warp = blockIdx.x * int64_t(THREADS / 32) + threadIdx.x / 32, first = warp * 16 * TILES;
-  if (first >= blocks) return;
+  const int64_t start = (first + g) * 4 + q;
   uint2 numbers[2 * TILES];
   unsigned drawn[2 * TILES], turn[2][2];
 #pragma unroll
   for (int i = 0; i < 2 * TILES; ++i) {
-    const int64_t at = min(first + 8 * i + g, blocks - 1) * 4 + q;
+    const int64_t at = WHOLE ? start + 32 * i : min(first + 8 * i + g, blocks - 1) * 4 + q;
     numbers[i] = __ldcs(x + at);
     drawn[i] = __ldcs(noise + at);
   }
@@ -46,46 +54,61 @@ __global__ void __launch_bounds__(THREADS, 5) quantize(
       turn[half][pair] = column[row * BLOCK] | unsigned(column[(row + 1) * BLOCK]) << 16;
     }
   }
-  unsigned mine[2];  // scales of the blocks 8 q + g and 32 + 8 q + g
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile) {
-    const uint2 upper = numbers[2 * tile], lower = numbers[2 * tile + 1];
-    const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
-    float left[4] = {}, right[4] = {};
-    multiply(left, a, turn[0]);
-    multiply(right, a, turn[1]);
+  for (int part = 0; part < TILES / 2; ++part) {  // four blocks of a lane
+    float r[4][4], most[4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int i = 2 * tile + half;
-      const float r[4] = {left[2 * half], left[2 * half + 1], right[2 * half], right[2 * half + 1]};
-      float most = fmaxf(fmaxf(fabsf(r[0]), fabsf(r[1])), fmaxf(fabsf(r[2]), fabsf(r[3])));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-      const unsigned bits = __float_as_uint(fminf(fmaxf(most * SHARE, LOW), HIGH));
-      const unsigned scale = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20;  // to nearest even: e4m3 keeps three bits
-      const float factor = reciprocal_special(__uint_as_float(scale << 20)) * 0x1p-126f;
-      if (i % 4 == q) mine[i / 4] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
-      unsigned sized[4], code[4];
+    for (int tile = 0; tile < 2; ++tile) {
+      const uint2 upper = numbers[4 * part + 2 * tile], lower = numbers[4 * part + 2 * tile + 1];
+      const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
+      float left[4] = {}, right[4] = {};
+      multiply(left, a, turn[0]);
+      multiply(right, a, turn[1]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float (&own)[4] = r[2 * tile + half];
+        own[0] = left[2 * half], own[1] = left[2 * half + 1], own[2] = right[2 * half], own[3] = right[2 * half + 1];
+        most[2 * tile + half] = fmaxf(fmaxf(fabsf(own[0]), fabsf(own[1])), fmaxf(fabsf(own[2]), fabsf(own[3])));
+      }
+    }
+    // Each of the four lanes finds one block's scale, and then they exchange factors.
+    const unsigned bits = __float_as_uint(fminf(fmaxf(greatest_of_own(most, q) * SHARE, LOW), HIGH));
+    const unsigned scale = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20;  // to nearest even: e4m3 keeps three bits
+    const float factor_of_own = reciprocal_special(__uint_as_float(scale << 20)) * 0x1p-126f;
+    const int64_t own_block = first + part * 32 + q * 8 + g;
+    if (WHOLE || own_block < blocks) scales[own_block] = scale - (127 - 7) * 8;  // the exponent's bias is 7 in e4m3
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i = 4 * part + k;
+      const float factor = __shfl_sync(0xffffffff, factor_of_own, k, 4);
       // A byte of noise n stands for (n + 0.5) / 256 of a place.
       const unsigned with_noise[4] = {
           bytes<0x4054>(drawn[i], 0x00008000), bytes<0x4154>(drawn[i], 0x00008000),
           bytes<0x4254>(drawn[i], 0x00008000), bytes<0x4354>(drawn[i], 0x00008000)};
+      unsigned sized[4], code[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float size = r[k] * factor;
-        sized[k] = __float_as_uint(size);
-        code[k] = rounded(size, with_noise[k]);
+      for (int n = 0; n < 4; ++n) {
+        const float size = r[k][n] * factor;
+        sized[n] = __float_as_uint(size);
+        code[n] = rounded(size, with_noise[n]);
       }
       const unsigned low = bytes<0x73>(code[0], code[2]) | (bytes<0xFB>(sized[0], sized[2]) & 0x0808);
       const unsigned high = (bytes<0x73>(code[1], code[3]) << 4) | (bytes<0xFB>(sized[1], sized[3]) & 0x8080);
-      const int64_t block = first + 8 * i + g;
-      if (block < blocks) __stcs(codes + block * 4 + q, static_cast<unsigned short>(low | high));
+      const int64_t at = WHOLE ? start + 32 * i : (first + 8 * i + g) * 4 + q;
+      if (WHOLE || first + 8 * i + g < blocks) __stcs(codes + at, static_cast<unsigned short>(low | high));
     }
   }
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const int64_t block = first + part * 32 + q * 8 + g;
-    if (block < blocks) scales[block] = mine[part];
+}
+
+// A warp takes 16 blocks at a time, and loads all that it takes before it computes.
+__global__ void __launch_bounds__(THREADS, 5) quantize(
+    const uint2* __restrict__ x, const unsigned short* __restrict__ rotation, const unsigned* __restrict__ noise,
+    unsigned short* __restrict__ codes, uint8_t* __restrict__ scales, int64_t blocks) {
+  const int64_t first = (blockIdx.x * int64_t(THREADS / 32) + threadIdx.x / 32) * 16 * TILES;
+  if (first + 16 * TILES <= blocks) {
+    quantize_tiles<true>(x, rotation, noise, codes, scales, blocks, first);
+  } else if (first < blocks) {
+    quantize_tiles<false>(x, rotation, noise, codes, scales, blocks, first);
   }
 }
 

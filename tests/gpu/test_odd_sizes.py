@@ -157,6 +157,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 5, 301, 512, 128, "bfloat16")),
     "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
+    "ch17:relu_sparse_ffn": shapes("width wide active dtype", (8, 1, 1, "bfloat16"), (1032, 257, 23, "bfloat16")),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
     # A graph warms up with three tokens.
     "ch20:decode_8b": shapes("model new dtype", ("odd", 3, "bfloat16"), ("odd", 7, "bfloat16")),
