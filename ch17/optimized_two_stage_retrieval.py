@@ -98,21 +98,13 @@ def refine(queries, table, best, scores, vectors, width, KEPT: tl.constexpr, GRO
     tl.store(scores + (query * KEPT + slot) * GROUP + member, score)
 
 
-@triton.jit
-def order(scores, out, TOP: tl.constexpr, ALL: tl.constexpr):
-    """The TOP greatest of one query's scores, from the greatest down."""
-    at = tl.arange(0, ALL)
-    ranked = tl.sort(tl.load(scores + tl.program_id(0) * ALL + at), descending=True)
-    tl.store(out + tl.program_id(0) * TOP + at, ranked, mask=at < TOP)
-
-
 def prepare(queries: Tensor, table: Tensor, codes: Tensor) -> Step:
     (count, width), vectors = queries.shape, len(table)
     groups, tiles = triton.cdiv(vectors, GROUP), triton.cdiv(vectors, SCAN["N"])
     maxima, tops = (queries.new_empty(count, n, dtype=torch.float16) for n in (groups, tiles))
     best = queries.new_empty(count, KEPT, dtype=torch.int32)
     spans = max(triton.next_power_of_2(triton.cdiv(tiles, JOINED)), KEPT)
-    scores, out = (queries.new_empty(count, n, dtype=torch.float32) for n in (KEPT * GROUP, TOP))
+    scores = queries.new_empty(count, KEPT * GROUP, dtype=torch.float32)
     coded = torch.empty_like(queries, dtype=torch.int8)
     rows, depth = (max(triton.next_power_of_2(n), 16) for n in (count, width))
 
@@ -121,7 +113,6 @@ def prepare(queries: Tensor, table: Tensor, codes: Tensor) -> Step:
         scan[(tiles,)](coded, codes, maxima, tops, count, vectors, width, groups, SCALE**-2, GROUP, rows, **SCAN)
         choose[(count,)](maxima, tops, best, tiles, groups, KEPT, SCAN["N"] // GROUP, JOINED, spans, num_warps=16)
         refine[(KEPT, count)](queries, table, best, scores, vectors, width, KEPT, GROUP, depth, num_warps=8)
-        order[(count,)](scores, out, TOP, KEPT * GROUP, num_warps=4)
-        return out
+        return scores.topk(TOP).values
 
     return step
