@@ -1,4 +1,4 @@
-"""Not run on a GPU yet: tiles of 128 x 256 whose blocks share b in pairs, taken in bands: half the bytes a product."""
+"""Tiles of 128 x 256 whose blocks share b in pairs, taken in bands: half the bytes a product."""
 
 from torch import Tensor
 
