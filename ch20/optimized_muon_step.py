@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 
 from ch20.baseline_muon_step import COEFFICIENTS, DECAY, MOMENTUM, RATE, ROUNDS, rate
 from ch20.baseline_muon_step import workload as workload
@@ -68,11 +69,16 @@ def multiply(p, x, out, n, m, matrix, row, column, beta, COLUMNS: tl.constexpr):
     tl.store(out + at, total, mask=mask)
 
 
+def options() -> dict[str, int]:
+    roomy = knobs.runtime.interpret or torch.cuda.get_device_properties().shared_memory_per_block_optin > 135_000
+    return {"num_warps": 8, "num_stages": 3 if roomy else 2}
+
+
 def halved(a: Tensor, alpha: float = 1.0, beta: float | None = None) -> Tensor:
     batch, n, m = a.shape
     out, tiles = a.new_empty(batch, n, n), triton.cdiv(n, TILE.value)
     grid = (tiles * (tiles + 1) // 2, batch)
-    symmetric[grid](a, out, n, m, *a.stride(), alpha, beta or 0.0, beta is not None, num_warps=8, num_stages=3)
+    symmetric[grid](a, out, n, m, *a.stride(), alpha, beta or 0.0, beta is not None, **options())
     return out
 
 
@@ -80,7 +86,7 @@ def multiplied(p: Tensor, x: Tensor, beta: float) -> Tensor:
     batch, n, m = x.shape
     out = torch.empty_like(x)
     grid = (triton.cdiv(n, TILE.value) * triton.cdiv(m, COLUMNS), batch)
-    multiply[grid](p, x, out, n, m, *x.stride(), beta, COLUMNS, num_warps=8, num_stages=3)
+    multiply[grid](p, x, out, n, m, *x.stride(), beta, COLUMNS, **options())
     return out
 
 
