@@ -353,7 +353,7 @@ def ladder_chart(result: PairResult) -> Markup | None:
     for row, (variant, value) in enumerate(known):
         y, gain = row * step, _gain(result, variant)
         told = [bytes_text(value) if memory else time_text(value), *([ratio_text(gain.ratio)] if gain else [])]
-        title = _element("title", f"{clean(variant.label)}: {', '.join(told)}. {clean(variant.sentence)}")
+        title = _element("title", f"{clean(variant.label)}: {', '.join(told)}")
         style = f"fill: {_colour(variant)}; fill-opacity: {0.85 if variant is own else 0.5}"
         wide = max(1.0, round(scale(value) - scale.start, 1))
         parts.append(_element("rect", title, x=scale.start, y=y + 4, width=wide, height=step - 8, style=style))
