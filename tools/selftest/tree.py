@@ -114,8 +114,8 @@ def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
 def lay_cheats(root: Path, problems: Path) -> list[Pair]:
     """Lay out each way to cheat as a pair: the problem's own `prepare` as baseline, the cheat, and its honest twin.
 
-    Each module in `problems` states a problem, and each public function in it but `prepare` is a way to cheat, unless
-    it is told to be `honest`. One that returns a `prepare` cheats as soon as its variant is imported.
+    Each module in `problems` states a problem. Its public functions but `prepare` cheat, or do the work if `honest`. A
+    function that returns a `Prepare` is called when its variant is imported; the others, when it is prepared.
     """
     folder = root / problems.name
     shutil.copytree(problems, folder)
