@@ -55,6 +55,7 @@ HASHES = {"common/python/a.py": "1", "ch07/baseline_copy.py": "2", "ch07/helpers
         ({"sources": {**HASHES, "ch08/baseline_x.py": "3"}}, None),  # another target
         ({"sources": {**HASHES, "ch07/baseline_copy.py": "9"}}, None),  # that pair's matter alone
         ({"sources": {**HASHES, "ch07/helpers.py": "9"}}, None),  # that of the pairs beside it
+        ({"sources": {**HASHES, "common/python/report/new.py": "4"}}, None),  # it writes about times, and takes none
         ({"sources": {**HASHES, "common/python/new.py": "4"}}, "of other sources: common/python/new.py"),
         ({"sources": {"common/python/a.py": "8", "common/b.py": "9"}}, "common/b.py and others"),
         ({"versions": {"torch": "2.10.0"}}, "of another environment: torch 2.10.0 -> 2.11.0"),

@@ -10,6 +10,8 @@ Facts = Mapping[str, str | None]
 
 LIBRARIES = ("torch", "triton", "nvcc", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
 HARNESS = "common/"
+# packages that plan runs or read their results: no time depends on them
+READERS = tuple(f"common/python/{name}/" for name in ("report", "regress", "doctor", "estimate", "fleet", "verify"))
 MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
 
 
@@ -35,8 +37,9 @@ def device_of(summary: Summary) -> str | None:
 
 
 def harness_changes(before: Manifest, now: Manifest) -> list[str]:
-    """The files of the harness that are not the same."""
-    names = sorted(name for name in {*before.sources, *now.sources} if name.startswith(HARNESS))
+    """The files of the harness that are not the same, among those that times depend on."""
+    names = sorted({*before.sources, *now.sources})
+    names = [name for name in names if name.startswith(HARNESS) and not name.startswith(READERS)]
     return [name for name in names if before.sources.get(name) != now.sources.get(name)]
 
 
