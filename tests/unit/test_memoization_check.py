@@ -169,6 +169,32 @@ def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_pa
     assert seen[-1][1] == version
 
 
+def test_a_plan_for_each_count_of_ids_is_no_memory_of_answers_and_a_memory_of_both_inputs_is(tmp_path: Path) -> None:
+    took = dict[str, float]()
+
+    def remembering(key: Callable[[Tensor, Tensor], object]) -> Callable[..., Step]:
+        def prepare(x: Tensor, w: Tensor) -> Step:
+            known = set[object]()
+
+            def step() -> Tensor:
+                took["us"] = 1.0 if key(x, w) in known else 2.0
+                known.add(key(x, w))
+                return x @ w.double().float()
+
+            return step
+
+        return prepare
+
+    drawn = {"inputs": lambda draw, n: {"x": draw.normal(n, n), "w": draw.integers(n, n, high=9)}, "frozen": []}
+    answers = {"plan": lambda x, w: str(w.tolist()), "memory": lambda x, w: str([x.tolist(), w.tolist()])}
+    prep = preparer(tmp_path)(
+        workload(**drawn, reference=lambda x, w: x @ w.double()),
+        **{name: remembering(key) for name, key in answers.items()},
+    )
+    found = run_trios(prep, list(answers), lambda name: (prep.variants[name].step(), took["us"])[1], limit_s=60.0)
+    assert {name: remembers(trios) for name, trios in found.items()} == {"plan": False, "memory": True}
+
+
 def test_what_has_no_time_no_memory_files_or_ranks_is_left_open(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
 

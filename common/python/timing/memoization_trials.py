@@ -53,9 +53,14 @@ class Arms:
     """The three arms of a trio, on the inputs that variants share."""
 
     def __init__(self, prep: Preparation) -> None:
-        """Fill the inputs with fresh values; the frozen ones stay as they are."""
+        """Fill the inputs with fresh values; the frozen ones stay as they are.
+
+        Integers and masks stay too where other inputs are numbers: a library chooses kernels anew for new counts.
+        """
         self.prep, self.mutated = prep, prep.workload.mutates
         inputs = {key: value for key, value in prep.inputs.items() if key not in prep.workload.frozen}
+        self.drawn = [key for key, value in inputs.items() if any(x.is_floating_point() for x in tensors(value))]
+        self.drawn = self.drawn or [*inputs]
         self.held, self.next = clone(inputs), clone(inputs)  # the values that the inputs hold, and will hold next
         on_host = any(leaf.device.type == "cpu" for leaf in tensors([*prep.inputs.values()]))
         self.flush = torch.ones(FLUSH_ELEMENTS if on_host else 1)  # the GPU's clock flushes the GPU's cache
@@ -90,7 +95,7 @@ class Arms:
 
     def _draw(self) -> None:
         [drawn] = self.prep.draw()
-        _put(self.next, drawn, self.next)
+        _put(self.next, drawn, self.drawn)
 
 
 def _put(target: Inputs, source: Inputs, keys: Iterable[str]) -> None:
