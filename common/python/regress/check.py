@@ -19,7 +19,7 @@ from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, o
 from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
-from common.python.report.markdown import csv_text, escaped, interval_fields, table
+from common.python.report.markdown import csv_text, escaped, interval_fields, table, variant_fields
 from common.python.report.rows import blame, gain_text, interval_text, time_text
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
@@ -91,11 +91,14 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     decisive, shown = _changes(found, expected, about)
     status, reason, smallest = _gain(found, expected)
     if status == "regressed":
-        decisive += _baseline_gained(found, expected)
+        own, base = _moved(found, expected)
+        if found.goal != "memory" and own and base and own <= 1 and base < 1 - TIME_MARGIN:  # as on a quicker host
+            decisive.append("the baseline is faster and the variant no slower")
     elif (slower := _slower(row.time, expected)) and found.goal != "memory":
         status, reason = "regressed", slower
         decisive += _clock(found, expected, TIME_MARGIN)  # a time moves with the clock, a ratio hardly
-    other, provisional = _another_problem(found, expected), expected.runs < FEWEST_RUNS
+    other = environment.differences(*map(environment.problem, (expected.result, found)))
+    provisional = expected.runs < FEWEST_RUNS
     if other:
         status, reason = "inconclusive", f"not comparable: {', '.join(other)}"
     elif decisive and status in ("regressed", "improved"):
@@ -166,13 +169,6 @@ def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
     return [a / b if a and b else None for a, b in zip(now, then)]
 
 
-def _baseline_gained(found: PairResult, expected: Expectation) -> list[str]:
-    """That a ratio fell because the baseline gained and the variant lost nothing, as on a host that is quicker."""
-    own, base = _moved(found, expected)
-    gained = found.goal != "memory" and own is not None and base is not None and own <= 1 and base < 1 - TIME_MARGIN
-    return ["the baseline is faster and the variant no slower"] if gained else []
-
-
 def _slower(time: Time | None, expected: Expectation) -> str | None:
     """Why the variant's own time is beyond what is expected of it, whatever the ratio says."""
     then = expected.time
@@ -200,16 +196,6 @@ def _changes(found: PairResult, expected: Expectation, about: Manifest) -> tuple
 
 def _clock(found: PairResult, expected: Expectation, margin: float) -> list[str]:
     return environment.moved("SM clock", expected.sm_mhz, environment.sm_mhz(found.blocks), 1 + margin, "MHz")
-
-
-def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
-    """What makes the two the answers to different questions: another size, clock or goal, or another variant."""
-    problems = []
-    for pair in (expected.result, found):
-        row, shape = pair.headline, " ".join(f"{name}={value}" for name, value in pair.shape.items())
-        name = row.name if row else None
-        problems.append({"size": pair.size, "shape": shape, "clock": pair.clock, "goal": pair.goal, "variant": name})
-    return environment.differences(*problems)
 
 
 def median_us(result: PairResult, row: VariantResult | None) -> float | None:
@@ -269,13 +255,7 @@ def proof_csv(rows: Sequence[Held], about: Manifest) -> str:
 
 def _fields(row: Held, about: Manifest) -> dict[str, object]:
     chapter, name = row.key.split(":", 1)
-    fields: dict[str, object] = {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
-    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
-    fields["differences"] = "; ".join(row.differences)
-    if either := row.found or (row.expected.result if row.expected else None):
-        own = either.headline
-        fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
-        fields["variant"] = own.name if own else None
+    fields = dict[str, object]()
     if row.found:
         fields |= _side(row.found, row.time, environment.sm_mhz(row.found.blocks))
         fields |= {"commit": about.git_commit, "measured": about.started}
@@ -283,6 +263,11 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
         side = _side(over_runs(then), then.time, then.sm_mhz)
         side |= interval_fields("memory_ratio", then.memory_ratio) | {"commit": then.commit, "measured": then.measured}
         fields |= {"expected_runs": then.runs} | {f"expected_{name}": value for name, value in side.items()}
+    if either := row.found or (row.expected.result if row.expected else None):
+        fields |= environment.problem(either) | {"gpu": either.device}
+    fields |= {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
+    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
+    fields["differences"] = "; ".join(row.differences)
     return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
@@ -290,19 +275,11 @@ def _side(result: PairResult, time: Time | None, sm_mhz: float | None) -> dict[s
     own, baseline = result.headline, result.baseline
     if own is None or not result.trusted(own):
         return {}
-    limit = result.limit
-    return interval_fields("speedup", own.speedup) | {
-        "memory_ratio": own.memory_ratio,
+    return variant_fields(result, own) | {
         "baseline_us": median_us(result, baseline),
         "optimized_us": median_us(result, own),
         "time_low": time and time.low,
         "time_high": time and time.high,
-        "limit_us": limit and limit.us,
-        "limit_by": limit and limit.resource,
-        "limit_source": limit and limit.source,
         "baseline_percent_of_limit": baseline and baseline.percent_of_limit,
-        "percent_of_limit": own.percent_of_limit,
-        "peer": result.best_peer if result.peer_ratio else None,
-        **interval_fields("peer_ratio", result.peer_ratio),
         "sm_mhz": sm_mhz,
     }

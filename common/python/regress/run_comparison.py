@@ -165,20 +165,11 @@ def comparison_table(found: Comparison) -> Table:
     """A line a variant."""
     lines, last = [], None
     for one in found.changes:
-        cells = [one.pair if one.pair != last else "", one.variant]
-        if one.a_us is None or one.b_us is None:
-            cells.append(one.reason)
-        else:
-            cells += [
-                f"{time_text(one.a_us)} -> {time_text(one.b_us)}",
-                if_known(one.ratio, interval_text),
-                one.reads or "",
-            ]
-            cells += [
-                f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "",
-                if_known(one.gain, interval_text),
-            ]
-        lines.append(cells)
+        times = " -> ".join(if_known(us, time_text) for us in (one.a_us, one.b_us))
+        gains = f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else ""
+        shown = (one.reason or times, if_known(one.ratio, interval_text), one.reads or "", gains)
+        pair = one.pair if one.pair != last else ""
+        lines.append([pair, one.variant, *shown, if_known(one.gain, interval_text)])
         last = one.pair
     columns = ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's")
     return text_table(columns, lines)

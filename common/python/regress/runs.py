@@ -73,7 +73,7 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
         for run in runs:
             for one in (one for one in run.summary.pairs if one.key == pair.key):
                 about = run.about(one)
-                if reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair):
+                if reason := doubt(one, about) or _another(one, about, pair, newest):
                     left_out[reason].append(run.folder.name)
                 else:
                     outcomes.append((one, about))
@@ -114,18 +114,13 @@ def doubt(result: PairResult, about: Manifest) -> str | None:
     return None
 
 
-def _other_files(newest: PairResult, then: Manifest, now: Manifest) -> str | None:
-    files = changed(newest, then, now)
-    return f"it is of other sources: {', '.join(files)}" if files else None
-
-
-def _another(one: PairResult, newest: PairResult) -> str | None:
-    """A run of another shape, or of some of the variants only, says nothing about the pair as it is now."""
-    facts = [
-        (pair.shape, pair.clock, pair.goal, sorted(row.name for row in pair.variants if row.status == "measured"))
-        for pair in (one, newest)
-    ]
-    return None if facts[0] == facts[1] else "its shape, clock, goal or variants are not those of the newest run"
+def _another(one: PairResult, about: Manifest, newest: PairResult, now: Manifest) -> str | None:
+    """A run of other files, of another shape, or of some of the variants says nothing about the pair as it is now."""
+    if files := changed(newest, about, now):
+        return f"it is of other sources: {', '.join(files)}"
+    variants = [{row.name for row in pair.variants if row.status == "measured"} for pair in (one, newest)]
+    same = variants[0] == variants[1] and environment.problem(one) == environment.problem(newest)
+    return None if same else "its shape, clock, goal or variants are not those of the newest run"
 
 
 def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
@@ -137,7 +132,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
     times = [time.us for one, _ in outcomes if (time := own_time(one))]
     memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
     several = len(outcomes) >= FEWEST_RUNS
-    further = further_run(times) if several and times else None
+    further = where_further(over_runs(times)) if several and times else None
     return Expectation(
         measured=about.started,
         commit=commit,
@@ -152,7 +147,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         runs=len(outcomes),
         speedup=over_runs(speedups) if several else None,
         time=Time(us=further.ratio, low=further.low, high=further.high) if further else own_time(result),
-        memory_ratio=further_run(memory) if several and memory else None,
+        memory_ratio=where_further(over_runs(memory)) if several and memory else None,
         result=result.model_copy(
             update={"blocks": [], "log": "", "seconds": {}, "seed": None, "host": None, "variants": rows}
         ),
@@ -175,11 +170,6 @@ def over_runs(ratios: Sequence[float]) -> Interval:
         raise ValueError("an interval over runs needs two of them")
     half, middle = math.sqrt(found.high / found.low), median(ratios)
     return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(ratios))
-
-
-def further_run(values: Sequence[float]) -> Interval:
-    """The median of the runs' times or ratios and where that of one further run lies."""
-    return where_further(over_runs(values))
 
 
 def where_further(over: Interval) -> Interval:

@@ -241,9 +241,9 @@ def escaped(text: str) -> str:
 
 
 def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
-    """CSV under these columns; a line's missing fields are empty."""
+    """CSV under these columns; a line's missing fields are empty, and its others are left out."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
@@ -260,11 +260,12 @@ FIELDS = (
 
 def summary_csv(summary: Summary) -> str:
     """A line for each variant of each pair (a pair without variants has one line), for spreadsheets and scripts."""
-    return csv_text(FIELDS, [_fields(pair, row) for pair in summary.pairs for row in (pair.variants or (None,))])
+    return csv_text(FIELDS, [variant_fields(pair, row) for pair in summary.pairs for row in (pair.variants or (None,))])
 
 
-def _fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
-    one, limit, peer = row or pair, pair.limit, pair.peer_ratio
+def variant_fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
+    """The figures of a variant that may be shown and those of its pair, by the names of columns."""
+    one, limit, peer = row or pair, pair.limit, None if pair.verdict == "invalid" else pair.peer_ratio
     fields = pair.model_dump(include={"chapter", "device", "host", "size", "clock"}) | {
         "pair": pair.name,
         "status": one.status,
@@ -272,8 +273,9 @@ def _fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
         "reason": clean(one.reason or pair.reason or ""),
         "limit_us": limit and limit.us,
         "limit_by": limit and limit.resource,
+        "limit_source": limit and limit.source,
         "peer": pair.best_peer,
-        "peer_ratio": peer.ratio if peer and pair.verdict != "invalid" else None,
+        **interval_fields("peer_ratio", peer),
     }
     if row is None:
         return fields
