@@ -136,13 +136,8 @@ def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float 
 def compare_intervals(found: Interval, expected: Interval, further: Interval) -> Status:
     """The rule: apart by more than the margin, or so close that a loss of 3% is excluded, or neither.
 
-    `further` is where one more run of the same code lies. A run's interval knows of its rounds, the expectation's of
-    the mean of its runs: by these two alone, where runs differ by more than their rounds do, one unchanged pair in ten
-    would be called regressed, and the more of them the more runs the expectation is of.
-
-    With expectations of three runs of eight rounds, where the rounds' log ratios have a standard deviation of 0.3%, it
-    sees 99% of losses of 3% and calls fewer than 1 in 1,000 unchanged pairs regressed; however far runs differ, it
-    calls at most 3% of them so (the tests hold it to that).
+    `further` is where one more run of the same code lies. Without it, where runs differ by more than their rounds do,
+    one unchanged pair in ten would be called regressed; with it at most 3% are, as the tests hold it to.
     """
     if found.high < expected.low * (1 - MARGIN) and found.ratio < further.low:
         return "regressed"

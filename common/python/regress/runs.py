@@ -89,29 +89,24 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
 
 def doubt(result: PairResult, about: Manifest) -> str | None:
     """Why this result is nothing to expect: not proven, not faster, or not measured alone, as users would run it."""
-    if result.failed:
-        return f"it failed: {blame(result)}"
-    if result.status != "measured":
-        return f"it is {result.status}: {result.reason or 'it was not measured'}"
-    if result.on_cpu:
-        return "it was measured on the CPU"
-    if result.size != "bench":
-        return f"its size is {result.size}, not bench"
-    if environment.mode(about) != "usual":
-        return f"it was run as {environment.mode(about)}"
-    if result.verdict not in PROVEN_GAINS:
-        return f"it is {result.verdict}, not {' or '.join(PROVEN_GAINS)}"
     measured = [row for row in result.variants if row.status == "measured"]
-    unproven = next((row for row in measured if not row.proofs or any(proof.reason for proof in row.proofs)), None)
-    if unproven is not None:
-        return f"{unproven.name} holds no proof"
-    if result.control is None or not control_ok(result.control):
-        return "its control is missing or reads other than 1"
-    if apart := next((note for note in result.notes if note.startswith(STANDS_APART)), None):
-        return f"it was {apart}"
-    if any(block.telemetry and block.telemetry.other_processes for block in result.blocks if block.discarded is None):
-        return "other processes were on the GPU"
-    return None
+    unproven = [row.name for row in measured if not row.proofs or any(proof.reason for proof in row.proofs)]
+    apart = [note for note in result.notes if note.startswith(STANDS_APART)]
+    seen = [block.telemetry for block in result.blocks if block.telemetry and block.discarded is None]
+    mode = environment.mode(about)
+    doubts = (
+        (result.failed, f"it failed: {blame(result)}"),
+        (result.status != "measured", f"it is {result.status}: {result.reason or 'it was not measured'}"),
+        (result.on_cpu, "it was measured on the CPU"),
+        (result.size != "bench", f"its size is {result.size}, not bench"),
+        (mode != "usual", f"it was run as {mode}"),
+        (result.verdict not in PROVEN_GAINS, f"it is {result.verdict}, not {' or '.join(PROVEN_GAINS)}"),
+        (unproven, f"{''.join(unproven[:1])} holds no proof"),
+        (not (result.control and control_ok(result.control)), "its control is missing or reads other than 1"),
+        (apart, f"it was {''.join(apart[:1])}"),
+        (any(telemetry.other_processes for telemetry in seen), "other processes were on the GPU"),
+    )
+    return next((reason for found, reason in doubts if found), None)
 
 
 def _another(one: PairResult, about: Manifest, newest: PairResult, now: Manifest) -> str | None:

@@ -51,17 +51,13 @@ def sections(result: PairResult) -> list[Section]:
     proof = ("variant", "comparisons", "largest error", "refused because")
     why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "metrics", "longest")
     ncu = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
+    seen = [[row.label, *_ncu(row.speed_of_light)] for row in known if row.speed_of_light]
     found = [
         Section("Variants", variants, [_variant(result, row) for row in result.variants]),
         times(result),
         Section("Proof", proof, [_proofs(row) for row in result.variants]),
         Section("Why", why, [[row.label, *_why(row.why)] for row in known if row.why]),
-        Section(
-            "Speed of light",
-            ncu,
-            [[row.label, *_ncu(seen)] for row in known if (seen := row.speed_of_light)],
-            NCU_MEANS,
-        ),
+        Section("Speed of light", ncu, seen, NCU_MEANS),
     ]
     return [section for section in found if section.lines]
 
@@ -119,7 +115,8 @@ def _ncu(seen: SpeedOfLight) -> list[str]:
 def pair_facts(result: PairResult) -> list[str]:
     """How a pair was measured, and the notes on it."""
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
-    limit, peer, of_peer = result.limit, result.peer_ratio, "peak memory" if result.goal == "memory" else "time"
+    limit, peer = result.limit, None if result.verdict == "invalid" else result.peer_ratio
+    of_peer = "peak memory" if result.goal == "memory" else "time"
     peak = f"{peak_text(limit.resource, limit.peak)} ({limit.source})" if limit else ""
     facts = [
         result.device and f"device: {result.device}",
@@ -129,9 +126,7 @@ def pair_facts(result: PairResult) -> list[str]:
         result.tolerance is not None and f"tolerance: {result.tolerance:g} normwise against float64",
         limit and f"limit: {time_text(limit.us)} by {limit.resource}, {peak}",
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
-        result.verdict != "invalid"
-        and peer
-        and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
+        peer and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
         _telemetry(result),
