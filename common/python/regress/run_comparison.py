@@ -6,19 +6,21 @@ code than that of the times does.
 """
 
 import json
+import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.table import Table
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
 from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
-from common.python.regress.unpaired import round_log_times, welch
+from common.python.regress.runs import round_log_times
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
-from common.python.stats.intervals import MARGIN, round_log_ratios, verdict
+from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_quantile, verdict
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -100,6 +102,21 @@ def _log_gains(result: PairResult, variant: str) -> list[float]:
     if baseline is None or baseline.name == variant:
         return []
     return round_log_ratios(result.blocks, baseline.name, variant, result.clock or "device")
+
+
+def welch(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """The ratio of two sets of unpaired rounds, given their log times, with Welch's 95% t interval.
+
+    None where a side has fewer than two rounds; `rounds` is the smaller count. The degrees of freedom are rounded
+    down, which widens the interval.
+    """
+    fewer = min(len(above), len(below))
+    if fewer < 2:
+        return None
+    shares = [(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (above, below)]
+    variance = sum(share for share, _ in shares)
+    df = variance**2 / sum(share**2 / own for share, own in shares) if variance > 0 else fewer - 1
+    return of_logs(float(np.mean(above) - np.mean(below)), t_quantile(0.95, int(df)) * math.sqrt(variance), fewer)
 
 
 # What differs around the measurements.

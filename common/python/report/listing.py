@@ -191,9 +191,8 @@ def _print_chapter(target: Target, told: Mapping[str, Any], pairs: Sequence[Pair
         print()
     example = clean(f"{target}:{pairs[0].name}") if pairs else target.chapter
     read = f"{target.chapter}/README.md explains them, " * bool(told["title"])
-    print(
-        hanging("", f"{read}`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures.")
-    )
+    read += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
+    print(hanging("", read))
 
 
 def _print_pair(pair: Pair) -> None:
@@ -204,11 +203,9 @@ def _print_pair(pair: Pair) -> None:
     from rich.columns import Columns
     from rich.text import Text
 
-    console, baseline = wide_console(), pair.baseline
-    others = [variant for variant in pair.variants if variant is not baseline]
-    rows = [[variant] for variant in pair.variants]
-    if baseline and others and console.width >= 2 * LEAST_COLUMNS:
-        rows = [[baseline, other] for other in others]
+    console, baseline, rows = wide_console(), pair.baseline, [[variant] for variant in pair.variants]
+    if baseline and len(rows) > 1 and console.width >= 2 * LEAST_COLUMNS:
+        rows = [[baseline, other] for other in pair.variants if other is not baseline]
     for number, sides in enumerate(rows):
         console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
