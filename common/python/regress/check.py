@@ -1,8 +1,7 @@
 """A run held against what is expected of it: a row a pair, with a status that says whether anybody has to look.
 
-A ratio is what is held, since drift cancels in it: an interval wholly below the expectation's by more than the margin
-of 1% is a regression, if runs of the same code do not differ by as much. A ratio hides what slows both sides alike, so
-the optimized variant's own time is held too, but loosely: clocks and heat of another day are in it.
+A ratio is what is held, since drift cancels in it. It hides what slows both sides alike, so the optimized variant's own
+time is held too, but loosely: clocks and heat of another day are in it.
 """
 
 from collections import Counter
@@ -196,9 +195,6 @@ def _clock(found: PairResult, expected: Expectation, margin: float) -> list[str]
 def median_us(result: PairResult, row: VariantResult | None) -> float | None:
     """A variant's time on the headline clock, where it may be shown."""
     return result.us(row) if row and result.trusted(row) else None
-
-
-# What is shown of a held run.
 
 
 def counts(rows: Sequence[Held]) -> str:

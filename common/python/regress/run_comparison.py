@@ -1,9 +1,4 @@
-"""Two runs beside each other, pair by pair. They were not taken in turns, so nothing cancels what changed in between.
-
-Each run's rounds are one sample of two that are unpaired: the ratio of a variant's times has Welch's interval over
-their log medians. The speedups are of each run alone, in which drift did cancel, so their ratio says more about the
-code than that of the times does.
-"""
+"""Two runs beside each other, pair by pair: times between the runs, where drift counts, and speedups within each."""
 
 import json
 import math
@@ -119,9 +114,6 @@ def welch(above: Sequence[float], below: Sequence[float]) -> Interval | None:
     return of_logs(float(np.mean(above) - np.mean(below)), t_quantile(0.95, int(df)) * math.sqrt(variance), fewer)
 
 
-# What differs around the measurements.
-
-
 def _facts(run: Run) -> dict[str, str | None]:
     about = run.summary.manifest
     known = environment.facts_of_run(about, environment.device_of(run.summary))
@@ -153,9 +145,6 @@ def _readings(both: Sequence[tuple[PairResult, PairResult]]) -> list[str]:
     clock = environment.moved("SM clock", environment.sm_mhz(a), environment.sm_mhz(b), 1 + MARGIN, "MHz")
     pace = environment.moved("host pace", environment.pace_us(a), environment.pace_us(b), 1 + MARGIN, "us")
     return clock + pace
-
-
-# What is shown.
 
 
 def print_comparison(a: Path, b: Path, as_json: bool) -> None:

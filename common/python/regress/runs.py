@@ -55,10 +55,7 @@ def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
 
 
 def unlike(other: Summary, newest: Summary) -> str | None:
-    """Why two runs may not be taken together: another harness, or another environment.
-
-    For a pair whose own files have changed, or others of its folder, `choose` leaves this run out.
-    """
+    """Why two runs may not be taken together: another harness, or another environment."""
     if differing := environment.harness_changes(other.manifest, newest.manifest):
         return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
     facts = [environment.facts_of_run(one.manifest, environment.device_of(one)) for one in (other, newest)]
@@ -156,11 +153,7 @@ def _gain(result: PairResult) -> float:
 
 
 def over_runs(ratios: Sequence[float]) -> Interval:
-    """The median of the runs' ratios with the t interval of their mean, runs being the unit.
-
-    A run's own interval knows of its rounds only. What differs from run to run, the process, the heat, the pages that
-    buffers land on, shows in their spread.
-    """
+    """The median of the runs' ratios with the t interval of their mean: in it is what differs from run to run."""
     found = interval([math.log(ratio) for ratio in ratios])
     if found is None:
         raise ValueError("an interval over runs needs two of them")

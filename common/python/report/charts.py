@@ -139,9 +139,6 @@ def _left(names: Sequence[str]) -> float:
     return round(15 + LETTER * max(map(len, names), default=0))
 
 
-# Gains.
-
-
 def gain_chart(results: Sequence[PairResult]) -> Markup:
     """A line for each pair on a log axis: the headline with its interval, further rungs, peers."""
     names, step = [_name(result.key) for result in results], 24
@@ -217,8 +214,6 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
     return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
 
 
-# Timelines.
-
 UNITS = {"HtoD": "copies in", "DtoH": "copies out", "DtoD": "copies", "PtoP": "copies"}  # in the names of copies
 
 
@@ -259,9 +254,6 @@ def _lanes(events: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, f
         since = event["ts"] - work[0]["ts"]
         found.setdefault(kernels, []).append((since, since + event["dur"]))
     return dict(sorted(found.items()))
-
-
-# Roofline.
 
 
 def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup | None:
@@ -328,9 +320,6 @@ def _names(places: Sequence[tuple[str, float, float]], taken: Sequence[tuple[flo
     return parts
 
 
-# The ladder.
-
-
 def ladder_chart(result: PairResult) -> Markup | None:
     """A bar for each variant in the order to learn them: baseline, rungs, headline, peers; and the limit as a line.
 
@@ -363,9 +352,6 @@ def ladder_chart(result: PairResult) -> Markup | None:
         parts.append(_line([(scale(limit), 0), (scale(limit), bottom + 4)], BAD, 1.5))
         parts.append(_text(scale(limit), bottom + LINE, f"limit {time_text(limit)}" + ", log scale" * log))
     return _svg(f"The variants of {clean(result.key)} and their limit", bottom + 2 * LINE, parts)
-
-
-# Samples.
 
 
 def sample_chart(result: PairResult) -> Markup | None:

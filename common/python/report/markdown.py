@@ -232,9 +232,6 @@ def escaped(text: str) -> str:
     return BLOCK.sub(r"\1\\", shown).replace("$", "<span>$</span>")  # a formula stands between dollars, escaped or not
 
 
-# CSV.
-
-
 def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
     """CSV under these columns; a line's missing fields are empty, and its others are left out."""
     out = io.StringIO()
