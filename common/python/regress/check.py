@@ -128,7 +128,8 @@ def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float 
     if status == "inconclusive":
         return status, f"{told}: a loss of {LOSS:.0%} is not excluded", smallest
     if status != "met" and found.goal != "memory":
-        told = f"{told}: {_moves(found, expected)}"
+        named = zip(("optimized", "baseline"), _moved(found, expected))  # a ratio does not say which side moved
+        told += ": " + ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
     return status, "" if status == "met" else told, smallest
 
 
@@ -149,12 +150,6 @@ def compare_intervals(found: Interval, expected: Interval, further: Interval) ->
 def smallest_loss(found: Interval, expected: Interval, further: Interval) -> float:
     """The loss of the expected ratio beyond which a run whose interval is as wide as this one's is called regressed."""
     return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
-
-
-def _moves(found: PairResult, expected: Expectation) -> str:
-    """`optimized time +3.1%, baseline time +0.0%`: a ratio alone does not say which side moved."""
-    named = zip(("optimized", "baseline"), _moved(found, expected))
-    return ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
 
 
 def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
