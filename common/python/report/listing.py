@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -224,13 +223,16 @@ def _panels(paths: Sequence[Path], width: int, cut: bool) -> list["Panel"]:
 
     from common.python.report import sources
 
-    texts = [re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE) for path in paths]
-    texts = [sources.solution(t) if cut and path.suffix == ".py" else t for t, path in zip(texts, paths)]
-    named = [sources.Panel(f"{path.parent.name}/{path.name}", t.split("\n")) for t, path in zip(texts, paths)]
+    texts = [[line.rstrip() for line in path.read_text().split("\n")] for path in paths]
+    named = [sources.Panel(f"{path.parent.name}/{path.name}", text, cut=cut) for path, text in zip(paths, texts)]
     panels = []
-    for panel, text, path in zip(sources.marked(named), texts, paths):
-        code = Syntax(text, "cuda" if path.suffix == ".cu" else "python", word_wrap=True)
-        for at in panel.marked:
-            code.stylize_range(MARK, (at + 1, 0), (at + 1, len(panel.lines[at])))
+    for panel in sources.marked(named):
+        runs, end = [run for _, _, own in panel.parts() for run in own], 0
+        language = "cuda" if panel.file.endswith(".cu") else "python"
+        code = Syntax("\n".join(text for _, text in runs), language, word_wrap=True)
+        for marked, text in runs:
+            begin, end = end + 1, end + 1 + text.count("\n")
+            if marked:
+                code.stylize_range(MARK, (begin, 0), (end, len(text.rpartition("\n")[2])))
         panels.append(Panel(code, title=Text(clean(panel.file)), width=width))
     return panels
