@@ -5,8 +5,8 @@ cost, a time and the peaks that a run keeps in `peaks.json`.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
+import numpy as np
 from pydantic import ConfigDict, Field
 
 from common.python.base.hardware import datasheet
@@ -91,14 +91,10 @@ def hbm_peak(cost: Cost, peaks: Peaks) -> float:
 
     The fastest of them where the mix is not known, or only one was measured.
     """
-    known = [(share, peaks.mixes[name]) for share, name in MIXES if name in peaks.mixes]
+    known = {share: peaks.mixes[name] for share, name in MIXES if name in peaks.mixes}
     if cost.hbm_bytes or not cost.hbm or len(known) < 2:
         return peaks.values["hbm"]
-    share = cost.write / cost.hbm
-    for (low, slower), (high, faster) in pairwise(known):
-        if share <= high:
-            return slower + (faster - slower) * (max(share, low) - low) / (high - low)
-    return known[-1][1]
+    return float(np.interp(cost.write / cost.hbm, [*known], [*known.values()]))
 
 
 def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]:
@@ -162,15 +158,8 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:
-    amounts = {
-        "hbm": cost.hbm,
-        cost.dtype: cost.flops,
-        "pcie": cost.pcie_bytes,
-        "nvlink": cost.nvlink_bytes,
-        "disk": cost.disk_bytes,
-        "host": cost.host_bytes,
-        "launch": cost.launches,
-    }
+    amounts = {"hbm": cost.hbm, cost.dtype: cost.flops, "pcie": cost.pcie_bytes, "nvlink": cost.nvlink_bytes}
+    amounts |= {"disk": cost.disk_bytes, "host": cost.host_bytes, "launch": cost.launches}
     return ((resource, amount) for resource, amount in amounts.items() if amount)
 
 

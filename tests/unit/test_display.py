@@ -1,7 +1,6 @@
-"""On a terminal each pair that is done leaves a line above the bar; a pipe hears of a long wait."""
+"""On a terminal each pair that is done leaves a line above the bar."""
 
 import io
-import time
 from pathlib import Path
 
 import pytest
@@ -33,17 +32,6 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
     noted = pair("b").model_copy(update={"notes": ["of the control and of a_long_name_in_a_note alone"]})
     display.finish(summary([noted]), Path("a"))
     assert "a_long_name_in_a_note" in out.getvalue()
-
-
-def test_a_pipe_hears_of_a_long_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    display = Display(Console(width=200))
-    display.expect(2)
-    display.show("start", pair("a"))
-    assert capsys.readouterr().out == ""
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 7200)
-    display.show("samples", pair("a"))
-    assert capsys.readouterr().out == "0 of 2: ch01:a, samples\n"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import STARTED, blocks, manifest, pair, refused, write_run
 
 from common.python.base.results import Interval, Manifest, PairResult, Proof, Telemetry
-from common.python.regress.runs import alike, choose, doubt, further_run, made_of, over_runs, run_folders
+from common.python.regress.runs import alike, choose, doubt, made_of, over_runs, run_folders, where_further
 from common.python.report.artifacts import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ def test_where_memory_is_the_goal_the_median_is_of_memory() -> None:
         outcomes.append((found, manifest(started=str(index))))
     one = made_of(outcomes, ROOT)
     assert one.measured == "2"
-    assert one.memory_ratio == further_run([4 / 3, 4.0, 2.0])
+    assert one.memory_ratio == where_further(over_runs([4 / 3, 4.0, 2.0]))
     assert (one.memory_ratio.ratio, one.memory_ratio.rounds) == (pytest.approx(2.0), 3)
     assert made_of(outcomes[:2], ROOT).memory_ratio is None, "two runs do not say where a third lies"
     assert made_of([(sound(), manifest())] * 3, ROOT).memory_ratio is None, "its goal is speed"
@@ -179,7 +179,7 @@ def test_the_interval_of_a_time_is_where_a_further_runs_lies() -> None:
     random = np.random.default_rng(7)
     inside = 0
     for logs in random.normal(0, 0.02, (4000, 4)):
-        found = further_run([50.0 * math.exp(log) for log in logs[:3]])
+        found = where_further(over_runs([50.0 * math.exp(log) for log in logs[:3]]))
         inside += found.low <= 50.0 * math.exp(logs[3]) <= found.high
     assert inside / 4000 == pytest.approx(0.95, abs=0.02)
 

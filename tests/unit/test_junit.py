@@ -22,17 +22,19 @@ def case(result: PairResult) -> ElementTree.Element:
     return found
 
 
-def test_every_pair_is_a_case_and_the_suite_counts_them() -> None:
+def test_every_pair_is_a_case_and_the_suite_counts_them_and_says_if_it_stopped_early() -> None:
     found = suite(*every_kind())
     cases = {one.attrib["name"]: one for one in found.iter("testcase")}
     assert len(cases) == 10
     failed = {name for name, one in cases.items() if one.find("failure") is not None}
     skipped = {name for name, one in cases.items() if one.find("skipped") is not None}
     assert (failed, skipped) == ({"wrong", "crash"}, {"cluster", "compiled"})
+    assert cases["cluster"].find("skipped").attrib == {"message": "needs sm_100, found sm_90"}
     counts = {"tests": "10", "failures": "2", "errors": "0", "skipped": "2", "time": "60.000"}
     assert counts.items() <= found.attrib.items()
     assert found.attrib["hostname"] == "box"
     assert found.find("system-err") is None
+    assert "Incomplete" in (suite(complete=False).findtext("system-err") or "")
 
 
 def test_a_case_has_its_chapter_name_time_and_properties() -> None:
@@ -57,15 +59,6 @@ def test_a_pair_fails_with_any_of_its_variants_as_the_run_does() -> None:
     lost = {"status": "failed", "reason": "out of memory"}
     failure = case(pair({**TWO, "peer__lib": 55.0}, rows={"peer__lib": lost})).find("failure")
     assert failure.attrib == {"type": "failed", "message": "peer_copy__lib: out of memory"}
-
-
-def test_what_was_skipped_says_why() -> None:
-    skipped = case(refused("unsupported", "cluster", "needs sm_100")).find("skipped")
-    assert skipped.attrib == {"message": "needs sm_100"}
-
-
-def test_a_run_that_stopped_early_says_so() -> None:
-    assert "Incomplete" in (suite(complete=False).findtext("system-err") or "")
 
 
 def test_hostile_text_stays_text() -> None:

@@ -1,7 +1,6 @@
 """Two runs are compared by what they measured alone, and what differs around them comes first."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +103,7 @@ def test_environment_comes_first_and_the_warning_always(tmp_path: Path, capsys: 
     print_comparison(a, a, as_json=False)
     assert "differs: nothing that is recorded" in capsys.readouterr().out
     print_comparison(a, b, as_json=True)
-    found = compare_runs(read_run(a), read_run(b))
     parsed = json.loads(capsys.readouterr().out)
-    assert parsed == json.loads(json.dumps(asdict(found), default=lambda model: model.model_dump()))
     assert parsed["changes"][1]["ratio"]["ratio"] == pytest.approx(1.25, rel=2e-3)
     assert "drift is not controlled" in parsed["warning"]
 

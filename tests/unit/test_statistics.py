@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.python.base.results import Block, Interval, Sample
-from common.python.regress.unpaired import round_log_times, welch
+from common.python.regress.run_comparison import welch
+from common.python.regress.runs import round_log_times
 from common.python.stats.intervals import (
     MIDDLE,
     another_run,

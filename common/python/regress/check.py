@@ -1,8 +1,7 @@
 """A run held against what is expected of it: a row a pair, with a status that says whether anybody has to look.
 
-A ratio is what is held, since drift cancels in it: an interval wholly below the expectation's by more than the margin
-of 1% is a regression, if runs of the same code do not differ by as much. A ratio hides what slows both sides alike, so
-the optimized variant's own time is held too, but loosely: clocks and heat of another day are in it.
+A ratio is what is held, since drift cancels in it. It hides what slows both sides alike, so the optimized variant's own
+time is held too, but loosely: clocks and heat of another day are in it.
 """
 
 from collections import Counter
@@ -19,7 +18,7 @@ from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, o
 from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
-from common.python.report.markdown import csv_text, escaped, interval_fields, table
+from common.python.report.markdown import csv_text, escaped, interval_fields, table, variant_fields
 from common.python.report.rows import blame, gain_text, interval_text, time_text
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
@@ -91,11 +90,14 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     decisive, shown = _changes(found, expected, about)
     status, reason, smallest = _gain(found, expected)
     if status == "regressed":
-        decisive += _baseline_gained(found, expected)
+        own, base = _moved(found, expected)
+        if found.goal != "memory" and own and base and own <= 1 and base < 1 - TIME_MARGIN:  # as on a quicker host
+            decisive.append("the baseline is faster and the variant no slower")
     elif (slower := _slower(row.time, expected)) and found.goal != "memory":
         status, reason = "regressed", slower
         decisive += _clock(found, expected, TIME_MARGIN)  # a time moves with the clock, a ratio hardly
-    other, provisional = _another_problem(found, expected), expected.runs < FEWEST_RUNS
+    other = environment.differences(*map(environment.problem, (expected.result, found)))
+    provisional = expected.runs < FEWEST_RUNS
     if other:
         status, reason = "inconclusive", f"not comparable: {', '.join(other)}"
     elif decisive and status in ("regressed", "improved"):
@@ -126,20 +128,16 @@ def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float 
     if status == "inconclusive":
         return status, f"{told}: a loss of {LOSS:.0%} is not excluded", smallest
     if status != "met" and found.goal != "memory":
-        told = f"{told}: {_moves(found, expected)}"
+        named = zip(("optimized", "baseline"), _moved(found, expected))  # a ratio does not say which side moved
+        told += ": " + ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
     return status, "" if status == "met" else told, smallest
 
 
 def compare_intervals(found: Interval, expected: Interval, further: Interval) -> Status:
     """The rule: apart by more than the margin, or so close that a loss of 3% is excluded, or neither.
 
-    `further` is where one more run of the same code lies. A run's interval knows of its rounds, the expectation's of
-    the mean of its runs: by these two alone, where runs differ by more than their rounds do, one unchanged pair in ten
-    would be called regressed, and the more of them the more runs the expectation is of.
-
-    With expectations of three runs of eight rounds, where the rounds' log ratios have a standard deviation of 0.3%, it
-    sees 99% of losses of 3% and calls fewer than 1 in 1,000 unchanged pairs regressed; however far runs differ, it
-    calls at most 3% of them so (the tests hold it to that).
+    `further` is where one more run of the same code lies. Without it, where runs differ by more than their rounds do,
+    one unchanged pair in ten would be called regressed; with it at most 3% are, as the tests hold it to.
     """
     if found.high < expected.low * (1 - MARGIN) and found.ratio < further.low:
         return "regressed"
@@ -154,23 +152,10 @@ def smallest_loss(found: Interval, expected: Interval, further: Interval) -> flo
     return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
 
 
-def _moves(found: PairResult, expected: Expectation) -> str:
-    """`optimized time +3.1%, baseline time +0.0%`: a ratio alone does not say which side moved."""
-    named = zip(("optimized", "baseline"), _moved(found, expected))
-    return ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
-
-
 def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
     """The headline variant's time over the expected one, and the baseline's; None where one has none."""
     now, then = ([median_us(one, row) for row in (one.headline, one.baseline)] for one in (found, expected.result))
     return [a / b if a and b else None for a, b in zip(now, then)]
-
-
-def _baseline_gained(found: PairResult, expected: Expectation) -> list[str]:
-    """That a ratio fell because the baseline gained and the variant lost nothing, as on a host that is quicker."""
-    own, base = _moved(found, expected)
-    gained = found.goal != "memory" and own is not None and base is not None and own <= 1 and base < 1 - TIME_MARGIN
-    return ["the baseline is faster and the variant no slower"] if gained else []
 
 
 def _slower(time: Time | None, expected: Expectation) -> str | None:
@@ -202,22 +187,9 @@ def _clock(found: PairResult, expected: Expectation, margin: float) -> list[str]
     return environment.moved("SM clock", expected.sm_mhz, environment.sm_mhz(found.blocks), 1 + margin, "MHz")
 
 
-def _another_problem(found: PairResult, expected: Expectation) -> list[str]:
-    """What makes the two the answers to different questions: another size, clock or goal, or another variant."""
-    problems = []
-    for pair in (expected.result, found):
-        row, shape = pair.headline, " ".join(f"{name}={value}" for name, value in pair.shape.items())
-        name = row.name if row else None
-        problems.append({"size": pair.size, "shape": shape, "clock": pair.clock, "goal": pair.goal, "variant": name})
-    return environment.differences(*problems)
-
-
 def median_us(result: PairResult, row: VariantResult | None) -> float | None:
     """A variant's time on the headline clock, where it may be shown."""
     return result.us(row) if row and result.trusted(row) else None
-
-
-# What is shown of a held run.
 
 
 def counts(rows: Sequence[Held]) -> str:
@@ -269,13 +241,7 @@ def proof_csv(rows: Sequence[Held], about: Manifest) -> str:
 
 def _fields(row: Held, about: Manifest) -> dict[str, object]:
     chapter, name = row.key.split(":", 1)
-    fields: dict[str, object] = {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
-    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
-    fields["differences"] = "; ".join(row.differences)
-    if either := row.found or (row.expected.result if row.expected else None):
-        own = either.headline
-        fields |= {"gpu": either.device, "size": either.size, "clock": either.clock, "goal": either.goal}
-        fields["variant"] = own.name if own else None
+    fields = dict[str, object]()
     if row.found:
         fields |= _side(row.found, row.time, environment.sm_mhz(row.found.blocks))
         fields |= {"commit": about.git_commit, "measured": about.started}
@@ -283,6 +249,11 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
         side = _side(over_runs(then), then.time, then.sm_mhz)
         side |= interval_fields("memory_ratio", then.memory_ratio) | {"commit": then.commit, "measured": then.measured}
         fields |= {"expected_runs": then.runs} | {f"expected_{name}": value for name, value in side.items()}
+    if either := row.found or (row.expected.result if row.expected else None):
+        fields |= environment.problem(either) | {"gpu": either.device}
+    fields |= {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
+    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
+    fields["differences"] = "; ".join(row.differences)
     return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
@@ -290,19 +261,11 @@ def _side(result: PairResult, time: Time | None, sm_mhz: float | None) -> dict[s
     own, baseline = result.headline, result.baseline
     if own is None or not result.trusted(own):
         return {}
-    limit = result.limit
-    return interval_fields("speedup", own.speedup) | {
-        "memory_ratio": own.memory_ratio,
+    return variant_fields(result, own) | {
         "baseline_us": median_us(result, baseline),
         "optimized_us": median_us(result, own),
         "time_low": time and time.low,
         "time_high": time and time.high,
-        "limit_us": limit and limit.us,
-        "limit_by": limit and limit.resource,
-        "limit_source": limit and limit.source,
         "baseline_percent_of_limit": baseline and baseline.percent_of_limit,
-        "percent_of_limit": own.percent_of_limit,
-        "peer": result.best_peer if result.peer_ratio else None,
-        **interval_fields("peer_ratio", result.peer_ratio),
         "sm_mhz": sm_mhz,
     }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from common.python.base.results import Block, Manifest, Summary
+from common.python.base.results import Block, Manifest, PairResult, Summary
 from common.python.base.text import clean
 
 Facts = Mapping[str, str | None]
@@ -28,6 +28,13 @@ def facts_of_run(about: Manifest, gpu: str | None) -> dict[str, str | None]:
     """Those of a run on the GPU of this name, which is the first that CUDA showed it."""
     machine = about.machine
     return facts(gpu, machine.driver, machine.cuda_driver, power_limit_w(about), machine.cpu, about.versions)
+
+
+def problem(result: PairResult) -> dict[str, str | None]:
+    """What a result is the answer to; those to different questions are not compared."""
+    shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
+    asked = {"size": result.size, "shape": shape, "clock": result.clock, "goal": result.goal}
+    return asked | {"variant": result.headline.name if result.headline else None}
 
 
 def device_of(summary: Summary) -> str | None:

@@ -1,24 +1,21 @@
-"""Two runs beside each other, pair by pair. They were not taken in turns, so nothing cancels what changed in between.
-
-Each run's rounds are one sample of two that are unpaired: the ratio of a variant's times has Welch's interval over
-their log medians. The speedups are of each run alone, in which drift did cancel, so their ratio says more about the
-code than that of the times does.
-"""
+"""Two runs beside each other, pair by pair: times between the runs, where drift counts, and speedups within each."""
 
 import json
+import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.table import Table
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
 from common.python.base.text import clean, text_table, wide_console
 from common.python.regress import environment
-from common.python.regress.unpaired import round_log_times, welch
+from common.python.regress.runs import round_log_times
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
-from common.python.stats.intervals import MARGIN, round_log_ratios, verdict
+from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_quantile, verdict
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -102,7 +99,19 @@ def _log_gains(result: PairResult, variant: str) -> list[float]:
     return round_log_ratios(result.blocks, baseline.name, variant, result.clock or "device")
 
 
-# What differs around the measurements.
+def welch(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """The ratio of two sets of unpaired rounds, given their log times, with Welch's 95% t interval.
+
+    None where a side has fewer than two rounds; `rounds` is the smaller count. The degrees of freedom are rounded
+    down, which widens the interval.
+    """
+    fewer = min(len(above), len(below))
+    if fewer < 2:
+        return None
+    shares = [(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (above, below)]
+    variance = sum(share for share, _ in shares)
+    df = variance**2 / sum(share**2 / own for share, own in shares) if variance > 0 else fewer - 1
+    return of_logs(float(np.mean(above) - np.mean(below)), t_quantile(0.95, int(df)) * math.sqrt(variance), fewer)
 
 
 def _facts(run: Run) -> dict[str, str | None]:
@@ -138,9 +147,6 @@ def _readings(both: Sequence[tuple[PairResult, PairResult]]) -> list[str]:
     return clock + pace
 
 
-# What is shown.
-
-
 def print_comparison(a: Path, b: Path, as_json: bool) -> None:
     """Compare two run folders before the user's eyes. Raises ValueError, in one line, for one that is unreadable."""
     found = compare_runs(read_run(a), read_run(b))
@@ -165,20 +171,11 @@ def comparison_table(found: Comparison) -> Table:
     """A line a variant."""
     lines, last = [], None
     for one in found.changes:
-        cells = [one.pair if one.pair != last else "", one.variant]
-        if one.a_us is None or one.b_us is None:
-            cells.append(one.reason)
-        else:
-            cells += [
-                f"{time_text(one.a_us)} -> {time_text(one.b_us)}",
-                if_known(one.ratio, interval_text),
-                one.reads or "",
-            ]
-            cells += [
-                f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else "",
-                if_known(one.gain, interval_text),
-            ]
-        lines.append(cells)
+        times = " -> ".join(if_known(us, time_text) for us in (one.a_us, one.b_us))
+        gains = f"{one.a_gain} -> {one.b_gain}" if one.a_gain or one.b_gain else ""
+        shown = (one.reason or times, if_known(one.ratio, interval_text), one.reads or "", gains)
+        pair = one.pair if one.pair != last else ""
+        lines.append([pair, one.variant, *shown, if_known(one.gain, interval_text)])
         last = one.pair
     columns = ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's")
     return text_table(columns, lines)

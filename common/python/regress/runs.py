@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
+import numpy as np
+
+from common.python.base.results import STANDS_APART, Block, ClockName, Interval, Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
-from common.python.regress.unpaired import round_log_times
 from common.python.report.artifacts import Run, changed, read_run
 from common.python.report.rows import blame
-from common.python.stats.intervals import control_ok, interval
+from common.python.stats.intervals import control_ok, headline, interval
 
 PROVEN_GAINS = ("faster", "smaller")
 Outcome = tuple[PairResult, Manifest]
@@ -54,10 +55,7 @@ def alike(folders: Sequence[Path], newest: Run) -> tuple[list[Run], list[str]]:
 
 
 def unlike(other: Summary, newest: Summary) -> str | None:
-    """Why two runs may not be taken together: another harness, or another environment.
-
-    For a pair whose own files have changed, or others of its folder, `choose` leaves this run out.
-    """
+    """Why two runs may not be taken together: another harness, or another environment."""
     if differing := environment.harness_changes(other.manifest, newest.manifest):
         return f"of other sources: {differing[0]}{' and others' * (len(differing) > 1)}"
     facts = [environment.facts_of_run(one.manifest, environment.device_of(one)) for one in (other, newest)]
@@ -73,7 +71,7 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
         for run in runs:
             for one in (one for one in run.summary.pairs if one.key == pair.key):
                 about = run.about(one)
-                if reason := doubt(one, about) or _other_files(pair, about, newest) or _another(one, pair):
+                if reason := doubt(one, about) or _another(one, about, pair, newest):
                     left_out[reason].append(run.folder.name)
                 else:
                     outcomes.append((one, about))
@@ -89,43 +87,33 @@ def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Exp
 
 def doubt(result: PairResult, about: Manifest) -> str | None:
     """Why this result is nothing to expect: not proven, not faster, or not measured alone, as users would run it."""
-    if result.failed:
-        return f"it failed: {blame(result)}"
-    if result.status != "measured":
-        return f"it is {result.status}: {result.reason or 'it was not measured'}"
-    if result.on_cpu:
-        return "it was measured on the CPU"
-    if result.size != "bench":
-        return f"its size is {result.size}, not bench"
-    if environment.mode(about) != "usual":
-        return f"it was run as {environment.mode(about)}"
-    if result.verdict not in PROVEN_GAINS:
-        return f"it is {result.verdict}, not {' or '.join(PROVEN_GAINS)}"
     measured = [row for row in result.variants if row.status == "measured"]
-    unproven = next((row for row in measured if not row.proofs or any(proof.reason for proof in row.proofs)), None)
-    if unproven is not None:
-        return f"{unproven.name} holds no proof"
-    if result.control is None or not control_ok(result.control):
-        return "its control is missing or reads other than 1"
-    if apart := next((note for note in result.notes if note.startswith(STANDS_APART)), None):
-        return f"it was {apart}"
-    if any(block.telemetry and block.telemetry.other_processes for block in result.blocks if block.discarded is None):
-        return "other processes were on the GPU"
-    return None
+    unproven = [row.name for row in measured if not row.proofs or any(proof.reason for proof in row.proofs)]
+    apart = [note for note in result.notes if note.startswith(STANDS_APART)]
+    seen = [block.telemetry for block in result.blocks if block.telemetry and block.discarded is None]
+    mode = environment.mode(about)
+    doubts = (
+        (result.failed, f"it failed: {blame(result)}"),
+        (result.status != "measured", f"it is {result.status}: {result.reason or 'it was not measured'}"),
+        (result.on_cpu, "it was measured on the CPU"),
+        (result.size != "bench", f"its size is {result.size}, not bench"),
+        (mode != "usual", f"it was run as {mode}"),
+        (result.verdict not in PROVEN_GAINS, f"it is {result.verdict}, not {' or '.join(PROVEN_GAINS)}"),
+        (unproven, f"{''.join(unproven[:1])} holds no proof"),
+        (not (result.control and control_ok(result.control)), "its control is missing or reads other than 1"),
+        (apart, f"it was {''.join(apart[:1])}"),
+        (any(telemetry.other_processes for telemetry in seen), "other processes were on the GPU"),
+    )
+    return next((reason for found, reason in doubts if found), None)
 
 
-def _other_files(newest: PairResult, then: Manifest, now: Manifest) -> str | None:
-    files = changed(newest, then, now)
-    return f"it is of other sources: {', '.join(files)}" if files else None
-
-
-def _another(one: PairResult, newest: PairResult) -> str | None:
-    """A run of another shape, or of some of the variants only, says nothing about the pair as it is now."""
-    facts = [
-        (pair.shape, pair.clock, pair.goal, sorted(row.name for row in pair.variants if row.status == "measured"))
-        for pair in (one, newest)
-    ]
-    return None if facts[0] == facts[1] else "its shape, clock, goal or variants are not those of the newest run"
+def _another(one: PairResult, about: Manifest, newest: PairResult, now: Manifest) -> str | None:
+    """A run of other files, of another shape, or of some of the variants says nothing about the pair as it is now."""
+    if files := changed(newest, about, now):
+        return f"it is of other sources: {', '.join(files)}"
+    variants = [{row.name for row in pair.variants if row.status == "measured"} for pair in (one, newest)]
+    same = variants[0] == variants[1] and environment.problem(one) == environment.problem(newest)
+    return None if same else "its shape, clock, goal or variants are not those of the newest run"
 
 
 def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
@@ -137,7 +125,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
     times = [time.us for one, _ in outcomes if (time := own_time(one))]
     memory = [_gain(one) for one, _ in outcomes] if result.goal == "memory" else []
     several = len(outcomes) >= FEWEST_RUNS
-    further = further_run(times) if several and times else None
+    further = where_further(over_runs(times)) if several and times else None
     return Expectation(
         measured=about.started,
         commit=commit,
@@ -152,7 +140,7 @@ def made_of(outcomes: Sequence[Outcome], root: Path) -> Expectation:
         runs=len(outcomes),
         speedup=over_runs(speedups) if several else None,
         time=Time(us=further.ratio, low=further.low, high=further.high) if further else own_time(result),
-        memory_ratio=further_run(memory) if several and memory else None,
+        memory_ratio=where_further(over_runs(memory)) if several and memory else None,
         result=result.model_copy(
             update={"blocks": [], "log": "", "seconds": {}, "seed": None, "host": None, "variants": rows}
         ),
@@ -165,21 +153,12 @@ def _gain(result: PairResult) -> float:
 
 
 def over_runs(ratios: Sequence[float]) -> Interval:
-    """The median of the runs' ratios with the t interval of their mean, runs being the unit.
-
-    A run's own interval knows of its rounds only. What differs from run to run, the process, the heat, the pages that
-    buffers land on, shows in their spread.
-    """
+    """The median of the runs' ratios with the t interval of their mean: in it is what differs from run to run."""
     found = interval([math.log(ratio) for ratio in ratios])
     if found is None:
         raise ValueError("an interval over runs needs two of them")
     half, middle = math.sqrt(found.high / found.low), median(ratios)
     return Interval(ratio=middle, low=middle / half, high=middle * half, rounds=len(ratios))
-
-
-def further_run(values: Sequence[float]) -> Interval:
-    """The median of the runs' times or ratios and where that of one further run lies."""
-    return where_further(over_runs(values))
 
 
 def where_further(over: Interval) -> Interval:
@@ -193,3 +172,14 @@ def own_time(result: PairResult) -> Time | None:
     row = result.headline
     found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
     return Time(us=found.ratio, low=found.low, high=found.high) if found else None
+
+
+def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:
+    """One log time a round, in order: the median over its samples, in microseconds. Drift does not cancel in these."""
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for block in blocks:
+        for sample in block.samples if block.discarded is None else ():
+            time = headline(sample, clock)
+            if sample.variant == variant and time is not None and time > 0:
+                rounds[block.round].append(math.log(time))
+    return [float(np.median(rounds[index])) for index in sorted(rounds)]

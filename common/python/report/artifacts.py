@@ -69,14 +69,10 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"{folder} has schema version {summary.schema_version}: this harness reads {SCHEMA_VERSION}")
     pairs = [_with_samples(folder, pair) for pair in summary.pairs]
     summary = summary.model_copy(update={"pairs": pairs})
-    parts = {name: _part(folder, name, summary.manifest) for name in set(summary.origins.values())}
+    names, same = set(summary.origins.values()), {"sources": summary.manifest.sources}  # which each run in it has
+    parts = {name: read_model(_within(folder, name) / "manifest.json", Manifest) for name in names}
+    parts = {name: part.model_copy(update=same) for name, part in parts.items()}
     return Run(folder, summary, _peaks(folder, summary), parts)
-
-
-def _part(folder: Path, name: str, merged: Manifest) -> Manifest:
-    """The manifest of one run in a merged one, with the sources, which are the same for all of them."""
-    found = read_model(_within(folder, name) / "manifest.json", Manifest)
-    return found.model_copy(update={"sources": merged.sources})
 
 
 def read_journal(folder: Path, say: Callable[[str], None] = lambda line: None) -> list[PairResult]:

@@ -139,9 +139,6 @@ def _left(names: Sequence[str]) -> float:
     return round(15 + LETTER * max(map(len, names), default=0))
 
 
-# Gains.
-
-
 def gain_chart(results: Sequence[PairResult]) -> Markup:
     """A line for each pair on a log axis: the headline with its interval, further rungs, peers."""
     names, step = [_name(result.key) for result in results], 24
@@ -217,9 +214,7 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
     return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
 
 
-# Timelines.
-
-UNITS = {"HtoD": "copies in", "DtoH": "copies out", "DtoD": "copies", "PtoP": "copies"}  # in the names of copies
+UNITS = {"HtoD": "copies in", "DtoH": "copies out"}  # in the names of copies; of others it is `copies`
 
 
 def timeline_chart(steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup:
@@ -261,9 +256,6 @@ def _lanes(events: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, f
     return dict(sorted(found.items()))
 
 
-# Roofline.
-
-
 def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup | None:
     """FLOP/s over FLOPs per byte under this machine's roofs, with a line from each baseline to its headline variant.
 
@@ -283,9 +275,13 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
         _height_axis(y, lambda tick: f"{tick / 1e12:g}", x.start, x.end),
         _text((x.start + x.end) / 2, height - 8, "FLOPs for each byte that the problem must move", "middle"),
         _text(4, 6, "TFLOP/s"),
-        *_roofs(roofs, hbm, x, y),
+        _text(x(x.low * 1.1), y(x.low * hbm) - LINE, f"HBM {peak_text('hbm', hbm)}"),
     ]
-    places = []
+    named, places = 0.0, []
+    for dtype, roof in sorted(roofs.items(), key=lambda one: -one[1]):  # their names stand below each other
+        parts.append(_line([(x.start, y(x.low * hbm)), (x(roof / hbm), y(roof)), (x.end, y(roof))], INK))
+        named = max(y(roof), named + LINE)
+        parts.append(_text(x.end + 5, named, f"{dtype} {peak_text(dtype, roof)}"))
     for result, own in shown:
         head = result.headline
         points = [(x(at), y(rate), row) for row, at, rate in own]
@@ -307,16 +303,6 @@ def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResu
     return [(row, cost.flops / cost.hbm, cost.flops / us * 1e6) for row, us in known if us > 0]
 
 
-def _roofs(roofs: dict[str, float], hbm: float, x: Scale, y: Scale) -> list[Markup]:
-    """The bandwidth's slope with a ceiling for each dtype, named on the right from the top down."""
-    parts, named = [_text(x(x.low * 1.1), y(x.low * hbm) - LINE, f"HBM {peak_text('hbm', hbm)}")], 0.0
-    for dtype, roof in sorted(roofs.items(), key=lambda one: -one[1]):
-        parts.append(_line([(x.start, y(x.low * hbm)), (x(roof / hbm), y(roof)), (x.end, y(roof))], INK))
-        named = max(y(roof), named + LINE)
-        parts.append(_text(x.end + 5, named, f"{dtype} {peak_text(dtype, roof)}"))
-    return parts
-
-
 def _names(places: Sequence[tuple[str, float, float]], taken: Sequence[tuple[float, float, float]]) -> list[Markup]:
     """Names beside their points, each left out where it would cover one before it or `taken`: left, right, height."""
     parts, taken = list[Markup](), list(taken)
@@ -326,9 +312,6 @@ def _names(places: Sequence[tuple[str, float, float]], taken: Sequence[tuple[flo
             taken.append((left, right, height))
             parts.append(_text(left, height, name, size=10))
     return parts
-
-
-# The ladder.
 
 
 def ladder_chart(result: PairResult) -> Markup | None:
@@ -363,9 +346,6 @@ def ladder_chart(result: PairResult) -> Markup | None:
         parts.append(_line([(scale(limit), 0), (scale(limit), bottom + 4)], BAD, 1.5))
         parts.append(_text(scale(limit), bottom + LINE, f"limit {time_text(limit)}" + ", log scale" * log))
     return _svg(f"The variants of {clean(result.key)} and their limit", bottom + 2 * LINE, parts)
-
-
-# Samples.
 
 
 def sample_chart(result: PairResult) -> Markup | None:

@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -191,9 +190,8 @@ def _print_chapter(target: Target, told: Mapping[str, Any], pairs: Sequence[Pair
         print()
     example = clean(f"{target}:{pairs[0].name}") if pairs else target.chapter
     read = f"{target.chapter}/README.md explains them, " * bool(told["title"])
-    print(
-        hanging("", f"{read}`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures.")
-    )
+    read += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
+    print(hanging("", read))
 
 
 def _print_pair(pair: Pair) -> None:
@@ -204,11 +202,9 @@ def _print_pair(pair: Pair) -> None:
     from rich.columns import Columns
     from rich.text import Text
 
-    console, baseline = wide_console(), pair.baseline
-    others = [variant for variant in pair.variants if variant is not baseline]
-    rows = [[variant] for variant in pair.variants]
-    if baseline and others and console.width >= 2 * LEAST_COLUMNS:
-        rows = [[baseline, other] for other in others]
+    console, baseline, rows = wide_console(), pair.baseline, [[variant] for variant in pair.variants]
+    if baseline and len(rows) > 1 and console.width >= 2 * LEAST_COLUMNS:
+        rows = [[baseline, other] for other in pair.variants if other is not baseline]
     for number, sides in enumerate(rows):
         console.rule(Text(clean(f"{pair.key}: {' | '.join(side.label for side in sides)}")))
         for side in sides:
@@ -227,13 +223,16 @@ def _panels(paths: Sequence[Path], width: int, cut: bool) -> list["Panel"]:
 
     from common.python.report import sources
 
-    texts = [re.sub(r"[^\S\n]+$", "", path.read_text(), flags=re.MULTILINE) for path in paths]
-    texts = [sources.solution(t) if cut and path.suffix == ".py" else t for t, path in zip(texts, paths)]
-    named = [sources.Panel(f"{path.parent.name}/{path.name}", t.split("\n")) for t, path in zip(texts, paths)]
+    texts = [[line.rstrip() for line in path.read_text().split("\n")] for path in paths]
+    named = [sources.Panel(f"{path.parent.name}/{path.name}", text, cut=cut) for path, text in zip(paths, texts)]
     panels = []
-    for panel, text, path in zip(sources.marked(named), texts, paths):
-        code = Syntax(text, "cuda" if path.suffix == ".cu" else "python", word_wrap=True)
-        for at in panel.marked:
-            code.stylize_range(MARK, (at + 1, 0), (at + 1, len(panel.lines[at])))
+    for panel in sources.marked(named):
+        runs, end = [run for _, _, own in panel.parts() for run in own], 0
+        language = "cuda" if panel.file.endswith(".cu") else "python"
+        code = Syntax("\n".join(text for _, text in runs), language, word_wrap=True)
+        for marked, text in runs:
+            begin, end = end + 1, end + 1 + text.count("\n")
+            if marked:
+                code.stylize_range(MARK, (begin, 0), (end, len(text.rpartition("\n")[2])))
         panels.append(Panel(code, title=Text(clean(panel.file)), width=width))
     return panels

@@ -51,17 +51,13 @@ def sections(result: PairResult) -> list[Section]:
     proof = ("variant", "comparisons", "largest error", "refused because")
     why = ("variant", "kernels", "operators", "syncs", "copied", "device busy", "peak memory", "metrics", "longest")
     ncu = ("variant", "DRAM", "SM", "occupancy", "read", "written", "kernels", "their time")
+    seen = [[row.label, *_ncu(row.speed_of_light)] for row in known if row.speed_of_light]
     found = [
         Section("Variants", variants, [_variant(result, row) for row in result.variants]),
         times(result),
         Section("Proof", proof, [_proofs(row) for row in result.variants]),
         Section("Why", why, [[row.label, *_why(row.why)] for row in known if row.why]),
-        Section(
-            "Speed of light",
-            ncu,
-            [[row.label, *_ncu(seen)] for row in known if (seen := row.speed_of_light)],
-            NCU_MEANS,
-        ),
+        Section("Speed of light", ncu, seen, NCU_MEANS),
     ]
     return [section for section in found if section.lines]
 
@@ -119,7 +115,8 @@ def _ncu(seen: SpeedOfLight) -> list[str]:
 def pair_facts(result: PairResult) -> list[str]:
     """How a pair was measured, and the notes on it."""
     shape = " ".join(f"{name}={value}" for name, value in result.shape.items())
-    limit, peer, of_peer = result.limit, result.peer_ratio, "peak memory" if result.goal == "memory" else "time"
+    limit, peer = result.limit, None if result.verdict == "invalid" else result.peer_ratio
+    of_peer = "peak memory" if result.goal == "memory" else "time"
     peak = f"{peak_text(limit.resource, limit.peak)} ({limit.source})" if limit else ""
     facts = [
         result.device and f"device: {result.device}",
@@ -129,9 +126,7 @@ def pair_facts(result: PairResult) -> list[str]:
         result.tolerance is not None and f"tolerance: {result.tolerance:g} normwise against float64",
         limit and f"limit: {time_text(limit.us)} by {limit.resource}, {peak}",
         result.control and f"control, the baseline against itself: {interval_text(result.control)}",
-        result.verdict != "invalid"
-        and peer
-        and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
+        peer and f"peer {result.best_peer}: {interval_text(peer)}, its {of_peer} over the optimized one's",
         result.floor_us and f"floor: an empty step takes {time_text(result.floor_us)}",
         result.discarded_blocks and f"blocks discarded: {result.discarded_blocks}",
         _telemetry(result),
@@ -237,13 +232,10 @@ def escaped(text: str) -> str:
     return BLOCK.sub(r"\1\\", shown).replace("$", "<span>$</span>")  # a formula stands between dollars, escaped or not
 
 
-# CSV.
-
-
 def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
-    """CSV under these columns; a line's missing fields are empty."""
+    """CSV under these columns; a line's missing fields are empty, and its others are left out."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
@@ -260,11 +252,12 @@ FIELDS = (
 
 def summary_csv(summary: Summary) -> str:
     """A line for each variant of each pair (a pair without variants has one line), for spreadsheets and scripts."""
-    return csv_text(FIELDS, [_fields(pair, row) for pair in summary.pairs for row in (pair.variants or (None,))])
+    return csv_text(FIELDS, [variant_fields(pair, row) for pair in summary.pairs for row in (pair.variants or (None,))])
 
 
-def _fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
-    one, limit, peer = row or pair, pair.limit, pair.peer_ratio
+def variant_fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
+    """The figures of a variant that may be shown and those of its pair, by the names of columns."""
+    one, limit, peer = row or pair, pair.limit, None if pair.verdict == "invalid" else pair.peer_ratio
     fields = pair.model_dump(include={"chapter", "device", "host", "size", "clock"}) | {
         "pair": pair.name,
         "status": one.status,
@@ -272,8 +265,9 @@ def _fields(pair: PairResult, row: VariantResult | None) -> dict[str, object]:
         "reason": clean(one.reason or pair.reason or ""),
         "limit_us": limit and limit.us,
         "limit_by": limit and limit.resource,
+        "limit_source": limit and limit.source,
         "peer": pair.best_peer,
-        "peer_ratio": peer.ratio if peer and pair.verdict != "invalid" else None,
+        **interval_fields("peer_ratio", peer),
     }
     if row is None:
         return fields

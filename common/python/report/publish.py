@@ -1,7 +1,4 @@
-"""Results where others look for them: a page beside a run, a CI system's JUnit file, a job's page, a chapter's README.
-
-What links between GPUs do over message sizes is kept in docs/results/<gpu>/, of which chapter 4's picture is made.
-"""
+"""Results where others look for them: a page beside a run, a JUnit file for CI, a job's page, a chapter's README."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -24,10 +21,7 @@ BEGIN, END = "<!-- links:begin -->", "<!-- links:end -->"
 
 
 def publish(run: Run, root: Path, junit: Path | None, held: Mapping[str, str] | None = None) -> Path:
-    """Write report.html into the run's folder and, if asked for, the JUnit file; gives the report's path.
-
-    `held` is as `page` takes it.
-    """
+    """Write report.html into the run's folder and, if asked for, the JUnit file; `held` is as `page` takes it."""
     report = run.folder / "report.html"
     write(report, page(run, root, held))
     if junit is not None:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 COLUMNS = ("pair", "verdict", "speedup", "time", "% of limit", "peer", "why")
 ROOM = ((150, 7), (134, 6))  # columns of a terminal, and how many of the table they have room for
 SHORT = ("pair", "verdict", "speedup", "limit", "peer")  # what a narrower one has of a measured pair
-STOPS, STOPS_NEED = (0, 32, 45, 67, 73), 80  # where those begin in a line of a pair, on so wide a terminal
+STOPS, STOPS_NEED = (0, 32, 45, 67, 73, 0), 80  # where those and a reason begin in a line, on so wide a terminal
 KEY = (
     "speedup: baseline time over optimized, with its 95% interval; peer: best peer's time "
     "(or bytes, where they are the goal) over optimized; "
@@ -228,12 +228,13 @@ def terminal_line(result: PairResult, width: int) -> Text:
         cells = (name, verdict, gain, limit and f"{limit} of limit", peer and f"peer {peer}")
     cells = (*(cell.replace(" ", GLUE) for cell in cells if cell), row.reason)
     line = at_stops(cells, width)
-    for more in (row.time, row.why):
-        line += f"  {more}" if more not in gain + row.reason and len(line) + len(more) + 2 <= width else ""
+    for more in (row.time, row.why.removesuffix(row.reason).rstrip("; ")):
+        line += f"  {more}" if more not in gain and len(line) + len(more) + 2 <= width else ""
     line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     text = Text(line.replace(GLUE, " "))
     text.highlight_words([f" {verdict}"], STYLES.get(TONES.get(verdict, ""), ""))
-    text.highlight_words([gain] * row.weak, "dim")
+    if row.weak:
+        text.highlight_words([gain], "dim")
     return text
 
 
@@ -241,7 +242,7 @@ def at_stops(cells: Iterable[str], width: int) -> str:
     """Cells side by side, on a terminal with room each from its stop on or right behind a longer one."""
     line = ""
     for cell, stop in zip(cells, STOPS if width >= STOPS_NEED else itertools.repeat(0)):
-        line += " " * max(stop - len(line), (1 if stop else 2) * bool(line)) + cell
+        line += " " * max(stop - len(line), (1 if stop else 2 * bool(cell)) * bool(line)) + cell
     return line
 
 

@@ -38,12 +38,6 @@ class Panel:
                 yield fold, len(own), [(marked, "\n".join(self.lines[at] for at in run)) for marked, run in runs]
 
 
-def solution(source: str) -> str:
-    """A Python file without what is folded."""
-    hidden = _folded(source)
-    return "\n".join(line for at, line in enumerate(source.split("\n")) if at not in hidden)
-
-
 def _folded(source: str) -> set[int]:
     """The numbers, from 0, of the lines that say nothing about the solution; none where it is no Python."""
     try:

@@ -90,12 +90,9 @@ def _cards(pairs: Sequence[PairResult]) -> dict[str, Any]:
 def _kernels(result: PairResult) -> list[tuple[str, ...]]:
     """The longest kernels (operators on a CPU) of one profiled step, baseline beside headline; the first line heads."""
     columns = []
-    sides = [row for row in result.variants if row in (result.baseline, result.headline)]
-    for row in sides:
+    for row in (row for row in result.variants if row in (result.baseline, result.headline)):
         if (why := row.why) and why.top and result.trusted(row):
-            count = (
-                text.counted(why.operators, "operator") if why.kernels is None else text.counted(why.kernels, "kernel")
-            )
+            counts = (why.operators, "operator") if why.kernels is None else (why.kernels, "kernel")
             busy = f", {rows.time_text(why.busy_us)} busy" if why.busy_us else ""
-            columns.append([f"{row.label}: {count}{busy}", *map(text.clean, why.top)])
+            columns.append([f"{row.label}: {text.counted(*counts)}{busy}", *map(text.clean, why.top)])
     return list(zip_longest(*columns, fillvalue="")) if len(columns) == 2 else []
