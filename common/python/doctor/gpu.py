@@ -7,6 +7,7 @@ from typing import Any
 
 import pynvml
 
+from common.python.base.hardware import CHIPS, UNITS
 from common.python.base.machine import GIB, ask
 from common.python.base.text import counted
 from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
@@ -14,26 +15,6 @@ from common.python.timing.telemetry import HARMFUL, reasons
 
 # A small program that shows that tcgen05 works.
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
-
-# What each compute capability has of the units that this corpus' techniques need. Source of every cell: the target
-# notes of the PTX ISA 9.0 (https://docs.nvidia.com/cuda/parallel-thread-execution/), one instruction a feature:
-# sm_90: wgmma.mma_async, for sm_90a alone ("Asynchronous warpgroup level matrix instructions").
-# sm_90 and later: cp.async.bulk.tensor, barrier.cluster, mapa and ld.shared::cluster.
-# sm_100, sm_103, sm_110: tcgen05.*, their fp4 is tcgen05.mma.kind::mxf4; sm_120, sm_121: mma.kind::mxf4.block_scale.
-# sm_89 and later: mma with .e4m3 and .e5m2.
-# Multicast is absent from sm_120 and sm_121 although ptxas accepts `.multicast::cluster` there: it warns of
-# "substantially reduced performance" and emits a call of a routine in place of UTMALDG.MULTICAST; CUTLASS says that
-# GeForce cards have no multicast and fixes their clusters to 1x1x1 (media/docs/cpp/blackwell_functionality.md).
-FEATURES = ("wgmma", "TMA", "clusters", "DSMEM", "cluster multicast", "tcgen05", "fp8", "fp4")
-CLUSTER = ("TMA", "clusters", "DSMEM")
-TENSOR_MEMORY = (*CLUSTER, "cluster multicast", "tcgen05", "fp8", "fp4")
-BY_SM: dict[int, tuple[str, ...]] = {
-    **dict.fromkeys((70, 72, 75, 80, 86, 87, 88), ()),
-    89: ("fp8",),
-    90: ("wgmma", *CLUSTER, "cluster multicast", "fp8"),
-    **dict.fromkeys((100, 103, 110), TENSOR_MEMORY),
-    **dict.fromkeys((120, 121), (*CLUSTER, "fp8", "fp4")),
-}
 
 
 @dataclass(frozen=True)
@@ -87,10 +68,10 @@ def device(board: Board) -> Answer:
 
 
 def units(board: Board) -> Answer:
-    has = BY_SM.get(board.sm)
-    if has is None:
-        raise ValueError(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
-    absent = [name for name in FEATURES if name not in has]
+    if board.sm not in CHIPS:
+        raise ValueError(f"sm_{board.sm} is not in the table of common/python/base/chips.json")
+    has = CHIPS[board.sm].units
+    absent = [name for name in UNITS if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
     return Answer("good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None)
 
