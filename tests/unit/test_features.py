@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.python.base.hardware import CHIPS, UNITS
 from common.python.base.toolkit import find_nvcc, nvcc_version
+from common.python.build.record import CHIPS, UNITS
 
 COPY = "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 FRAGMENTS = "{f0, f1, f2, f3}, {r0, r1, r2, r3}, {r4, r5}, {f0, f1, f2, f3}"

@@ -3,8 +3,7 @@
 Rates are dense (no 2:4 sparsity), of the matrix units where the type has them, at the boost clock that is quoted. On
 GeForce cards bf16 and fp16 are with fp32 accumulation, fp8 with the faster fp16 one. Figures were checked against
 reprints of the documents named; what could not be checked is None, or named in `source`. A board that is not listed has
-no datasheet, rather than that of its nearest relative. The figures are in datasheets.json; what each compute capability
-has is in chips.json, with its sources.
+no datasheet, rather than that of its nearest relative. The figures are in datasheets.json.
 """
 
 import json
@@ -31,18 +30,7 @@ class Datasheet:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chip:
-    """A compute capability: its units, and what a kernel or the code that launches it may ask of the GPU."""
-
-    units: list[str]  # of UNITS, which techniques of the corpus need
-    multiprocessors: int = 0  # of one board; 0 where nothing is compiled for it
-    shared_bytes: int = 0  # of a block, at most
-
-
-_ROWS, _CHIPS = (json.loads(Path(__file__).with_name(f"{name}.json").read_text()) for name in ("datasheets", "chips"))
-UNITS: list[str] = _CHIPS["units"]
-CHIPS = {row.pop("sm"): Chip(**row) for row in _CHIPS["chips"]}
+_ROWS = json.loads(Path(__file__).with_name("datasheets.json").read_text())
 DATASHEETS = tuple(Datasheet(**row | {"reported": tuple(row["reported"])}) for row in _ROWS)
 BRANDS = {"nvidia", "amd", "geforce", "tesla", "instinct"}
 _BY_NAME = {tuple(re.split(r"[\s-]+", alias.lower())): sheet for sheet in DATASHEETS for alias in sheet.reported}

@@ -1,16 +1,32 @@
 """The record that `build` keeps: which file became what for which architecture."""
 
+import json
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.hardware import CHIPS
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model
 from common.python.build.kernel_use import KernelUse
 
 Language = Literal["CUDA", "Triton"]
 Outcome = Literal["compiled", "skipped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A compute capability: its units, and what a kernel or the code that launches it may ask of the GPU."""
+
+    units: list[str]  # of UNITS, which techniques of the corpus need
+    multiprocessors: int = 0  # of one board; 0 where nothing is compiled for it
+    shared_bytes: int = 0  # of a block, at most
+
+
+_CHIPS = json.loads(Path(__file__).with_name("chips.json").read_text())  # with its sources
+UNITS: list[str] = _CHIPS["units"]
+CHIPS = {row.pop("sm"): Chip(**row) for row in _CHIPS["chips"]}
 BUILT = [sm for sm, chip in CHIPS.items() if chip.multiprocessors]
 # `a` is for one architecture alone (wgmma, tcgen05), which exists from 9.0 on; `f` for its family, from 10.0 on.
 ARCHS = tuple(f"sm_{sm}{kind}" for sm in BUILT for kind in ("", *("a" * (sm >= 90)), *("f" * (sm >= 100))))

@@ -38,11 +38,10 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from common.python.base.hardware import CHIPS
 from common.python.base.reaper import PR_SET_PDEATHSIG, prctl
 from common.python.base.text import clean
 from common.python.build.kernel_use import KernelUse, kernel_uses
-from common.python.build.record import sm_of
+from common.python.build.record import CHIPS, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.proof.preparation import VariantError
 from common.python.workers.worker_status import how_ended

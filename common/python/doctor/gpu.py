@@ -7,9 +7,9 @@ from typing import Any
 
 import pynvml
 
-from common.python.base.hardware import CHIPS, UNITS
 from common.python.base.machine import GIB, ask
 from common.python.base.text import counted
+from common.python.build.record import CHIPS, UNITS
 from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
 
@@ -69,7 +69,7 @@ def device(board: Board) -> Answer:
 
 def units(board: Board) -> Answer:
     if board.sm not in CHIPS:
-        raise ValueError(f"sm_{board.sm} is not in the table of common/python/base/chips.json")
+        raise ValueError(f"sm_{board.sm} is not in the table of common/python/build/chips.json")
     has = CHIPS[board.sm].units
     absent = [name for name in UNITS if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
