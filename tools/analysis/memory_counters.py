@@ -9,9 +9,6 @@ at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit codes: 0; 1 a var
 there is no ncu or no GPU.
 """
 
-import io
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,10 +18,10 @@ import pandas
 
 from common.python.base.machine import machine
 from common.python.base.toolkit import ROOT, find_program
-from common.python.corpus.discovery import Pair, Variant, choose
+from common.python.corpus.discovery import Pair, choose
 from common.python.corpus.targets import TargetError
 from common.python.performance_targets import total
-from common.python.profile.nsight import Uncaptured, complaint, mark, run_to_end, step_command
+from common.python.profile.nsight import RAW, Uncaptured, ncu_options, ncu_table, printed_by, step_command
 from tools.cli.roofline import costs
 
 COUNTED, FAILED, USAGE, NOTHING = 0, 1, 2, 4
@@ -37,28 +34,11 @@ METRICS = [READ, WRITTEN, *SECTORS.values(), *REQUESTS.values(), *CONFLICTS]
 HEAD = ["variant", "read MB", "needed", "written MB", "needed", "sectors/load", "sectors/store", "bank conflicts"]
 
 
-def count(program: Path, pair: Pair, variant: Variant, scratch: Path) -> pandas.Series:
-    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured, TimeoutExpired."""
-    step = step_command(
-        LIMIT_S,
-        root=pair.folder.root.resolve(),
-        baseline=pair.baseline_module,
-        modules={variant.name: variant.module},
-        size="bench",
-        seed=0,
-        reproducible=False,
-        marked=True,
-    )
-    words = [
-        *(str(program), "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "application-only"),
-        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(variant.name)}/"),
-        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(METRICS)),
-    ]
-    code, printed = run_to_end([*words, *step], scratch / f"{variant.name}.log", LIMIT_S, os.environ | {"LC_ALL": "C"})
-    if failure := complaint(printed, code):
-        raise Uncaptured(failure)
-    _, head, rows = printed.partition('"ID",')
-    kernels = pandas.read_csv(io.StringIO(head + rows), header=[0, 1], thousands=",")  # the second line has units
+def count(program: Path, pair: Pair, name: str, scratch: Path) -> pandas.Series:
+    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured."""
+    step = step_command(pair.only({name}), "bench", LIMIT_S, marked=True)
+    words = [program, *RAW, *ncu_options(name, METRICS), *step]
+    kernels = ncu_table(printed_by(words, scratch / f"{name}.log", LIMIT_S))
     return kernels.droplevel(1, axis="columns")[METRICS].sum()
 
 
@@ -91,9 +71,9 @@ def main(words: Sequence[str] | None = None) -> int:
             bytes_ = (0.0, 0.0) if isinstance(cost, str) else (total(cost).read, total(cost).write)
             for variant in (variant for variant in pair.variants if variant.label in ("baseline", "optimized")):
                 try:
-                    cells = row(variant.name, count(program, pair, variant, Path(scratch)), bytes_)
+                    cells = row(variant.name, count(program, pair, variant.name, Path(scratch)), bytes_)
                     print("| " + " | ".join(cells) + " |", flush=True)
-                except (Uncaptured, subprocess.TimeoutExpired) as error:
+                except Uncaptured as error:
                     print(f"memory_counters: {variant.name}: {error}", file=sys.stderr)
                     code = FAILED
     return code
