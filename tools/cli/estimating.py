@@ -17,13 +17,12 @@ from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import (
     ARITHMETIC,
     CACHE_BYTES,
+    PHASES,
     WEIGHT_BYTES,
-    WORK,
     Board,
     Case,
-    can_split,
     splits,
-    step_seconds,
+    work,
 )
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
@@ -161,18 +160,19 @@ def check(case: Case, board: Board, gpus: int | None) -> None:
     if case.arithmetic not in board.rates:
         known = _hint(case.arithmetic, sorted(board.rates))
         raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{known}")
-    if gpus is not None and not can_split(case.model, gpus):
-        counts = ", ".join(map(str, splits(case.model)))
-        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {counts} can")
+    counts = splits(case.model)
+    if gpus is not None and counts and gpus not in counts:
+        can = ", ".join(map(str, counts))
+        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
 
 
 def _step(phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    measured = _one_of("--phase", phase or "decode", WORK)
+    measured = _one_of("--phase", phase or "decode", PHASES)
     if tokens_per_s is not None and ms is not None:
         raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
     if tokens_per_s is not None:
-        return measured, step_seconds(measured, case, tokens_per_s)
+        return measured, work(measured, case).tokens / tokens_per_s
     if ms is not None:
         return measured, ms / 1e3
     if phase is not None:
