@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,20 +21,13 @@ TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
 
 
-class Kind(str, Enum):
-    """What the optimized side is written in."""
-
-    torch = "torch"
-    triton = "triton"
-    cuda = "cuda"
-
-
+Kind = Literal["torch", "triton", "cuda"]
 NAMED = "Folder and name, as in ./kernels:my_pair or ch07:my_pair."
 NewPairArgument = Annotated[str, typer.Argument(metavar="PAIR", help=NAMED, autocompletion=complete_chapter)]
 KindOption = Annotated[Kind, typer.Option(help="What the optimized side is written in.")]
 
 
-def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption = ROOT) -> None:
+def new(pair: NewPairArgument, kind: KindOption = "torch", root: RootOption = ROOT) -> None:
     """Write a pair that runs, to be made your own.
 
     For example `benchmark_cli new ./kernels:my_pair --kind triton`. Its files say what to change, it what to run then.
@@ -65,7 +57,7 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
         raise TargetError(f"{place}:{name} exists ({place}/{taken[0]}): choose another name")
     files = dict[Path, str]()
-    sides = (("baseline", "baseline.py"), ("optimized", f"{kind.value}.py"), ("optimized", f"{kind.value}.cu"))
+    sides = (("baseline", "baseline.py"), ("optimized", f"{kind}.py"), ("optimized", f"{kind}.cu"))
     for role, path in ((role, TEMPLATES / f"{template}.template") for role, template in sides):
         if not path.exists():
             continue

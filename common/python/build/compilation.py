@@ -202,7 +202,7 @@ def _recorded(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, dict[str
     named = [
         {
             "root": str(task.pair.folder.root.resolve()),
-            "module": task.variant.module,
+            "variant": task.variant.module,
             "baseline": task.pair.baseline_module,
             "arch": task.arch,
         }
