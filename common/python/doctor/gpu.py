@@ -73,7 +73,7 @@ def units(board: Board) -> Answer:
     has = CHIPS[board.sm].units
     absent = [name for name in UNITS if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    return Answer("good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None)
+    return "good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None
 
 
 def clocks(board: Board) -> Answer:
@@ -84,7 +84,7 @@ def clocks(board: Board) -> Answer:
     why = reasons(board.ask("CurrentClocksThrottleReasons"))
     found = f"SM {sm[0]} of {sm[1]} MHz, memory {memory[0]} of {memory[1]} MHz"
     found += f"; held back by {', '.join(why)}" * bool(why)
-    return Answer("poor" if set(why) & set(HARMFUL) else "note" if why else "good", found)
+    return "poor" if set(why) & set(HARMFUL) else "note" if why else "good", found, None
 
 
 def persistence(board: Board) -> Answer:
@@ -119,10 +119,10 @@ def pcie(board: Board) -> Answer:
     )
     found = f"gen {generation} x{width}, at most gen {most} x{widest}"
     if width < widest:
-        return Answer("poor", f"{found}: lanes are missing, by slot, riser or seat")
+        return "poor", f"{found}: lanes are missing, by slot, riser or seat", None
     if generation < most:
-        return Answer("note", f"{found}: an idle link may rest at a lower one, ask again under load")
-    return Answer("good", found)
+        return "note", f"{found}: an idle link may rest at a lower one, ask again under load", None
+    return "good", found, None
 
 
 def nvlink(board: Board) -> Answer:
@@ -160,7 +160,7 @@ def processes(board: Board) -> Answer:
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
     named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
-    return Answer("poor" if compute else "note" if graphics else "good", "; ".join(named) or "none")
+    return "poor" if compute else "note" if graphics else "good", "; ".join(named) or "none", None
 
 
 def _command(root: Path, pid: int) -> str:
