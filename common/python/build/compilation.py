@@ -1,8 +1,8 @@
 """Every .cu file and every Triton kernel of the pairs, compiled for every architecture: no GPU is needed for that.
 
-CUDA goes through the cache and the locks of `cuda`. Triton kernels are compiled by another process (`triton_targets`),
-for this one imports neither torch nor a pair; what it answers is kept by a hash of the files that the variant is made
-of, so that a sweep in which nothing changed starts no process at all.
+CUDA goes through the cache and the locks of `cuda`. Triton kernels are compiled by workers (`triton_targets`), for this
+process imports neither torch nor a pair; what they answer is kept by a hash of the files that the variant is made of,
+so that a sweep in which nothing changed starts no process at all.
 """
 
 import ast
@@ -11,19 +11,19 @@ import importlib.metadata
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 from common.python.base import toolkit
 from common.python.base.journal import write
-from common.python.base.machine import Machine, machine
+from common.python.base.machine import Machine, crowding, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
 from common.python.build.kernel_use import kernels_of
@@ -34,9 +34,13 @@ from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
+from common.python.workers.probe import START_LIMIT_S
+from common.python.workers.process import Worker, WorkerError, one_worker, warm_up_forkserver
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
+RECORD = {"module": "common.python.build.triton_targets", "function": "record"}
+STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthandler begins
 LIBRARY = Path(__file__).resolve().parents[3]
 
 
@@ -195,43 +199,49 @@ def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
 
 
 def _recorded(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The answers of `triton_targets`, which runs without Triton's interpreter and sees no GPU, on whatever machine."""
+    """What `triton_targets` says of each task, in a worker of its own."""
     if not tasks:
         return
-    order = list(tasks)
-    named = [
-        {
-            "root": str(task.pair.folder.root.resolve()),
-            "variant": task.variant.module,
-            "baseline": task.pair.baseline_module,
-            "arch": task.arch,
-        }
-        for task in tasks.values()
-    ]
-    asked = {"jobs": jobs, "limit_s": LIMIT_S, "tasks": named}
-    environment = {**_settings(), "CUDA_VISIBLE_DEVICES": ""}
-    environment |= {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "CUDA_VIS"))}
-    with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as folder:
-        errors = Path(folder) / "errors"
-        (Path(folder) / "request.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "common.python.build.triton_targets", folder]
-        with (
-            errors.open("w") as stderr,
-            subprocess.Popen(
-                command, cwd=LIBRARY, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-            ) as child,
-        ):
-            assert child.stdout is not None
-            try:
-                for line in child.stdout:
-                    answer = json.loads(line)
-                    yield order[answer["task"]], answer
-                    tasks.pop(order[answer["task"]])
-            finally:
-                child.kill()  # it has ended, unless this process was interrupted
-        last = errors.read_text().strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-        for index in tasks:
-            yield index, {"error": f"the compiling process ended early: {last[0]}", "compiling": True}
+    with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with _compilers(folder):
+            yield from at_once(lambda index: _record(tasks[index], folder / str(index)), list(tasks), jobs)
+
+
+@contextmanager
+def _compilers(folder: Path) -> Iterator[None]:
+    """Workers inside see no GPU and have no interpreter of Triton's, on whatever machine: their server is a new one."""
+    server: Any = forkserver._forkserver
+    server._stop()
+    kept = dict(os.environ)
+    try:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.pop("TRITON_INTERPRET", None)
+        warm_up_forkserver(RECORD["module"])
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    try:
+        with one_worker(folder, folder / "first.log") as worker:  # its server imports torch: that is in no task's time
+            worker.call("refusals", START_LIMIT_S * crowding())
+        yield
+    finally:
+        server._stop()
+
+
+def _record(task: Task, place: Path) -> dict[str, Any]:
+    """What a worker answers within the limit, or what became of it and its last words."""
+    root, log = task.pair.folder.root.resolve(), place.with_suffix(".log")
+    worker = Worker(root, place, log, {"seed": 0, "reproducible": False})
+    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
+    try:
+        return dict(worker.call("call", LIMIT_S, **RECORD, **named))
+    except WorkerError as error:
+        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
+        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
+        return {"error": ": ".join([ended, *last]), "compiling": True}
+    finally:
+        worker.kill()
 
 
 def _settings() -> dict[str, str]:

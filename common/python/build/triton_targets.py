@@ -7,17 +7,13 @@ claims the architecture that was asked for, loads nothing and launches nothing. 
 Each variant is run at `bench` size on fake tensors, which have shapes but no memory, for that kernel is the one that is
 timed; and at `test` size on real ones, since odd sizes are specialised otherwise and the proof runs them.
 
-Run as a program by `compilation`, with a folder that holds request.json; a line of JSON on stdout for each task that
-ends. Each task has a worker of its own, forked from a server that has imported torch, and triton without interpreter.
+A worker of its own does it for each task, forked from a server that has imported this, and triton without interpreter.
 """
 
 import contextlib
 import importlib
 import io
-import json
 import os
-import re
-import signal
 import sys
 import time
 import traceback
@@ -36,20 +32,15 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from common.python.base.reaper import PR_SET_PDEATHSIG, prctl
 from common.python.base.text import clean
 from common.python.build.kernel_use import KernelUse, kernel_uses
 from common.python.build.record import CHIPS, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.proof.preparation import VariantError
 from common.python.workers.commands import Commands
-from common.python.workers.parallel import at_once
-from common.python.workers.process import Worker, WorkerError, one_worker, warm_up_forkserver
 from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
-START_S = 300.0
-STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthandler begins
 with FakeTensorMode():
     torch.empty(1).add(1)  # the first operation imports for a second: once in the server, not in every task
 
@@ -204,33 +195,3 @@ def located(error: CompilationError, variant: str) -> str | None:
             if found:
                 return f"{Path(file).name}:{before.count(chr(10)) + error.node.lineno}"
     return None
-
-
-def compiled(task: dict[str, Any], limit_s: int, place: Path) -> dict[str, Any]:
-    """What a worker answers to a task within `limit_s`, or what became of it and its last words."""
-    log = place.with_suffix(".log")
-    worker = Worker(Path(task.pop("root")), place, log, {"seed": 0, "reproducible": False})
-    try:
-        return dict(worker.call("call", limit_s, module=__spec__.name, function="record", **task, log=str(log)))
-    except WorkerError as error:
-        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
-        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
-        return {"error": ": ".join([ended, *last]), "compiling": True}
-    finally:
-        worker.kill()
-
-
-def main() -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no orphans
-    scratch = Path(sys.argv[1])
-    request = json.loads((scratch / "request.json").read_text())
-    warm_up_forkserver(__spec__.name)
-    with one_worker(scratch, scratch / "first.log") as worker:  # whose server imports torch: that is in no task's time
-        worker.call("refusals", START_S)
-    tasks = [(task, request["limit_s"], scratch / str(index)) for index, task in enumerate(request["tasks"])]
-    for (_, _, place), answer in at_once(lambda each: compiled(*each), tasks, request["jobs"]):
-        print(json.dumps(answer | {"task": int(place.name)}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
