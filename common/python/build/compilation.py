@@ -14,7 +14,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver
@@ -172,10 +172,12 @@ def _triton(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, Compiled]]
     places = {index: _place(task, made_of) for index, task in tasks.items()}
     missing = []
     for index, place in places.items():
-        if (kept := _kept(place)) is not None:
-            yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
-        else:
+        try:
+            kept = Compiled.model_validate_json(place.read_text())
+        except (OSError, ValueError):  # none, or not a whole one
             missing.append(index)
+        else:
+            yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
     for index, answer in _recorded({index: tasks[index] for index in missing}, jobs):
         compiled = _judged(tasks[index], answer)
         if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
@@ -222,8 +224,8 @@ def _compilers(folder: Path) -> Iterator[None]:
         os.environ.clear()
         os.environ.update(kept)
     try:
-        with one_worker(folder, folder / "first.log") as worker:  # its server imports torch: that is in no task's time
-            worker.call("refusals", START_LIMIT_S * crowding())
+        with suppress(WorkerError), one_worker(folder, folder / "first.log") as worker:
+            worker.call("refusals", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
         yield
     finally:
         server._stop()
@@ -287,11 +289,3 @@ def _imported(source: bytes) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             names += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
     return names
-
-
-def _kept(place: Path) -> Compiled | None:
-    """A result of the cache; None if there is none, or not a whole one."""
-    try:
-        return Compiled.model_validate_json(place.read_text())
-    except (OSError, ValueError):
-        return None

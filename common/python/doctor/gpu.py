@@ -159,14 +159,10 @@ def processes(board: Board) -> Answer:
     drawing = board.if_told("GraphicsRunningProcesses") or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
-    named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
+    files = {pid: board.root / f"proc/{pid}/comm" for pid in compute | graphics}  # none for one of another container
+    names = {pid: f"{pid} ({text(file)})" if file.exists() else str(pid) for pid, file in files.items()}
+    named = [f"{names[pid]}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
     return "poor" if compute else "note" if graphics else "good", "; ".join(named) or "none", None
-
-
-def _command(root: Path, pid: int) -> str:
-    """The name of a process, in brackets; nothing for one of another container, whose number is not ours."""
-    file = root / f"proc/{pid}/comm"
-    return f" ({text(file)})" if file.exists() else ""
 
 
 CHECKS = (

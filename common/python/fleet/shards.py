@@ -131,7 +131,10 @@ def _summary(
     started, finished = min(one.manifest.started for one in summaries), max(one.finished for one in summaries)
     for one in summaries:
         not_run |= one.not_run
-    not_run |= {f"shard {lost}": "no run of it was named" for lost in _lost_shards(summaries)}
+    shards = [str(shard) for one in summaries if (shard := one.manifest.options.get("shard"))]
+    counts = sorted({shard.partition("/")[2] for shard in shards})
+    wanted = [f"{index}/{count}" for count in counts for index in range(1, int(count) + 1)]
+    not_run |= {f"shard {shard}": "no run of it was named" for shard in wanted if shard not in shards}
     not_run = {key: why for key, why in not_run.items() if key not in origins}
     return Summary(
         manifest=_together(runs),
@@ -143,14 +146,6 @@ def _summary(
         origins=origins,
         pairs=[pair.model_copy(update={"blocks": []}) for pair in pairs],
     )
-
-
-def _lost_shards(summaries: Sequence[Summary]) -> list[str]:
-    """The shards of which there is no run, of those that any run tells of."""
-    known = [str(shard) for one in summaries if (shard := one.manifest.options.get("shard"))]
-    counts = {shard.partition("/")[2] for shard in known}
-    wanted = [f"{index}/{count}" for count in sorted(counts) for index in range(1, int(count) + 1)]
-    return [shard for shard in wanted if shard not in known]
 
 
 def _together(runs: Sequence[Run]) -> Manifest:

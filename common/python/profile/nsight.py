@@ -163,14 +163,11 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
         if program is None:
             result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
             continue
-        steps = [Capture(program, _step(pair, row, settings), row, settings, deadline) for row in rows]
+        how = (settings.size, settings.time_limit_s, settings.seed, settings.reproducible, True)
+        steps = [Capture(program, step_command(pair.only({row.name}), *how), row, settings, deadline) for row in rows]
         result.notes += _uncaptured(tool, capture, steps)
     result.seconds["profilers"] = time.monotonic() - started
     return result
-
-
-def _step(pair: Pair, row: VariantResult, how: StepSettings) -> list[object]:
-    return step_command(pair.only({row.name}), how.size, how.time_limit_s, how.seed, how.reproducible, marked=True)
 
 
 def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
