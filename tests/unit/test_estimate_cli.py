@@ -60,12 +60,15 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
         (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
         (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}...' is not in the table"),
-        (["8B", *H200, "--weights", "bf17"], "--weights 'bf17' is not one of its values; did you mean bf16?"),
+        (["8B", *H200, "--weights", "bf17"], "'--weights': 'bf17' is not one of 'fp32', 'bf16', "),
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),
         (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
         (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
         (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "say the same: give one of them"),
-        (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "did you mean decode?"),
+        (
+            ["8B", *H200, "--measured-ms", "1", "--phase", "decoding"],
+            "'decoding' is not one of 'decode', 'prefill', 'train'",
+        ),
         (["8B", *H200, "--phase", "train"], "give --measured-ms or --measured-tokens-per-s"),
     ],
 )
