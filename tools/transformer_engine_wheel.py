@@ -28,10 +28,6 @@ BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[glob
 RELEASE, COMMIT = r"\d+\.\d+(\.\d+)?", "[0-9a-f]{7,40}"
 
 
-class Unbuildable(Exception):
-    """Why Transformer Engine cannot be built here."""
-
-
 def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
     shown = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(SCRIPT, usage=argparse.SUPPRESS, description=__doc__, formatter_class=shown)
@@ -44,27 +40,24 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
     work = root / "build" / "transformer_engine"
     try:
         changed = environment(work / "tools")
-    except Unbuildable as reason:
+    except RuntimeError as reason:
         return ended(NOTHING, str(reason))
     reference = f"v{asked.version}" if re.fullmatch(RELEASE, asked.version) else asked.version
     pip, wheels = [sys.executable, "-m", "pip"], work / "wheel"
     options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", str(wheels)]
-    commands = [
+    for old in [] if asked.dry_run else wheels.glob("*.whl"):
+        old.unlink()
+    for command in (
         [*pip, "install", "--target", str(work / "tools"), "--upgrade", *BUILD_TOOLS],
         [*pip, "wheel", *options, f"git+{REPOSITORY}@{reference}"],
-    ]
-    if asked.dry_run:
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in changed.items())
-        for command in commands:
-            print(f"would run: {settings} {shlex.join(command)}")
-        return DONE
-    for old in wheels.glob("*.whl"):
-        old.unlink()
-    for command in commands:
-        if code := subprocess.run(command, env=os.environ | changed, check=False).returncode:
+    ):
+        if asked.dry_run:
+            settings = (f"{name}={shlex.quote(value)}" for name, value in changed.items())
+            print("would run:", *settings, shlex.join(command))
+        elif code := subprocess.run(command, env=os.environ | changed, check=False).returncode:
             return ended(FAILED, f"{shlex.join(command)} failed with {code}")
-    [wheel] = wheels.glob("*.whl")
-    print(f"built for torch {importlib.metadata.version('torch')}: .venv/bin/pip install {wheel}")
+    for wheel in [] if asked.dry_run else wheels.glob("*.whl"):
+        print(f"built for torch {importlib.metadata.version('torch')}: .venv/bin/pip install {wheel}")
     return DONE
 
 
@@ -76,19 +69,19 @@ def ended(code: int, reason: str) -> int:
 def environment(tools: Path) -> dict[str, str]:
     """The variables that the build reads, beside those that the user set (MAX_JOBS, NVTE_CUDA_ARCHS).
 
-    Raises Unbuildable where torch, nvcc or cuDNN are missing or do not fit each other.
+    Raises RuntimeError where torch, nvcc or cuDNN are missing or do not fit each other.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Unbuildable(f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another Python")
+        raise RuntimeError(f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another Python")
     import torch
 
     built, nvcc = f"torch {torch.__version__}", find_nvcc()
     if torch.version.cuda is None:
-        raise Unbuildable(f"{built} is a build without CUDA: install one with it")
+        raise RuntimeError(f"{built} is a build without CUDA: install one with it")
     if nvcc is None:
-        raise Unbuildable(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
+        raise RuntimeError(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
     if (release := nvcc_version() or "").split(".")[0] != torch.version.cuda.split(".")[0]:
-        raise Unbuildable(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: NVCC=... names one that fits")
+        raise RuntimeError(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: name another by NVCC=...")
     cuda_home, spec = nvcc.resolve().parents[1], importlib.util.find_spec("nvidia")  # the wheels that torch brought
     places = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
     libraries = [folder for place in places for folder in sorted(place.iterdir()) if (folder / "include").is_dir()]
@@ -97,7 +90,7 @@ def environment(tools: Path) -> dict[str, str]:
     cudnn = next((folder for folder in candidates if (folder / "include" / "cudnn.h").is_file()), None)
     if cudnn is None:
         looked = named or "the wheels of torch, the CUDA toolkit and /usr"
-        raise Unbuildable(f"no include/cudnn.h in {looked}: install cuDNN, or name its folder with CUDNN_PATH=...")
+        raise RuntimeError(f"no include/cudnn.h in {looked}: install cuDNN, or name its folder with CUDNN_PATH=...")
     paths = {
         "CPATH": [folder / "include" for folder in libraries],
         "LIBRARY_PATH": [folder / "lib" for folder in libraries],

@@ -65,10 +65,7 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
         (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
         (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "say the same: give one of them"),
-        (
-            ["8B", *H200, "--measured-ms", "1", "--phase", "decoding"],
-            "'decoding' is not one of 'decode', 'prefill', 'train'",
-        ),
+        (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "is not one of 'decode', 'prefill', 'train'"),
         (["8B", *H200, "--phase", "train"], "give --measured-ms or --measured-tokens-per-s"),
     ],
 )

@@ -1,7 +1,6 @@
 """`benchmark_cli new`: a pair that can be verified and run as it is, and the lines that its author then changes."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -39,7 +38,7 @@ def new(pair: NewPairArgument, kind: KindOption = "torch", root: RootOption = RO
         raise usage(str(error)) from error
     except OSError as error:
         raise usage(f"cannot write {error.filename}: {error.strerror}") from error
-    typer.echo("\n".join(told(planned)))
+    typer.echo(told(planned))
 
 
 @dataclass(frozen=True)
@@ -105,17 +104,10 @@ def write(root: Path, pair: NewPair) -> None:
             file.write(text)
 
 
-def told(pair: NewPair) -> Iterator[str]:
-    """What to say of a pair just written, line by line."""
-    yield f"wrote {', '.join(map(str, pair.files))}"
-    yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, do what each"
-    yield "TODO in these files says."
+def told(pair: NewPair) -> str:
+    """What to say of a pair just written, and of what its author does next."""
     chapter, _, name = pair.key.rpartition(":")
-    yield "Then run"
-    yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"
-    yield f"  benchmark_cli run {pair.key}       both sides proven and measured, here"
-    if chapter not in CHAPTERS:
-        return
-    yield "and before it joins the others"
-    yield f"  {chapter}/README.md: a section on {name}. Its table is made from three runs of the same sources, by"
-    yield "    python -m tools.analysis.analyze_expectations --update; until then verify does not miss the pair there"
+    known = {"files": ", ".join(map(str, pair.files)), "pair": pair.key, "chapter": chapter, "name": name}
+    text = Template((TEMPLATES / "told.template").read_text()).substitute(known)
+    always, in_a_chapter = text.strip().split("\n\n")
+    return f"{always}\n{in_a_chapter}" if chapter in CHAPTERS else always

@@ -84,7 +84,8 @@ JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
 SizeOption = Annotated[
-    str | None, typer.Option(help="Problem size: bench, cpu or test (tiny); by default bench on a GPU, else cpu.")
+    Literal["bench", "cpu", "test"] | None,
+    typer.Option(help="Problem size; test is tiny. By default bench on a GPU, else cpu."),
 ]
 SweepOption = Annotated[
     str | None,
