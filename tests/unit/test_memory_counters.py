@@ -7,10 +7,17 @@ from synthetic_run import host
 
 import tools.analysis.memory_counters as counters
 from common.python.base.machine import Gpu
-from tools.analysis.memory_counters import CONFLICTS, FAILED, METRICS, READ, REQUESTS, SECTORS, USAGE, WRITTEN, main
+from tools.analysis.memory_counters import CONFLICTS, METRICS, PROGRAM, READ, REQUESTS, SECTORS, WRITTEN, app
+from tools.cli.benchmark_cli import ended
 
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
+
+
+def code_of(*words: str) -> int:
+    with pytest.raises(SystemExit) as done:
+        ended(app, PROGRAM, list(words))
+    return int(done.value.code or 0)
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str) -> int:
@@ -19,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str) -> int:
     ncu.chmod(0o755)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
-    return main(["ch07:transpose"])
+    return code_of("ch07:transpose")
 
 
 def test_counts_of_a_steps_kernels_are_added_up(
@@ -40,10 +47,10 @@ def test_counts_of_a_steps_kernels_are_added_up(
 def test_a_variant_without_counts_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, monkeypatch, "==ERROR== The driver refused") == FAILED
+    assert run(tmp_path, monkeypatch, "==ERROR== The driver refused") == 1
     assert "memory_counters: optimized_transpose: The driver refused" in capsys.readouterr().err
 
 
 def test_no_target_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == USAGE
-    assert "name pairs or chapters" in capsys.readouterr().err
+    assert code_of() == 2
+    assert "memory_counters: Missing argument" in capsys.readouterr().err

@@ -11,20 +11,22 @@ there is no ncu or no GPU.
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pandas
+import typer
 
 from common.python.base.machine import machine
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, choose
-from common.python.corpus.targets import TargetError
 from common.python.performance_targets import total
 from common.python.profile.nsight import RAW, Uncaptured, ncu_options, ncu_table, printed_by, step_command
+from tools.cli.benchmark_cli import ended
+from tools.cli.exits import DONE, FAILED, PLAIN, exits
 from tools.cli.roofline import costs
 
-COUNTED, FAILED, USAGE, NOTHING = 0, 1, 2, 4
+PROGRAM = "memory_counters"
 LIMIT_S = 120.0
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 SECTORS = {op: f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
@@ -48,22 +50,16 @@ def row(name: str, seen: pandas.Series, needed: tuple[float, float]) -> list[str
     return [name, *(f"{value:.1f}" for value in (*megabytes, *rates)), f"{seen[CONFLICTS].sum():,.0f}"]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    targets = sys.argv[1:] if words is None else list(words)
-    program = find_program("ncu")
-    try:
-        if not targets:
-            raise TargetError("name pairs or chapters, such as ch07:transpose")
-        pairs = choose(ROOT, targets)
-    except TargetError as error:
-        print(f"memory_counters: {error}", file=sys.stderr)
-        return USAGE
-    if program is None or not machine().gpus:
-        print(
-            "memory_counters: this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted", file=sys.stderr
-        )
-        return NOTHING
-    needed, code = costs(ROOT, targets), COUNTED
+app = typer.Typer(add_completion=False, **PLAIN)
+
+
+@app.command(help=__doc__)
+def counters(targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")]) -> None:
+    with exits(program=PROGRAM):
+        pairs, program = choose(ROOT, targets), find_program("ncu")
+        if program is None or not machine().gpus:
+            raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
+    needed, code = costs(ROOT, targets), DONE
     print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="counters-") as scratch:
         for pair in pairs:
@@ -74,10 +70,10 @@ def main(words: Sequence[str] | None = None) -> int:
                     cells = row(variant.name, count(program, pair, variant.name, Path(scratch)), bytes_)
                     print("| " + " | ".join(cells) + " |", flush=True)
                 except Uncaptured as error:
-                    print(f"memory_counters: {variant.name}: {error}", file=sys.stderr)
+                    print(f"{PROGRAM}: {variant.name}: {error}", file=sys.stderr)
                     code = FAILED
-    return code
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(app, PROGRAM)

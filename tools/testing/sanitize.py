@@ -7,16 +7,16 @@ memory that is not allocated. Where a graph is captured, which forbids allocatio
 output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
-import argparse
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
@@ -24,13 +24,15 @@ from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
 from common.python.build.kernel_use import kernels_of
 from common.python.corpus.discovery import Pair, choose
-from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
+from tools.cli.benchmark_cli import ended
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, exits
+from tools.cli.options import Words
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
+PROGRAM = "sanitize.sh"
 LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
 START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
 PADDING = 4096  # bytes after each allocation that belong to no tensor
@@ -132,54 +134,49 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
-def arguments(words: Sequence[str]) -> argparse.Namespace:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("sanitize.sh", usage=argparse.SUPPRESS, description=__doc__, formatter_class=shown)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
-    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
-    parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
-    parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
-    return parser.parse_args(words)
+app = typer.Typer(add_completion=False, **PLAIN)
 
 
-def chosen(targets: list[str], root: Path) -> list[Pair]:
-    """The pairs with kernels of their own among the targets. Raises TargetError when there are none."""
-    pairs = choose(root, targets or ["all"])
-    found = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
-    if not found:
-        named = " ".join(targets) or "all"
-        raise TargetError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
-    return found
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    asked = arguments(sys.argv[1:] if words is None else words)
-    root, logs, tools = asked.root.resolve(), asked.logs.resolve(), asked.tool or list(TOOLS)
-    try:
-        pairs = chosen(asked.targets, root)
+@app.command(help=__doc__)
+def sanitize(
+    targets: Words = None,
+    tool: Annotated[list[str] | None, typer.Option(help=f"Only this of {', '.join(TOOLS)}; repeatable.")] = None,
+    root: Annotated[Path, typer.Option(help="Where the chapters are.")] = ROOT,
+    logs: Annotated[Path, typer.Option(help="Where full reports are kept.")] = Path("artifacts/sanitizer"),
+) -> None:
+    counts = Counter[bool | None]()
+    with exits(logs, PROGRAM):
+        if unknown := [name for name in tool or [] if name not in TOOLS]:
+            raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
+        pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]
+        if not pairs:
+            named = " ".join(targets or ["all"])
+            raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
         logs.mkdir(parents=True, exist_ok=True)
-    except (TargetError, OSError) as error:
-        return ended(USAGE, str(error))
-    program, here = find_program("compute-sanitizer"), machine()
-    if program is None:
-        return ended(NOTHING, "compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
-    if not here.gpus:
-        return ended(NOTHING, "no CUDA GPU here; nothing was checked")
-
-    gpu, counts = here.gpus[0], Counter[bool | None]()
+        program, here = find_program("compute-sanitizer"), machine()
+        if program is None:
+            raise RuntimeError("compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
+        if not here.gpus:
+            raise RuntimeError("no CUDA GPU here; nothing was checked")
+    gpu = here.gpus[0]
     for pair in pairs:
         runs, skipped = runs_of(pair, here)
         for reason in skipped:
             print(f"skipped    {reason}", flush=True)
         for run in runs:
-            for clean_run, line in examined(run, tools, [program, logs, gpu.uuid], arch_of(gpu.sm)):
+            place = [program, logs.resolve(), gpu.uuid]
+            for clean_run, line in examined(run, tool or list(TOOLS), place, arch_of(gpu.sm)):
                 print(line, flush=True)
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
-    return FOUND if counts[False] else CLEAN if counts[True] else NOTHING
+    raise typer.Exit(FAILED if counts[False] else DONE if counts[True] else NOTHING)
 
 
-def examined(run: Pair, tools: list[str], place: list[Any], arch: str) -> list[tuple[bool | None, str]]:
+def _kinds(pair: Pair) -> set[str]:
+    return {kind for variant in pair.variants for kind in variant.kinds}
+
+
+def examined(run: Pair, tools: Sequence[str], place: list[Any], arch: str) -> list[tuple[bool | None, str]]:
     """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
     try:
         own = own_kernels(run, arch)
@@ -211,10 +208,9 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
     return found is None, f"{tool:10} {name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
 
-def ended(code: int, reason: str) -> int:
-    print(f"sanitize.sh: {reason}", file=sys.stderr)
-    return code
+def main(words: list[str] | None = None) -> None:
+    ended(app, PROGRAM, words)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
