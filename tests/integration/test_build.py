@@ -348,4 +348,4 @@ def test_a_sweep_that_is_killed_leaves_no_process(tree: Tree, hangs: Path) -> No
     finally:
         sweep.kill()
         sweep.wait()
-    until(lambda: not alive(int(hangs.read_text())), 5)
+    until(lambda: not alive(int(hangs.read_text())), 30)

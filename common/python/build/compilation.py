@@ -11,14 +11,14 @@ import importlib.metadata
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from common.python.base import toolkit
@@ -95,19 +95,30 @@ def compile_pairs(
     far it is.
     """
     here = machine()
-    jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]
     results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
-    view.expect(len(tasks) - len(results), "compilations")
-    todo = [(index, task) for index, task in enumerate(tasks) if index not in results]
-    cuda = [index for index, task in todo if task.language == "CUDA"]
-    for index, compiled in at_once(lambda index: _compile_source(tasks[index], view), cuda, jobs):
-        results[index] = compiled
-        view.end(tasks[index].name)
-    for index, compiled in _triton({index: task for index, task in todo if task.language == "Triton"}, jobs):
-        results[index] = compiled
-        view.begin("Triton", f"the last one {tasks[index].name}")  # another process compiles, several at a time
-        view.end()
+    made_of: dict[Path, list[Path]] = {}
+    triton = [index for index, task in enumerate(tasks) if index not in results and task.language == "Triton"]
+    places = {index: _place(tasks[index], made_of) for index in triton}
+    for index, place in places.items():
+        with suppress(OSError, ValueError):  # there is none, or not a whole one
+            kept = Compiled.model_validate_json(place.read_text())
+            results[index] = kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
+    todo = [index for index in range(len(tasks)) if index not in results]
+    view.expect(len(todo), "compilations")
+    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+
+        def compiled(index: int) -> Compiled:
+            view.begin(tasks[index].name)
+            if index in places:
+                return _compile_kernels(tasks[index], scratch / str(index), places[index])
+            return _compile_source(tasks[index])
+
+        with _compilers(scratch) if {*todo} & {*triton} else nullcontext():
+            for index, each in at_once(compiled, todo, jobs or here.cores):
+                results[index] = each
+                view.end(tasks[index].name)
     return [results[index] for index in range(len(tasks))]
 
 
@@ -152,8 +163,7 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
 # CUDA.
 
 
-def _compile_source(task: Task, view: LiveView) -> Compiled:
-    view.begin(task.name)
+def _compile_source(task: Task) -> Compiled:
     started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)
@@ -166,23 +176,12 @@ def _compile_source(task: Task, view: LiveView) -> Compiled:
 # Triton.
 
 
-def _triton(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, Compiled]]:
-    """What the cache has, and then what another process compiles."""
-    made_of: dict[Path, list[Path]] = {}
-    places = {index: _place(task, made_of) for index, task in tasks.items()}
-    missing = []
-    for index, place in places.items():
-        try:
-            kept = Compiled.model_validate_json(place.read_text())
-        except (OSError, ValueError):  # none, or not a whole one
-            missing.append(index)
-        else:
-            yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
-    for index, answer in _recorded({index: tasks[index] for index in missing}, jobs):
-        compiled = _judged(tasks[index], answer)
-        if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
-            write(places[index], compiled.model_dump_json())
-        yield index, compiled
+def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
+    """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
+    compiled = _judged(task, _record(task, scratch))
+    if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
+        write(place, compiled.model_dump_json())
+    return compiled
 
 
 def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
@@ -198,16 +197,6 @@ def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
         return task.ended("skipped", reason="launches no Triton kernel", seconds=seconds)
     kernels = {"kernels": answer["kernels"], "at_test_size": answer["at_test_size"]}
     return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
-
-
-def _recorded(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What `triton_targets` says of each task, in a worker of its own."""
-    if not tasks:
-        return
-    with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with _compilers(folder):
-            yield from at_once(lambda index: _record(tasks[index], folder / str(index)), list(tasks), jobs)
 
 
 @contextmanager
