@@ -151,6 +151,7 @@ def _summary(
 def _together(runs: Sequence[Run]) -> Manifest:
     """What all of them hold in common; of the hosts their number, of the GPUs one of each model."""
     merged = [run.summary.manifest for run in runs]
+    alike = _common([one.model_dump(include={"git_commit", "seed", "clocks"}) for one in merged])
     own = [about for run in runs for about in run.parts.values() or [run.summary.manifest]]
     return merged[0].model_copy(
         update={
@@ -160,12 +161,10 @@ def _together(runs: Sequence[Run]) -> Manifest:
             "targets": list(dict.fromkeys(word for one in merged for word in one.targets)),
             "machine": _machine([one.machine for one in own]),
             "topology": None,
-            "git_commit": _same([one.git_commit for one in merged]),
             "git_dirty": any(one.git_dirty for one in merged),
             "sources": {path: digest for one in merged for path, digest in one.sources.items()},
             "environment": _common([one.environment for one in own]),
-            "seed": _same([one.seed for one in merged]),
-            "clocks": _same([one.clocks for one in merged]),
+            **{name: alike.get(name) for name in ("git_commit", "seed", "clocks")},
         }
     )
 
@@ -183,10 +182,6 @@ def _machine(machines: Sequence[Machine]) -> Machine:
     gpus = list({gpu.name: gpu for one in machines for gpu in one.gpus}.values())
     hosts = name + (f" and {counted(len(others), 'other host')}" if others else "")
     return replace(first, hostname=hosts, gpus=gpus, **texts, **least)
-
-
-def _same(values: Sequence[T]) -> T | None:
-    return values[0] if all(value == values[0] for value in values) else None
 
 
 def _common(dicts: Sequence[dict[str, T]]) -> dict[str, T]:
