@@ -10,7 +10,7 @@ import pynvml
 from common.python.base.machine import GIB, ask
 from common.python.base.text import counted
 from common.python.build.record import CHIPS, UNITS
-from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
+from common.python.doctor.check_result import Answer, Check, Finding, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
 
 # A small program that shows that tcgen05 works.
@@ -94,8 +94,8 @@ def persistence(board: Board) -> Answer:
 
 def power(board: Board) -> Answer:
     limit, default = (board.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default"))  # from mW
-    otherwise: State = "poor" if limit < default else "note"
-    return wanted(limit == default, f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}"), otherwise)
+    found, change = f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}")
+    return wanted(limit == default, found, change, "poor" if limit < default else "note")
 
 
 def ecc(board: Board) -> Answer:
@@ -131,8 +131,8 @@ def nvlink(board: Board) -> Answer:
     others = [board.if_told("NvLinkState", link) for link in links]
     states = [state for state in (first, *others) if state is not None]
     up = sum(states)
-    otherwise: State = "poor" if up else "note"
-    return wanted(up == len(states), f"{up} of {counted(len(states), 'link')} up", "nvidia-smi nvlink -s", otherwise)
+    found = f"{up} of {counted(len(states), 'link')} up"
+    return wanted(up == len(states), found, "nvidia-smi nvlink -s", "poor" if up else "note")
 
 
 def numa(board: Board) -> Answer:
