@@ -77,7 +77,7 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
 
     What a machine does once is not in that time: measuring peaks, and compiling the chapters' pairs.
     """
-    form, sources = bench.form, manifest.sources_of(sorted(Path(__file__).parent.rglob("*.py")))
+    form, sources = bench.form, manifest.sources_of(sorted(Path(__file__).parent.rglob("*.[pj][ys]*")))
     about = manifest.collect(names, {"form": form.name}, sources, bench.seed, bench.machine)
     write(bench.folder / "manifest.json", about.model_dump_json(indent=1))
     report = Report(

@@ -245,7 +245,9 @@ def _place(task: Task, made_of: dict[Path, list[Path]]) -> Path:
     """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
     digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
-    for start in (task.path, LIBRARY / "common" / "python" / "build" / "triton_targets.py"):
+    own = LIBRARY / "common" / "python" / "build"
+    digest.update((own / "chips.json").read_bytes())
+    for start in (task.path, own / "triton_targets.py"):
         if start not in made_of:
             made_of[start] = imports_of(start, task.pair.folder.root)
         for file in made_of[start]:
