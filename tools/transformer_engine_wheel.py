@@ -5,7 +5,6 @@ many compilers run at once, NVTE_CUDA_ARCHS (such as 90) names what they compile
 a cuDNN. Exit codes: 0 done, 1 the build failed, 2 usage, 4 it cannot be built here.
 """
 
-import argparse
 import importlib.metadata
 import importlib.util
 import os
@@ -13,14 +12,18 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from common.python.base.toolkit import find_nvcc, nvcc_version
+from tools.cli.benchmark_cli import ended
+from tools.cli.exits import FAILED, PLAIN, exits, usage
+from tools.cli.options import RootOption
 
 ROOT = Path(__file__).resolve().parents[1]
-DONE, FAILED, USAGE, NOTHING = 0, 1, 2, 4
-SCRIPT = "build_transformer_engine_wheel.sh"
+PROGRAM = "build_transformer_engine_wheel.sh"
 REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 # What its pyproject.toml asks for beside frameworks and pip. They are not installed beside torch, but in a folder of
 # their own, and isolation is off: pip would otherwise build against a torch that it fetches for the purpose.
@@ -28,67 +31,56 @@ BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[glob
 RELEASE, COMMIT = r"\d+\.\d+(\.\d+)?", "[0-9a-f]{7,40}"
 
 
-class Unbuildable(Exception):
-    """Why Transformer Engine cannot be built here."""
+app = typer.Typer(add_completion=False, **PLAIN)
+WHAT = "A release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or a commit (7 to 40 hex digits)."
 
 
-def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(SCRIPT, usage=argparse.SUPPRESS, description=__doc__, formatter_class=shown)
-    what = "a release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or a commit (7 to 40 hex digits)"
-    parser.add_argument("version", metavar="VERSION", help=what)
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
-    asked = parser.parse_args(words)
-    if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", asked.version):
-        return ended(USAGE, f"{asked.version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7")
+@app.command(help=__doc__)
+def build(
+    version: Annotated[str, typer.Argument(help=WHAT)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
+    root: RootOption = ROOT,
+) -> None:
+    if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", version):
+        raise usage(f"{version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7", PROGRAM)
     work = root / "build" / "transformer_engine"
-    try:
+    with exits(program=PROGRAM):
         changed = environment(work / "tools")
-    except Unbuildable as reason:
-        return ended(NOTHING, str(reason))
-    reference = f"v{asked.version}" if re.fullmatch(RELEASE, asked.version) else asked.version
+    reference = f"v{version}" if re.fullmatch(RELEASE, version) else version
     pip, wheels = [sys.executable, "-m", "pip"], work / "wheel"
     options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", str(wheels)]
-    commands = [
+    for old in [] if dry_run else wheels.glob("*.whl"):
+        old.unlink()
+    for command in (
         [*pip, "install", "--target", str(work / "tools"), "--upgrade", *BUILD_TOOLS],
         [*pip, "wheel", *options, f"git+{REPOSITORY}@{reference}"],
-    ]
-    if asked.dry_run:
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in changed.items())
-        for command in commands:
-            print(f"would run: {settings} {shlex.join(command)}")
-        return DONE
-    for old in wheels.glob("*.whl"):
-        old.unlink()
-    for command in commands:
-        if code := subprocess.run(command, env=os.environ | changed, check=False).returncode:
-            return ended(FAILED, f"{shlex.join(command)} failed with {code}")
-    [wheel] = wheels.glob("*.whl")
-    print(f"built for torch {importlib.metadata.version('torch')}: .venv/bin/pip install {wheel}")
-    return DONE
-
-
-def ended(code: int, reason: str) -> int:
-    print(f"{SCRIPT}: {reason}", file=sys.stderr)
-    return code
+    ):
+        if dry_run:
+            settings = (f"{name}={shlex.quote(value)}" for name, value in changed.items())
+            print("would run:", *settings, shlex.join(command))
+        elif code := subprocess.run(command, env=os.environ | changed, check=False).returncode:
+            typer.echo(f"{PROGRAM}: {shlex.join(command)} failed with {code}", err=True)
+            raise typer.Exit(FAILED)
+    for wheel in [] if dry_run else wheels.glob("*.whl"):
+        print(f"built for torch {importlib.metadata.version('torch')}: .venv/bin/pip install {wheel}")
 
 
 def environment(tools: Path) -> dict[str, str]:
     """The variables that the build reads, beside those that the user set (MAX_JOBS, NVTE_CUDA_ARCHS).
 
-    Raises Unbuildable where torch, nvcc or cuDNN are missing or do not fit each other.
+    Raises RuntimeError where torch, nvcc or cuDNN are missing or do not fit each other.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Unbuildable(f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another Python")
+        raise RuntimeError(f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another Python")
     import torch
 
     built, nvcc = f"torch {torch.__version__}", find_nvcc()
     if torch.version.cuda is None:
-        raise Unbuildable(f"{built} is a build without CUDA: install one with it")
+        raise RuntimeError(f"{built} is a build without CUDA: install one with it")
     if nvcc is None:
-        raise Unbuildable(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
+        raise RuntimeError(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
     if (release := nvcc_version() or "").split(".")[0] != torch.version.cuda.split(".")[0]:
-        raise Unbuildable(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: NVCC=... names one that fits")
+        raise RuntimeError(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: name another by NVCC=...")
     cuda_home, spec = nvcc.resolve().parents[1], importlib.util.find_spec("nvidia")  # the wheels that torch brought
     places = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
     libraries = [folder for place in places for folder in sorted(place.iterdir()) if (folder / "include").is_dir()]
@@ -97,7 +89,7 @@ def environment(tools: Path) -> dict[str, str]:
     cudnn = next((folder for folder in candidates if (folder / "include" / "cudnn.h").is_file()), None)
     if cudnn is None:
         looked = named or "the wheels of torch, the CUDA toolkit and /usr"
-        raise Unbuildable(f"no include/cudnn.h in {looked}: install cuDNN, or name its folder with CUDNN_PATH=...")
+        raise RuntimeError(f"no include/cudnn.h in {looked}: install cuDNN, or name its folder with CUDNN_PATH=...")
     paths = {
         "CPATH": [folder / "include" for folder in libraries],
         "LIBRARY_PATH": [folder / "lib" for folder in libraries],
@@ -110,4 +102,4 @@ def environment(tools: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    ended(app, PROGRAM)

@@ -213,9 +213,10 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_a_failure(trito
 
 
 def test_a_process_that_dies_is_one_failure_with_its_last_words(triton: dict[str, Compiled]) -> None:
+    how = "the compiling process {} during compilation at optimized_gemm__{}.py:14: {}".format
     assert triton["crash"].status == "failed"
-    assert triton["crash"].reason == "the compiling process was killed by SIGABRT: LLVM ERROR: no"
-    assert triton["exits"].reason == "the compiling process exited with code 3"
+    assert triton["crash"].reason == how("was killed by SIGABRT", "crash", "LLVM ERROR: no")
+    assert triton["exits"].reason == how("exited with code 3", "exits", "SystemExit: 3")
 
 
 def test_a_step_that_looks_at_values_is_compiled_at_the_size_that_has_them_and_says_so(
@@ -332,8 +333,9 @@ def test_a_step_that_hangs_is_one_failure(tree: Tree, hangs: Path, monkeypatch: 
     monkeypatch.setattr(compilation, "LIMIT_S", 1)
     monkeypatch.setenv("SEEN", str(hangs))
     one = built(tree, "ch06", "sm_90a")["gemm", "sm_90a"]
-    assert (one.status, one.reason) == ("failed", "still running after 1 s")
-    hangs.unlink()
+    assert one.status == "failed"
+    assert (one.reason or "").startswith("no answer within 1 s during compilation")
+    hangs.unlink(missing_ok=True)
 
 
 def test_a_sweep_that_is_killed_leaves_no_process(tree: Tree, hangs: Path) -> None:
@@ -346,4 +348,4 @@ def test_a_sweep_that_is_killed_leaves_no_process(tree: Tree, hangs: Path) -> No
     finally:
         sweep.kill()
         sweep.wait()
-    until(lambda: not alive(int(hangs.read_text())), 5)
+    until(lambda: not alive(int(hangs.read_text())), 30)

@@ -149,7 +149,7 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--iterations", "9" * 23], "1<=x<="),
         (["--nproc-per-node", "9" * 11], "1<=x<="),
         (["--junit", ""], "names no file"),
-        (["--size", "huge"], "bench, cpu or test"),
+        (["--size", "huge"], "'bench', 'cpu', 'test'"),
         (["--bogus"], "`benchmark_cli run --help`"),
         (["--resume", "nowhere"], "name the folder of an earlier run"),
         (["--resume", ""], "names no folder"),

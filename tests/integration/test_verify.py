@@ -293,7 +293,7 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     place = Place(honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
     view = LiveView()
     monkeypatch.setattr(view, "tell", heard.append)
-    _, proofs, _ = sweep.execute_pairs(pairs, place, view, {})
+    (_, proofs, _), _ = sweep.execute_pairs(pairs, place, view, again=False)
     assert tries == {"ch01:doubles": 2, "ch02:other": 1}
     assert heard == told
     assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))

@@ -17,7 +17,7 @@ from synthetic_run import host
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
 from common.python.base.machine import Gpu, Machine
-from common.python.doctor.check_result import Answer, Finding, State
+from common.python.doctor.check_result import Finding, State
 from common.python.doctor.diagnosis import compiler, diagnose, print_report, program, torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,18 +100,18 @@ def test_an_nvcc_must_fit_the_driver_and_the_gpu(
     release: str, known: str, driver: str, state: str, says: str, bin_folder: Path
 ) -> None:
     nvcc(bin_folder, release, known)
-    answer = compiler(machine(driver, H200))
-    assert (answer.state, says in answer.found) == (state, True)
+    found = compiler(machine(driver, H200))
+    assert (found[0], says in found[1]) == (state, True)
 
 
 def test_a_compiler_that_is_missing_or_half_there_is_poor(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine(None)
-    assert compiler(here) == Answer("poor", "none", "./setup.sh")
+    assert compiler(here) == ("poor", "none", "./setup.sh")
     monkeypatch.setenv("NVCC", "/no/such/nvcc")
-    assert compiler(here).found == "none: $NVCC is /no/such/nvcc, which is no program"
+    assert compiler(here)[1] == "none: $NVCC is /no/such/nvcc, which is no program"
     nvcc(bin_folder, "13.0")
     (bin_folder / "g++").unlink()
-    assert compiler(here).change == "sudo apt-get install g++"
+    assert compiler(here)[2] == "sudo apt-get install g++"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,7 @@ def test_a_compiler_that_is_missing_or_half_there_is_poor(bin_folder: Path, monk
 )
 def test_a_program_says_its_version(name: str, said: str, release: str, bin_folder: Path) -> None:
     path = script(bin_folder, name, f"echo '{said}'")
-    answer = program(name, "install it", machine(None))
-    assert (answer.state, answer.found, answer.change) == ("good", f"{release} ({path})", None)
+    assert program(name, "install it", machine(None)) == ("good", f"{release} ({path})", None)
 
 
 def test_a_program_that_hangs_is_unknown(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,9 +150,8 @@ def test_torch_must_fit_the_driver(
     installed: str, driver: str | None, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "version", lambda package: installed)
-    answer = torch_build(machine(driver))
-    assert answer.state == state
-    assert answer.found.startswith(installed)
+    found = torch_build(machine(driver))
+    assert (found[0], found[1].startswith(installed)) == (state, True)
 
 
 def test_a_terminal_gets_all_of_it_and_nothing_is_cut_off(

@@ -9,17 +9,15 @@ from common.python.estimate.estimate import (
     Board,
     Case,
     cache_share,
-    decode_work,
     floor,
     gpus_needed,
     held_bytes,
     measured,
     parameters,
-    prefill_work,
     read_bytes,
     ridge_batch,
-    step_seconds,
     weight_bytes,
+    work,
 )
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 
@@ -86,7 +84,7 @@ def test_bytes_of_weights(name: str, weights: str, read: float, held: float) -> 
 
 def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
     found = case("llama-3.1-8b", "int4")  # weight-only: what multiplies is bf16
-    least = floor(prefill_work(found), found, BOARD, gpus=1)
+    least = floor(work("prefill", found), found, BOARD, gpus=1)
     flops = 2 * LLAMA3_LINEAR * 4096 + 2 * LLAMA3_HEAD + 4 * 32 * 32 * 128 * 4096 * 4097 // 2
     assert least.bound == "arithmetic"  # of which the head has only the last token
     assert least.ms == least.arithmetic_ms == pytest.approx(flops / 1e12)
@@ -95,7 +93,7 @@ def test_prefill_of_a_long_prompt_is_bound_by_arithmetic() -> None:
 
 def test_gpus_share_weights_flops_and_the_cache_as_far_as_there_are_kv_heads() -> None:
     found = case("llama-3.1-8b", batch=8)
-    one, four, sixteen = (floor(decode_work(found), found, BOARD, gpus) for gpus in (1, 4, 16))
+    one, four, sixteen = (floor(work("decode", found), found, BOARD, gpus) for gpus in (1, 4, 16))
     assert four.memory_ms == one.memory_ms / 4
     assert sixteen.arithmetic_ms == one.arithmetic_ms / 16
     assert cache_share(found.model, 16) == 1 / 8  # each of the 8 KV heads is on two of the 16
@@ -110,8 +108,8 @@ def test_at_the_ridge_memory_and_arithmetic_take_as_long(name: str, weights: str
     ridge = ridge_batch(found, BOARD, gpus)
     assert ridge is not None
     below, above = (replace(found, batch=int(ridge) + extra) for extra in (0, 1))
-    assert floor(decode_work(below), below, BOARD, gpus).bound == "memory"
-    assert floor(decode_work(above), above, BOARD, gpus).bound == "arithmetic"
+    assert floor(work("decode", below), below, BOARD, gpus).bound == "memory"
+    assert floor(work("decode", above), above, BOARD, gpus).bound == "arithmetic"
 
 
 def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory() -> None:
@@ -128,7 +126,7 @@ def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory()
 def test_model_flops_utilisation_of_training() -> None:
     # 6 x 7,504,658,432 and 3 x 4 x 32 x 32 x 128 x 8193 / 2 FLOPs a token at context 8192: 10,000 tokens/s are 51.5%.
     found = case("llama-3.1-8b", context=8192)
-    took = measured("train", step_seconds("train", found, 10_000), found, BOARD, gpus=1)
+    took = measured("train", work("train", found).tokens / 10_000, found, BOARD, gpus=1)
     each = 45_027_950_592 + 12 * 32 * 32 * 128 * 8193 / 2
     assert took.flops_utilisation == pytest.approx(10_000 * each / 1e15) == pytest.approx(took.share_of_floor)
     assert took.flops_utilisation == pytest.approx(0.51471, rel=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.python.base.toolkit import find_nvcc, nvcc_version
-from common.python.doctor.gpu import BY_SM, FEATURES
+from common.python.build.record import CHIPS, UNITS
 
 COPY = "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 FRAGMENTS = "{f0, f1, f2, f3}, {r0, r1, r2, r3}, {r4, r5}, {f0, f1, f2, f3}"
@@ -43,7 +43,7 @@ def ptxas() -> str | None:
 def assembles(folder: Path, sm: int, name: str) -> bool:
     """Whether ptxas takes the instruction without saying that it will be slow, which it says where it emulates."""
     target = f"sm_{sm}" + "a" * (sm >= 90)
-    body = TENSOR_MEMORY_FP4 if name == "fp4" and "tcgen05" in BY_SM[sm] else INSTRUCTIONS[name]
+    body = TENSOR_MEMORY_FP4 if name == "fp4" and "tcgen05" in CHIPS[sm].units else INSTRUCTIONS[name]
     source = folder / f"{sm}-{name}.ptx"
     source.write_text(KERNEL.format(target=target, body=body))
     command = [str(ptxas()), f"-arch={target}", str(source), "-o", str(source.with_suffix(".cubin"))]
@@ -55,9 +55,9 @@ def assembles(folder: Path, sm: int, name: str) -> bool:
 
 @pytest.mark.skipif(ptxas() is None or (nvcc_version() or "") < "13", reason="needs the ptxas of CUDA 13")
 def test_the_table_is_what_ptxas_says(tmp_path: Path) -> None:
-    known = [sm for sm in BY_SM if sm >= 75]  # CUDA 13 assembles for none before
-    cells = [(sm, name) for sm in known for name in FEATURES]
+    known = [sm for sm in CHIPS if sm >= 75]  # CUDA 13 assembles for none before
+    cells = [(sm, name) for sm in known for name in UNITS]
     with ThreadPoolExecutor() as pool:
         found = dict(zip(cells, pool.map(lambda cell: assembles(tmp_path, *cell), cells)))
     for sm in known:
-        assert list(BY_SM[sm]) == [name for name in FEATURES if found[sm, name]], f"sm_{sm}"
+        assert CHIPS[sm].units == [name for name in UNITS if found[sm, name]], f"sm_{sm}"

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from test_rules import RULES, nothing_is_left_lying
@@ -23,26 +24,26 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def new(tree: Path, address: str, kind: Kind = Kind.torch) -> NewPair:
+def new(tree: Path, address: str, kind: Kind = "torch") -> NewPair:
     planned = plan(tree, address, kind)
     write(tree, planned)
     return planned
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_new_pair_keeps_every_rule_of_the_house_but_that_a_kernels_todos_are_left(kind: Kind, tree: Path) -> None:
     new(tree, "ch7:two_words", kind)
     (tree / "common" / "cuda").mkdir(parents=True)
     (tree / "common" / "cuda" / "kernel.cuh").touch()
-    assert [rule for rule in RULES if rule(tree)] == [nothing_is_left_lying] * (kind is Kind.cuda)
+    assert [rule for rule in RULES if rule(tree)] == [nothing_is_left_lying] * (kind == "cuda")
 
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="no ruff here")
 def test_the_linter_finds_its_todos_and_nothing_else_even_with_the_longest_name(tree: Path) -> None:
     (tree / "common").symlink_to(ROOT / "common")  # as in the project, where its imports are the project's own
-    for kind in Kind:
-        new(tree, f"ch07:{kind.value}", kind)
-        new(tree, f"ch07:{kind.value}_{LONGEST}"[: len("ch07:") + MOST_LETTERS], kind)
+    for kind in get_args(Kind):
+        new(tree, f"ch07:{kind}", kind)
+        new(tree, f"ch07:{kind}_{LONGEST}"[: len("ch07:") + MOST_LETTERS], kind)
     for command, code in (
         (["check", "--select", "FIX"], 1),
         (["check", "--ignore", "FIX"], 0),
@@ -59,13 +60,13 @@ def test_the_linter_finds_its_todos_and_nothing_else_even_with_the_longest_name(
 def test_a_pair_of_which_anything_exists_is_refused(name: str, tree: Path) -> None:
     (tree / "ch07" / name).write_text("mine")
     with pytest.raises(TargetError, match=rf"ch07:x exists \(ch07/{name}\)"):
-        plan(tree, "ch07:x", Kind.torch)
-    plan(tree, "ch07:x_y", Kind.torch)  # a longer name is another pair
-    plan(tree, "ch05:x", Kind.torch)
+        plan(tree, "ch07:x", "torch")
+    plan(tree, "ch07:x_y", "torch")  # a longer name is another pair
+    plan(tree, "ch05:x", "torch")
 
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten(tree: Path) -> None:
-    planned = plan(tree, "ch07:x", Kind.cuda)
+    planned = plan(tree, "ch07:x", "cuda")
     (tree / "ch07" / "optimized_x.py").write_text("mine")
     with pytest.raises(FileExistsError):
         write(tree, planned)

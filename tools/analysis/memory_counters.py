@@ -9,25 +9,24 @@ at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit codes: 0; 1 a var
 there is no ncu or no GPU.
 """
 
-import io
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pandas
+import typer
 
 from common.python.base.machine import machine
 from common.python.base.toolkit import ROOT, find_program
-from common.python.corpus.discovery import Pair, Variant, choose
-from common.python.corpus.targets import TargetError
+from common.python.corpus.discovery import Pair, choose
 from common.python.performance_targets import total
-from common.python.profile.nsight import Uncaptured, complaint, mark, run_to_end, step_command
+from common.python.profile.nsight import RAW, Uncaptured, ncu_options, ncu_table, printed_by, step_command
+from tools.cli.benchmark_cli import ended
+from tools.cli.exits import DONE, FAILED, PLAIN, exits
 from tools.cli.roofline import costs
 
-COUNTED, FAILED, USAGE, NOTHING = 0, 1, 2, 4
+PROGRAM = "memory_counters"
 LIMIT_S = 120.0
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 SECTORS = {op: f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
@@ -37,28 +36,11 @@ METRICS = [READ, WRITTEN, *SECTORS.values(), *REQUESTS.values(), *CONFLICTS]
 HEAD = ["variant", "read MB", "needed", "written MB", "needed", "sectors/load", "sectors/store", "bank conflicts"]
 
 
-def count(program: Path, pair: Pair, variant: Variant, scratch: Path) -> pandas.Series:
-    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured, TimeoutExpired."""
-    step = step_command(
-        LIMIT_S,
-        root=pair.folder.root.resolve(),
-        baseline=pair.baseline_module,
-        modules={variant.name: variant.module},
-        size="bench",
-        seed=0,
-        reproducible=False,
-        marked=True,
-    )
-    words = [
-        *(str(program), "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "application-only"),
-        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(variant.name)}/"),
-        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(METRICS)),
-    ]
-    code, printed = run_to_end([*words, *step], scratch / f"{variant.name}.log", LIMIT_S, os.environ | {"LC_ALL": "C"})
-    if failure := complaint(printed, code):
-        raise Uncaptured(failure)
-    _, head, rows = printed.partition('"ID",')
-    kernels = pandas.read_csv(io.StringIO(head + rows), header=[0, 1], thousands=",")  # the second line has units
+def count(program: Path, pair: Pair, name: str, scratch: Path) -> pandas.Series:
+    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured."""
+    step = step_command(pair.only({name}), "bench", LIMIT_S, marked=True)
+    words = [program, *RAW, *ncu_options(name, METRICS), *step]
+    kernels = ncu_table(printed_by(words, scratch / f"{name}.log", LIMIT_S))
     return kernels.droplevel(1, axis="columns")[METRICS].sum()
 
 
@@ -68,22 +50,16 @@ def row(name: str, seen: pandas.Series, needed: tuple[float, float]) -> list[str
     return [name, *(f"{value:.1f}" for value in (*megabytes, *rates)), f"{seen[CONFLICTS].sum():,.0f}"]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    targets = sys.argv[1:] if words is None else list(words)
-    program = find_program("ncu")
-    try:
-        if not targets:
-            raise TargetError("name pairs or chapters, such as ch07:transpose")
-        pairs = choose(ROOT, targets)
-    except TargetError as error:
-        print(f"memory_counters: {error}", file=sys.stderr)
-        return USAGE
-    if program is None or not machine().gpus:
-        print(
-            "memory_counters: this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted", file=sys.stderr
-        )
-        return NOTHING
-    needed, code = costs(ROOT, targets), COUNTED
+app = typer.Typer(add_completion=False, **PLAIN)
+
+
+@app.command(help=__doc__)
+def counters(targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")]) -> None:
+    with exits(program=PROGRAM):
+        pairs, program = choose(ROOT, targets), find_program("ncu")
+        if program is None or not machine().gpus:
+            raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
+    needed, code = costs(ROOT, targets), DONE
     print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="counters-") as scratch:
         for pair in pairs:
@@ -91,13 +67,13 @@ def main(words: Sequence[str] | None = None) -> int:
             bytes_ = (0.0, 0.0) if isinstance(cost, str) else (total(cost).read, total(cost).write)
             for variant in (variant for variant in pair.variants if variant.label in ("baseline", "optimized")):
                 try:
-                    cells = row(variant.name, count(program, pair, variant, Path(scratch)), bytes_)
+                    cells = row(variant.name, count(program, pair, variant.name, Path(scratch)), bytes_)
                     print("| " + " | ".join(cells) + " |", flush=True)
-                except (Uncaptured, subprocess.TimeoutExpired) as error:
-                    print(f"memory_counters: {variant.name}: {error}", file=sys.stderr)
+                except Uncaptured as error:
+                    print(f"{PROGRAM}: {variant.name}: {error}", file=sys.stderr)
                     code = FAILED
-    return code
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(app, PROGRAM)

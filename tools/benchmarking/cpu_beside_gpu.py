@@ -9,6 +9,8 @@ from time import perf_counter
 
 import torch
 
+from common.python.report.markdown import table
+
 ELEMENTS, SIDE, REPEATS = 2**26, 2048, 9
 
 
@@ -64,14 +66,11 @@ def main() -> None:
     if torch.cuda.is_available():
         devices[torch.cuda.get_device_name()] = "cuda"
     columns = [rates(device) for device in devices.values()]
-    print(f"| task | {' | '.join(devices)} |\n| --- |{' --- |' * len(devices)}")
-    for task in columns[0]:
-        print(f"| {task} | {' | '.join(column[task] for column in columns)} |")
+    print(table(["task", *devices], [[task, *(column[task] for column in columns)] for task in columns[0]]))
     for name, device in devices.items():
-        print(f"\n| on {name} | bf16 | fp16 |\n| --- | --- | --- |")
         bf16, fp16 = (formats(device, kind) for kind in (torch.bfloat16, torch.float16))
-        for what, value in bf16.items():
-            print(f"| {what} | {value:.4g} | {fp16[what]:.4g} |")
+        lines = [[what, f"{value:.4g}", f"{fp16[what]:.4g}"] for what, value in bf16.items()]
+        print("", table([f"on {name}", "bf16", "fp16"], lines), sep="\n")
 
 
 if __name__ == "__main__":

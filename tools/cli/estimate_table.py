@@ -25,35 +25,31 @@ def show(estimate: Estimate) -> None:
 
 def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
     """The lines of the table."""
-    read = f"a step reads {bytes_text(estimate.read_bytes)} of them"
-    weights = f"{count_text(estimate.parameters)} parameters; {read}"
+    case, needed, took = estimate.case, estimate.gpus_needed, estimate.measured
+    weights = f"{count_text(estimate.parameters)} parameters; a step reads {bytes_text(estimate.read_bytes)} of them"
+    cache, taken = "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
+    if each := estimate.kv_bytes_per_token:
+        cache = f"{bytes_text(each)} a token"
+        taken = f"{bytes_text(estimate.cache_bytes)} for {counted(case.batch, 'sequence')}"
+    held, usable = bytes_text(estimate.held_bytes), bytes_text(estimate.usable_bytes)
+    share = f"weights and cache take {held} of the {usable} on each GPU that may be used, {USABLE:.0%} of its memory"
+    fits = f"no; it needs {counted(needed, 'GPU')}" if needed else "no, however split"
+    if estimate.held_bytes <= estimate.usable_bytes:
+        fits = f"yes, on {counted(estimate.gpus, 'GPU')}"
+    ridge, turns = "none", "at this context a sequence's cache takes longer to read than its FLOPs to do"
+    if estimate.ridge_batch is not None:
+        ridge, turns = f"{estimate.ridge_batch:.4g}", "decode is bound by memory below, by arithmetic above"
+    if (alone := estimate.ridge_batch_weights) is not None:
+        turns += f"; for the weights alone, without a cache, {alone:.4g}"
     found = [
         ("weights", bytes_text(estimate.weight_bytes), weights),
-        ("KV cache", *_cache(estimate)),
-        ("fits", *_fit(estimate)),
+        ("KV cache", cache, taken),
+        ("fits", fits, share),
         ("decode, at least", f"{time_text(estimate.decode.ms)} a token", _bound(estimate, estimate.decode)),
         ("prefill, at least", time_text(estimate.prefill.ms), _bound(estimate, estimate.prefill)),
-        ("ridge batch", *_ridge(estimate)),
+        ("ridge batch", ridge, turns),
     ]
-    if (took := estimate.measured) is not None:
-        found.append((f"measured {took.phase}", time_text(took.ms), _verdict(took)))
-    return found
-
-
-def _cache(estimate: Estimate) -> tuple[str, str]:
-    if (each := estimate.kv_bytes_per_token) is None:
-        return "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
-    case = estimate.case
-    return f"{bytes_text(each)} a token", f"{bytes_text(estimate.cache_bytes)} for {counted(case.batch, 'sequence')}"
-
-
-def _fit(estimate: Estimate) -> tuple[str, str]:
-    held, usable = bytes_text(estimate.held_bytes), bytes_text(estimate.usable_bytes)
-    because = f"weights and cache take {held} of the {usable} on each GPU that may be used, {USABLE:.0%} of its memory"
-    if estimate.held_bytes <= estimate.usable_bytes:
-        return f"yes, on {counted(estimate.gpus, 'GPU')}", because
-    needed = estimate.gpus_needed
-    return f"no; it needs {counted(needed, 'GPU')}" if needed else "no, however split", because
+    return found + ([(f"measured {took.phase}", time_text(took.ms), _verdict(took))] if took else [])
 
 
 def _bound(estimate: Estimate, floor: Floor) -> str:
@@ -64,15 +60,6 @@ def _bound(estimate: Estimate, floor: Floor) -> str:
     if floor.bound == "memory":
         return f"bound by memory at {bandwidth}; arithmetic would take {time_text(floor.arithmetic_ms)}; {total}"
     return f"bound by arithmetic at {rate}; memory would take {time_text(floor.memory_ms)}; {total}"
-
-
-def _ridge(estimate: Estimate) -> tuple[str, str]:
-    """Where decode turns from memory to arithmetic, here and with the weights alone."""
-    alone = estimate.ridge_batch_weights
-    weights = "" if alone is None else f"; for the weights alone, without a cache, {alone:.4g}"
-    if estimate.ridge_batch is None:
-        return "none", f"at this context a sequence's cache takes longer to read than its FLOPs to do{weights}"
-    return f"{estimate.ridge_batch:.4g}", f"decode is bound by memory below, by arithmetic above{weights}"
 
 
 def _verdict(took: Measured) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,14 +16,10 @@ from common.python.base.machine import GIB, machine
 from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import (
     ARITHMETIC,
-    CACHE_BYTES,
-    WEIGHT_BYTES,
-    WORK,
     Board,
     Case,
-    can_split,
     splits,
-    step_seconds,
+    work,
 )
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
@@ -38,8 +34,11 @@ RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the
 MODEL_HELP = "A published shape, such as llama-3.1-8b, or a number of parameters: 8B."
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-Weights = Annotated[str, typer.Option(help="Dtype of weights: fp32, bf16, fp16, fp8, int8, or int4 in groups of 128.")]
-Kv = Annotated[str, typer.Option(help="Dtype of the KV cache: fp32, bf16, fp16, fp8 or int8.")]
+Weights = Annotated[
+    Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"],
+    typer.Option(help="Dtype of weights, int4 in groups of 128."),
+]
+Kv = Annotated[Literal["fp32", "bf16", "fp16", "fp8", "int8"], typer.Option(help="Dtype of the KV cache.")]
 Arithmetic = Annotated[
     str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
 ]
@@ -54,7 +53,9 @@ RATE_HELP = "A rate to hold against the floor, of all sequences together."
 Read = Annotated[float | None, typer.Option(help=READ_HELP, **POSITIVE)]
 Rate = Annotated[float | None, typer.Option(help=RATE_HELP, **POSITIVE)]
 Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.", **POSITIVE)]
-Phase = Annotated[str | None, typer.Option(help="What was measured: decode (by default), prefill or train.")]
+Phase = Annotated[
+    Literal["decode", "prefill", "train"] | None, typer.Option(help="What was measured; decode by default.")
+]
 Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this machine can do.")]
 
 
@@ -85,8 +86,8 @@ def estimate(
 
     case = Case(
         model=find_model(model, layers, vocab),
-        weights=_one_of("--weights", weights, WEIGHT_BYTES),
-        cache=_one_of("--kv", kv, CACHE_BYTES),
+        weights=weights,
+        cache=kv,
         arithmetic=arithmetic or ARITHMETIC[weights],
         batch=batch,
         context=context,
@@ -161,29 +162,24 @@ def check(case: Case, board: Board, gpus: int | None) -> None:
     if case.arithmetic not in board.rates:
         known = _hint(case.arithmetic, sorted(board.rates))
         raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{known}")
-    if gpus is not None and not can_split(case.model, gpus):
-        counts = ", ".join(map(str, splits(case.model)))
-        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {counts} can")
+    counts = splits(case.model)
+    if gpus is not None and counts and gpus not in counts:
+        can = ", ".join(map(str, counts))
+        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
 
 
 def _step(phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    measured = _one_of("--phase", phase or "decode", WORK)
+    measured = phase or "decode"
     if tokens_per_s is not None and ms is not None:
         raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
     if tokens_per_s is not None:
-        return measured, step_seconds(measured, case, tokens_per_s)
+        return measured, work(measured, case).tokens / tokens_per_s
     if ms is not None:
         return measured, ms / 1e3
     if phase is not None:
         raise usage(f"--phase {phase} says what was measured: give --measured-ms or --measured-tokens-per-s with it")
     return None
-
-
-def _one_of(option: str, word: str, known: Iterable[str]) -> str:
-    if word not in known:
-        raise _unknown(option, word, "one of its values", known)
-    return word
 
 
 def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.Exit:

@@ -53,8 +53,6 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
 
     With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
     """
-    if options.size not in (None, "bench", "cpu", "test"):
-        raise usage(f"--size {options.size!r} is not a size: bench, cpu or test")
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
     if options.resume is not None and options.shard is not None:

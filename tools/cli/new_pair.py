@@ -1,12 +1,10 @@
 """`benchmark_cli new`: a pair that can be verified and run as it is, and the lines that its author then changes."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,20 +20,13 @@ TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
 
 
-class Kind(str, Enum):
-    """What the optimized side is written in."""
-
-    torch = "torch"
-    triton = "triton"
-    cuda = "cuda"
-
-
+Kind = Literal["torch", "triton", "cuda"]
 NAMED = "Folder and name, as in ./kernels:my_pair or ch07:my_pair."
 NewPairArgument = Annotated[str, typer.Argument(metavar="PAIR", help=NAMED, autocompletion=complete_chapter)]
 KindOption = Annotated[Kind, typer.Option(help="What the optimized side is written in.")]
 
 
-def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption = ROOT) -> None:
+def new(pair: NewPairArgument, kind: KindOption = "torch", root: RootOption = ROOT) -> None:
     """Write a pair that runs, to be made your own.
 
     For example `benchmark_cli new ./kernels:my_pair --kind triton`. Its files say what to change, it what to run then.
@@ -47,7 +38,7 @@ def new(pair: NewPairArgument, kind: KindOption = Kind.torch, root: RootOption =
         raise usage(str(error)) from error
     except OSError as error:
         raise usage(f"cannot write {error.filename}: {error.strerror}") from error
-    typer.echo("\n".join(told(planned)))
+    typer.echo(told(planned))
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
     if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
         raise TargetError(f"{place}:{name} exists ({place}/{taken[0]}): choose another name")
     files = dict[Path, str]()
-    sides = (("baseline", "baseline.py"), ("optimized", f"{kind.value}.py"), ("optimized", f"{kind.value}.cu"))
+    sides = (("baseline", "baseline.py"), ("optimized", f"{kind}.py"), ("optimized", f"{kind}.cu"))
     for role, path in ((role, TEMPLATES / f"{template}.template") for role, template in sides):
         if not path.exists():
             continue
@@ -113,17 +104,10 @@ def write(root: Path, pair: NewPair) -> None:
             file.write(text)
 
 
-def told(pair: NewPair) -> Iterator[str]:
-    """What to say of a pair just written, line by line."""
-    yield f"wrote {', '.join(map(str, pair.files))}"
-    yield "It runs as it is: 2a + b, with the doubled array in memory and without. To make it yours, do what each"
-    yield "TODO in these files says."
+def told(pair: NewPair) -> str:
+    """What to say of a pair just written, and of what its author does next."""
     chapter, _, name = pair.key.rpartition(":")
-    yield "Then run"
-    yield f"  benchmark_cli verify {pair.key}    what is wrong, by file and line, before anything is timed"
-    yield f"  benchmark_cli run {pair.key}       both sides proven and measured, here"
-    if chapter not in CHAPTERS:
-        return
-    yield "and before it joins the others"
-    yield f"  {chapter}/README.md: a section on {name}. Its table is made from three runs of the same sources, by"
-    yield "    python -m tools.analysis.analyze_expectations --update; until then verify does not miss the pair there"
+    known = {"files": ", ".join(map(str, pair.files)), "pair": pair.key, "chapter": chapter, "name": name}
+    text = Template((TEMPLATES / "told.template").read_text()).substitute(known)
+    always, in_a_chapter = text.strip().split("\n\n")
+    return f"{always}\n{in_a_chapter}" if chapter in CHAPTERS else always

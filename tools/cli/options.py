@@ -1,9 +1,8 @@
 """The arguments and options of the commands, with their help: those of several, and the many of `run`."""
 
 import math
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,14 +13,6 @@ from tools.cli.completion import complete_target
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
-
-
-class Kind(str, Enum):
-    """What a variant may be written in."""
-
-    PYTORCH = "pytorch"
-    TRITON = "triton"
-    CUDA = "cuda"
 
 
 OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit")
@@ -83,7 +74,9 @@ MeasuredRun = Annotated[
 ]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
-KindOption = Annotated[Kind | None, typer.Option(help="Only pairs with a solution of this kind.")]
+KindOption = Annotated[
+    Literal["pytorch", "triton", "cuda"] | None, typer.Option(help="Only pairs with a solution of this kind.")
+]
 RunnableOption = Annotated[
     bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can be timed here.")
 ]
@@ -91,7 +84,8 @@ JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
 SizeOption = Annotated[
-    str | None, typer.Option(help="Problem size: bench, cpu or test (tiny); by default bench on a GPU, else cpu.")
+    Literal["bench", "cpu", "test"] | None,
+    typer.Option(help="Problem size; test is tiny. By default bench on a GPU, else cpu."),
 ]
 SweepOption = Annotated[
     str | None,

@@ -41,8 +41,8 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
 
 def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
-    if options.resume or options.shard or as_json or options.size not in (None, "bench", "cpu", "test"):
-        raise usage("--sweep goes with --size bench, cpu or test, and without --resume, --shard and --json")
+    if options.resume or options.shard or as_json:
+        raise usage("--sweep goes without --resume, --shard and --json")
     with exits():
         figure, values = read(text)
         fixed = f"{options.figure}," if options.figure else ""

@@ -77,7 +77,8 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
 
     What a machine does once is not in that time: measuring peaks, and compiling the chapters' pairs.
     """
-    form, sources = bench.form, manifest.sources_of(sorted(Path(__file__).parent.rglob("*.py")))
+    form, own = bench.form, [path for path in Path(__file__).parent.rglob("*") if path.suffix in (".py", ".json")]
+    sources = manifest.sources_of(sorted(own))
     about = manifest.collect(names, {"form": form.name}, sources, bench.seed, bench.machine)
     write(bench.folder / "manifest.json", about.model_dump_json(indent=1))
     report = Report(

@@ -1,6 +1,7 @@
 """Sessions of the harness over the selftest's trees, with small budgets, and what each says of its comparisons."""
 
 import gzip
+import json
 import math
 import shutil
 import time
@@ -41,30 +42,7 @@ class Form:
     seconds: Mapping[Name, float]
 
 
-FORMS = {
-    "quick": Form(
-        name="quick",
-        session_s=0.3,
-        aa_sessions=1,
-        planted_sessions=4,
-        planted_copies=3,
-        repeats=2,
-        others_pairs=2,
-        honest_pairs=1,
-        seconds={"aa": 22.0, "truth": 22.0, "others": 16.0, "cheats": 30.0},
-    ),
-    "full": Form(
-        name="full",
-        session_s=0.15,
-        aa_sessions=20,
-        planted_sessions=60,
-        planted_copies=5,
-        repeats=12,
-        others_pairs=5,
-        honest_pairs=1000,
-        seconds={"aa": 300.0, "truth": 200.0, "others": 240.0, "cheats": 260.0},
-    ),
-}
+FORMS = {row["name"]: Form(**row) for row in json.loads(Path(__file__).with_name("forms.json").read_text())}
 
 
 @dataclass

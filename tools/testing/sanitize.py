@@ -7,31 +7,32 @@ memory that is not allocated. Where a graph is captured, which forbids allocatio
 output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 errors, 2 usage, 4 nothing could run here.
 """
 
-import argparse
-import ast
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
 from common.python.base.toolkit import find_program
 from common.python.build.compilation import imports_of
 from common.python.build.kernel_use import kernels_of
-from common.python.corpus.discovery import Pair, Variant, choose
-from common.python.corpus.targets import TargetError
+from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
+from tools.cli.benchmark_cli import ended
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, exits
+from tools.cli.options import Words
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN, FOUND, USAGE, NOTHING = 0, 1, 2, 4
+PROGRAM = "sanitize.sh"
 LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
 START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
 PADDING = 4096  # bytes after each allocation that belong to no tensor
@@ -48,7 +49,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
 }
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
 WATCHED = {"CUDA", "Triton"}
-AS_PROVEN = {"size": "test", "seed": 0, "reproducible": False, "marked": False}
+JIT = re.compile(r"^@triton\.jit\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a function of Triton
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
 CAPTURING = "during capture"  # CUDA's words for what failed because a graph was being captured
@@ -56,55 +57,37 @@ UNCACHED, CACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING", "with the caching allocator
 NO_REPORT = re.compile(r"=+ ?(?:COMPUTE-SANITIZER|(?:ERROR|RACECHECK|LEAK) SUMMARY.*)?")
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one process steps: variants of a pair, all of ours or one peer, unless the pair isolates them all."""
+def runs_of(pair: Pair, here: Machine) -> tuple[list[Pair], list[str]]:
+    """What one process steps each, and the variants that cannot run here, with the reason.
 
-    pair: str
-    root: Path  # where Python finds the modules
-    baseline: str
-    variants: tuple[Variant, ...]
-
-    @property
-    def name(self) -> str:
-        one, peer = self.variants[0], "peer " * (self.variants[0].role == "peer")
-        return self.pair if len(self.variants) > 1 else f"{self.pair} {peer}{one.label}"
-
-
-def runs_of(pair: Pair, here: Machine) -> tuple[list[Run], list[str]]:
-    """The runs of a pair's variants with kernels, and those that cannot run here, with the reason."""
+    A process has all variants with kernels of our own, or one peer; of a pair that isolates them, each has its own.
+    """
     runnable, skipped = [], []
-    where = (pair.key, pair.folder.root, pair.baseline_module)
     for variant in pair.variants:
         if not WATCHED & {*variant.kinds}:
             continue
         reasons = [variant.problem] if variant.problem else unmet(variant.required, here)
-        if pair.literals.get("gpus", 1) != 1:
+        if pair.gpus != 1:
             reasons.append("its ranks are processes of their own")
         if reasons:
             skipped.append(f"{pair.key} {variant.label}: {clean('; '.join(reasons))}")
         else:
             runnable.append(variant)
-    ours = () if pair.isolated else tuple(variant for variant in runnable if variant.role != "peer")
-    groups = [ours] * bool(ours) + [(variant,) for variant in runnable if variant not in ours]
-    return [Run(*where, group) for group in groups], skipped
+    ours = {variant.name for variant in runnable if variant.role != "peer" and not pair.isolated}
+    groups = [ours] * bool(ours) + [{variant.name} for variant in runnable if variant.name not in ours]
+    return [pair.only(group) for group in groups], skipped
 
 
-def jit_kernels(path: Path, root: Path) -> list[str]:
-    """The names of the Triton functions of a file and of the files that it imports."""
-    parsed = [ast.parse(file.read_bytes()) for file in imports_of(path, root)]
-    functions = [node for tree in parsed for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [
-        function.name
-        for function in functions
-        if any(ast.unparse(decorator).startswith("triton.jit") for decorator in function.decorator_list)
-    ]
+def name_of(run: Pair) -> str:
+    one = run.variants[0]
+    return run.key if len(run.variants) > 1 else f"{run.key} {'peer ' * (one.role == 'peer')}{one.label}"
 
 
-def own_kernels(run: Run, arch: str) -> list[str]:
+def own_kernels(run: Pair, arch: str) -> list[str]:
     """The names of the kernels whose source stands in a run's files, not those that come with CUB or CUTLASS.
 
-    It builds them, for nvcc is not to run under the tools. Raises CudaError.
+    Triton's may stand in files that those import. It builds CUDA's, for nvcc is not to run under the tools. Raises
+    CudaError.
     """
     names = []
     for variant in run.variants:
@@ -113,24 +96,12 @@ def own_kernels(run: Run, arch: str) -> list[str]:
             compiled = [base_name(kernel.name) for kernel in kernels_of(compile_source(source, arch))]
             names += [name for name in compiled if f"{name}(" in source.read_text()]
         if "Triton" in variant.kinds:
-            names += jit_kernels(variant.path, run.root)
+            text = "\n".join(file.read_text() for file in imports_of(variant.path, run.folder.root))
+            names += JIT.findall(text)
     return list(dict.fromkeys(names))
 
 
-def command(program: Path, tool: str, run: Run, own: list[str], log: Path) -> list[str]:
-    """The command line that watches a run; `own` are its kernels."""
-    watched = own if tool in OWN_KERNELS_ONLY else []
-    modules = {variant.module: variant.module for variant in run.variants}
-    return [
-        *(str(program), "--tool", tool, "--target-processes", "application-only", "--log-file", str(log)),
-        *("--error-exitcode", str(ERROR_EXIT), "--launch-timeout", str(START_S), "--show-backtrace", "device"),
-        *TOOLS[tool],
-        *(part for name in watched for part in ("--kernel-name", f"kns={name}")),
-        *step_command(2 * LIMIT_S, root=run.root.resolve(), baseline=run.baseline, modules=modules, **AS_PROVEN),
-    ]
-
-
-def watch(words: list[str], log: Path, gpu: str, limit_s: float = LIMIT_S, cached: bool = False) -> str | None:
+def watch(words: Sequence[object], log: Path, gpu: str, limit_s: float = LIMIT_S, cached: bool = False) -> str | None:
     """Run a command line of compute-sanitizer on the GPU of this UUID, to its end; what it found, or None if nothing.
 
     The log keeps the tool's report, and beside it, under .out, stands what the program printed. `cached` leaves the
@@ -163,80 +134,83 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
-def arguments(words: Sequence[str]) -> argparse.Namespace:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("sanitize.sh", usage=argparse.SUPPRESS, description=__doc__, formatter_class=shown)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="ch7, ch07:transpose, ch07/optimized_x.py or all")
-    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this tool; repeatable")
-    parser.add_argument("--root", type=Path, default=ROOT, help="where the chapters are")
-    parser.add_argument("--logs", type=Path, default=Path("artifacts/sanitizer"), help="where full reports are kept")
-    return parser.parse_args(words)
+app = typer.Typer(add_completion=False, **PLAIN)
 
 
-def chosen(targets: list[str], root: Path) -> list[Pair]:
-    """The pairs with kernels of their own among the targets. Raises TargetError when there are none."""
-    pairs = choose(root, targets or ["all"])
-    found = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
-    if not found:
-        named = " ".join(targets) or "all"
-        raise TargetError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
-    return found
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    asked = arguments(sys.argv[1:] if words is None else words)
-    root, logs, tools = asked.root.resolve(), asked.logs.resolve(), asked.tool or list(TOOLS)
-    try:
-        pairs = chosen(asked.targets, root)
-        logs.mkdir(parents=True, exist_ok=True)
-    except (TargetError, OSError) as error:
-        return ended(USAGE, str(error))
-    program, here = find_program("compute-sanitizer"), machine()
-    if program is None:
-        return ended(NOTHING, "compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
-    if not here.gpus:
-        return ended(NOTHING, "no CUDA GPU here; nothing was checked")
-
-    def examine(tool: str, run: Run, own: list[str]) -> tuple[bool | None, str]:
-        """Whether a tool found nothing in a run, None where it watched nothing, and the line that says so."""
-        if tool in OWN_KERNELS_ONLY and not own:
-            return None, f"skipped    {run.name}: {tool} watches our kernels, and it has none"
-        log = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', run.name)}.{tool}.log"
-        line, how = command(program, tool, run, own, log), ""
-        found = watch(line, log, here.gpus[0].uuid)
-        if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
-            found, how = watch(line, log, here.gpus[0].uuid, cached=True), f" {CACHED}"
-        return found is None, f"{tool:10} {run.name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
-
+@app.command(help=__doc__)
+def sanitize(
+    targets: Words = None,
+    tool: Annotated[list[str] | None, typer.Option(help=f"Only this of {', '.join(TOOLS)}; repeatable.")] = None,
+    root: Annotated[Path, typer.Option(help="Where the chapters are.")] = ROOT,
+    logs: Annotated[Path, typer.Option(help="Where full reports are kept.")] = Path("artifacts/sanitizer"),
+) -> None:
     counts = Counter[bool | None]()
+    with exits(logs, PROGRAM):
+        if unknown := [name for name in tool or [] if name not in TOOLS]:
+            raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
+        pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]
+        if not pairs:
+            named = " ".join(targets or ["all"])
+            raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
+        logs.mkdir(parents=True, exist_ok=True)
+        program, here = find_program("compute-sanitizer"), machine()
+        if program is None:
+            raise RuntimeError("compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
+        if not here.gpus:
+            raise RuntimeError("no CUDA GPU here; nothing was checked")
+    gpu = here.gpus[0]
     for pair in pairs:
         runs, skipped = runs_of(pair, here)
         for reason in skipped:
             print(f"skipped    {reason}", flush=True)
         for run in runs:
-            for clean_run, line in examined(run, tools, examine, arch_of(here.gpus[0].sm)):
+            place = [program, logs.resolve(), gpu.uuid]
+            for clean_run, line in examined(run, tool or list(TOOLS), place, arch_of(gpu.sm)):
                 print(line, flush=True)
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
-    return FOUND if counts[False] else CLEAN if counts[True] else NOTHING
+    raise typer.Exit(FAILED if counts[False] else DONE if counts[True] else NOTHING)
 
 
-def examined(
-    run: Run, tools: list[str], examine: Callable[[str, Run, list[str]], tuple[bool | None, str]], arch: str
-) -> list[tuple[bool | None, str]]:
+def _kinds(pair: Pair) -> set[str]:
+    return {kind for variant in pair.variants for kind in variant.kinds}
+
+
+def examined(run: Pair, tools: Sequence[str], place: list[Any], arch: str) -> list[tuple[bool | None, str]]:
     """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
     try:
         own = own_kernels(run, arch)
     except CudaError as error:
-        return [(False, f"build      {run.name}: {clean(str(error))}")]
+        return [(False, f"build      {name_of(run)}: {clean(str(error))}")]
     with ThreadPoolExecutor(len(tools)) as pool:
-        return list(pool.map(lambda tool: examine(tool, run, own), tools))
+        return list(pool.map(lambda tool: examine(tool, run, own, *place), tools))
 
 
-def ended(code: int, reason: str) -> int:
-    print(f"sanitize.sh: {reason}", file=sys.stderr)
-    return code
+def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu: str) -> tuple[bool | None, str]:
+    """Whether a tool found nothing in a run, None where it watched nothing, and the line that says so.
+
+    `own` are the run's kernels, `gpu` is a UUID.
+    """
+    name, only = name_of(run), own if tool in OWN_KERNELS_ONLY else []
+    if tool in OWN_KERNELS_ONLY and not own:
+        return None, f"skipped    {name}: {tool} watches our kernels, and it has none"
+    log, how = logs / f"{re.sub(r'[^0-9a-zA-Z]+', '_', name)}.{tool}.log", ""
+    words = [
+        *(program, "--tool", tool, "--target-processes", "application-only", "--log-file", log),
+        *("--error-exitcode", ERROR_EXIT, "--launch-timeout", START_S, "--show-backtrace", "device"),
+        *TOOLS[tool],
+        *(part for kernel in only for part in ("--kernel-name", f"kns={kernel}")),
+        *step_command(run, "test", 2 * LIMIT_S),
+    ]
+    found = watch(words, log, gpu)
+    if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
+        found, how = watch(words, log, gpu, cached=True), f" {CACHED}"
+    return found is None, f"{tool:10} {name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
+
+
+def main(words: list[str] | None = None) -> None:
+    ended(app, PROGRAM, words)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

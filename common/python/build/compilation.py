@@ -1,8 +1,8 @@
 """Every .cu file and every Triton kernel of the pairs, compiled for every architecture: no GPU is needed for that.
 
-CUDA goes through the cache and the locks of `cuda`. Triton kernels are compiled by another process (`triton_targets`),
-for this one imports neither torch nor a pair; what it answers is kept by a hash of the files that the variant is made
-of, so that a sweep in which nothing changed starts no process at all.
+CUDA goes through the cache and the locks of `cuda`. Triton kernels are compiled by workers (`triton_targets`), for this
+process imports neither torch nor a pair; what they answer is kept by a hash of the files that the variant is made of,
+so that a sweep in which nothing changed starts no process at all.
 """
 
 import ast
@@ -11,19 +11,19 @@ import importlib.metadata
 import json
 import os
 import re
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from common.python.base import toolkit
 from common.python.base.journal import write
-from common.python.base.machine import Machine, machine
+from common.python.base.machine import Machine, crowding, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
 from common.python.build.kernel_use import kernels_of
@@ -34,9 +34,13 @@ from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
+from common.python.workers.probe import START_LIMIT_S
+from common.python.workers.process import Worker, WorkerError, one_worker, warm_up_forkserver
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
+RECORD = {"module": "common.python.build.triton_targets", "function": "record"}
+STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthandler begins
 LIBRARY = Path(__file__).resolve().parents[3]
 
 
@@ -91,19 +95,30 @@ def compile_pairs(
     far it is.
     """
     here = machine()
-    jobs = jobs or here.cores
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]
     results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
-    view.expect(len(tasks) - len(results), "compilations")
-    todo = [(index, task) for index, task in enumerate(tasks) if index not in results]
-    cuda = [index for index, task in todo if task.language == "CUDA"]
-    for index, compiled in at_once(lambda index: _compile_source(tasks[index], view), cuda, jobs):
-        results[index] = compiled
-        view.end(tasks[index].name)
-    for index, compiled in _triton({index: task for index, task in todo if task.language == "Triton"}, jobs):
-        results[index] = compiled
-        view.begin("Triton", f"the last one {tasks[index].name}")  # another process compiles, several at a time
-        view.end()
+    made_of: dict[Path, list[Path]] = {}
+    triton = [index for index, task in enumerate(tasks) if index not in results and task.language == "Triton"]
+    places = {index: _place(tasks[index], made_of) for index in triton}
+    for index, place in places.items():
+        with suppress(OSError, ValueError):  # there is none, or not a whole one
+            kept = Compiled.model_validate_json(place.read_text())
+            results[index] = kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
+    todo = [index for index in range(len(tasks)) if index not in results]
+    view.expect(len(todo), "compilations")
+    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+
+        def compiled(index: int) -> Compiled:
+            view.begin(tasks[index].name)
+            if index in places:
+                return _compile_kernels(tasks[index], scratch / str(index), places[index])
+            return _compile_source(tasks[index])
+
+        with _compilers(scratch) if {*todo} & {*triton} else nullcontext():
+            for index, each in at_once(compiled, todo, jobs or here.cores):
+                results[index] = each
+                view.end(tasks[index].name)
     return [results[index] for index in range(len(tasks))]
 
 
@@ -148,8 +163,7 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
 # CUDA.
 
 
-def _compile_source(task: Task, view: LiveView) -> Compiled:
-    view.begin(task.name)
+def _compile_source(task: Task) -> Compiled:
     started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)
@@ -162,21 +176,12 @@ def _compile_source(task: Task, view: LiveView) -> Compiled:
 # Triton.
 
 
-def _triton(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, Compiled]]:
-    """What the cache has, and then what another process compiles."""
-    made_of: dict[Path, list[Path]] = {}
-    places = {index: _place(task, made_of) for index, task in tasks.items()}
-    missing = []
-    for index, place in places.items():
-        if (kept := _kept(place)) is not None:
-            yield index, kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
-        else:
-            missing.append(index)
-    for index, answer in _recorded({index: tasks[index] for index in missing}, jobs):
-        compiled = _judged(tasks[index], answer)
-        if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
-            write(places[index], compiled.model_dump_json())
-        yield index, compiled
+def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
+    """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
+    compiled = _judged(task, _record(task, scratch))
+    if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
+        write(place, compiled.model_dump_json())
+    return compiled
 
 
 def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
@@ -194,44 +199,40 @@ def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
     return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
 
 
-def _recorded(tasks: dict[int, Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The answers of `triton_targets`, which runs without Triton's interpreter and sees no GPU, on whatever machine."""
-    if not tasks:
-        return
-    order = list(tasks)
-    named = [
-        {
-            "root": str(task.pair.folder.root.resolve()),
-            "module": task.variant.module,
-            "baseline": task.pair.baseline_module,
-            "arch": task.arch,
-        }
-        for task in tasks.values()
-    ]
-    asked = {"jobs": jobs, "limit_s": LIMIT_S, "tasks": named}
-    environment = {**_settings(), "CUDA_VISIBLE_DEVICES": ""}
-    environment |= {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "CUDA_VIS"))}
-    with tempfile.TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as folder:
-        errors = Path(folder) / "errors"
-        (Path(folder) / "request.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "common.python.build.triton_targets", folder]
-        with (
-            errors.open("w") as stderr,
-            subprocess.Popen(
-                command, cwd=LIBRARY, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-            ) as child,
-        ):
-            assert child.stdout is not None
-            try:
-                for line in child.stdout:
-                    answer = json.loads(line)
-                    yield order[answer["task"]], answer
-                    tasks.pop(order[answer["task"]])
-            finally:
-                child.kill()  # it has ended, unless this process was interrupted
-        last = errors.read_text().strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-        for index in tasks:
-            yield index, {"error": f"the compiling process ended early: {last[0]}", "compiling": True}
+@contextmanager
+def _compilers(folder: Path) -> Iterator[None]:
+    """Workers inside see no GPU and have no interpreter of Triton's, on whatever machine: their server is a new one."""
+    server: Any = forkserver._forkserver
+    server._stop()
+    kept = dict(os.environ)
+    try:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.pop("TRITON_INTERPRET", None)
+        warm_up_forkserver(RECORD["module"])
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    try:
+        with suppress(WorkerError), one_worker(folder, folder / "first.log") as worker:
+            worker.call("refusals", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
+        yield
+    finally:
+        server._stop()
+
+
+def _record(task: Task, place: Path) -> dict[str, Any]:
+    """What a worker answers within the limit, or what became of it and its last words."""
+    root, log = task.pair.folder.root.resolve(), place.with_suffix(".log")
+    worker = Worker(root, place, log, {"seed": 0, "reproducible": False})
+    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
+    try:
+        return dict(worker.call("call", LIMIT_S, **RECORD, **named))
+    except WorkerError as error:
+        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
+        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
+        return {"error": ": ".join([ended, *last]), "compiling": True}
+    finally:
+        worker.kill()
 
 
 def _settings() -> dict[str, str]:
@@ -244,7 +245,9 @@ def _place(task: Task, made_of: dict[Path, list[Path]]) -> Path:
     """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
     digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
-    for start in (task.path, LIBRARY / "common" / "python" / "build" / "triton_targets.py"):
+    own = LIBRARY / "common" / "python" / "build"
+    digest.update((own / "chips.json").read_bytes())
+    for start in (task.path, own / "triton_targets.py"):
         if start not in made_of:
             made_of[start] = imports_of(start, task.pair.folder.root)
         for file in made_of[start]:
@@ -277,11 +280,3 @@ def _imported(source: bytes) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             names += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
     return names
-
-
-def _kept(place: Path) -> Compiled | None:
-    """A result of the cache; None if there is none, or not a whole one."""
-    try:
-        return Compiled.model_validate_json(place.read_text())
-    except (OSError, ValueError):
-        return None

@@ -40,7 +40,11 @@ def kernel_uses(log: str, ptx: str) -> list[KernelUse]:
     """The kernels of one compilation, from the log of `ptxas -v` and the PTX, in the order of the log."""
     _, *blocks = COMPILING.split(log)
     names, texts = blocks[::2], blocks[1::2]
-    matrix = matrix_instructions(ptx)
+    _, *entries = ENTRY.split(ptx)  # mangled names and what follows each
+    matrix: dict[str, Matrix | None] = {
+        name: next((one for one, pattern in MATRIX.items() if re.search(pattern, text)), None)
+        for name, text in zip(entries[::2], entries[1::2])
+    }
     return [_use(shown, text, matrix.get(name)) for name, shown, text in zip(names, demangled(names), texts)]
 
 
@@ -56,15 +60,6 @@ def _use(name: str, text: str, matrix: Matrix | None) -> KernelUse:
         shared_bytes=(int(shared[1]) if shared else 0) if registers else None,
         matrix=matrix,
     )
-
-
-def matrix_instructions(ptx: str) -> dict[str, Matrix | None]:
-    """By the mangled name of each kernel, the matrix instruction that its PTX holds."""
-    _, *blocks = ENTRY.split(ptx)
-    return {
-        name: next((matrix for matrix, pattern in MATRIX.items() if re.search(pattern, text)), None)
-        for name, text in zip(blocks[::2], blocks[1::2])
-    }
 
 
 def demangled(names: list[str]) -> list[str]:

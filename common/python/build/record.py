@@ -1,12 +1,13 @@
 """The record that `build` keeps: which file became what for which architecture."""
 
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.hardware import KIB
 from common.python.base.results import SCHEMA_VERSION, Manifest, Model
 from common.python.build.kernel_use import KernelUse
 
@@ -14,29 +15,21 @@ Language = Literal["CUDA", "Triton"]
 Outcome = Literal["compiled", "skipped", "failed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chip:
-    """What a kernel, or the code that launches it, may ask of a GPU: multiprocessors, shared memory of a block."""
+    """A compute capability: its units, and what a kernel or the code that launches it may ask of the GPU."""
 
-    multiprocessors: int
-    shared_bytes: int
+    units: list[str]  # of UNITS, which techniques of the corpus need
+    multiprocessors: int = 0  # of one board; 0 where nothing is compiled for it
+    shared_bytes: int = 0  # of a block, at most
 
 
-# By compute capability without its dot. Shared memory: CUDA programming guide, technical specifications; from 9.0 on
-# ptxas 13.0 refuses more. Multiprocessors are those of one board, and only grids depend on them: A100, RTX 3090,
-# RTX 4090, H200, B200, Blackwell Ultra (the whole chip, as NVIDIA describes it), RTX 5090, GB10 (6144 cores, 128 each).
-CHIPS = {
-    80: Chip(108, 163 * KIB),
-    86: Chip(82, 99 * KIB),
-    89: Chip(128, 99 * KIB),
-    90: Chip(132, 227 * KIB),
-    100: Chip(148, 227 * KIB),
-    103: Chip(160, 227 * KIB),
-    120: Chip(170, 99 * KIB),
-    121: Chip(48, 99 * KIB),
-}
+_CHIPS = json.loads(Path(__file__).with_name("chips.json").read_text())  # with its sources
+UNITS: list[str] = _CHIPS["units"]
+CHIPS = {row.pop("sm"): Chip(**row) for row in _CHIPS["chips"]}
+BUILT = [sm for sm, chip in CHIPS.items() if chip.multiprocessors]
 # `a` is for one architecture alone (wgmma, tcgen05), which exists from 9.0 on; `f` for its family, from 10.0 on.
-ARCHS = tuple(f"sm_{sm}{kind}" for sm in CHIPS for kind in ("", *("a" * (sm >= 90)), *("f" * (sm >= 100))))
+ARCHS = tuple(f"sm_{sm}{kind}" for sm in BUILT for kind in ("", *("a" * (sm >= 90)), *("f" * (sm >= 100))))
 
 
 def sm_of(arch: str) -> int:

@@ -7,23 +7,17 @@ claims the architecture that was asked for, loads nothing and launches nothing. 
 Each variant is run at `bench` size on fake tensors, which have shapes but no memory, for that kernel is the one that is
 timed; and at `test` size on real ones, since odd sizes are specialised otherwise and the proof runs them.
 
-Run as a program by `compilation`, with a folder that holds request.json; a line of JSON on stdout for each task that
-ends. Each task has a process of its own, forked from this one, which has imported torch and triton.
+A worker of its own does it for each task, forked from a server that has imported this, and triton without interpreter.
 """
 
 import contextlib
 import importlib
 import io
-import json
-import multiprocessing
 import os
-import signal
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,16 +32,17 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from common.python.base.reaper import PR_SET_PDEATHSIG, prctl
 from common.python.base.text import clean
 from common.python.build.kernel_use import KernelUse, kernel_uses
 from common.python.build.record import CHIPS, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.proof.preparation import VariantError
-from common.python.workers.worker_status import how_ended
+from common.python.workers.commands import Commands
 from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
+with FakeTensorMode():
+    torch.empty(1).add(1)  # the first operation imports for a second: once in the server, not in every task
 
 
 class StandIn:
@@ -135,12 +130,25 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
     return gpu
 
 
-def record(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
-    """Run a variant at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
+def record(worker: Commands, variant: str, baseline: str, arch: str, log: str) -> dict[str, Any]:
+    """Run a variant, a module, at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
 
     `error` is why nothing was compiled; `compiling` says whether triton raised it, or the pair. `note` is why the bench
-    size could not be run on fake tensors.
+    size could not be run on fake tensors. `log` is where stderr goes.
     """
+    worker.at(variant.rpartition(".")[2], "compilation")
+    started = time.monotonic()
+    # A cache of triton's that held anything would hide the log of ptxas.
+    os.environ |= {"TRITON_CACHE_DIR": f"{worker.scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
+    torch.set_num_threads(1)  # tasks run side by side
+    warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
+    answer = at_both_sizes(variant, baseline, sm_of(arch), worker.scratch)
+    if answer["compiling"] and ERROR.search(said := Path(log).read_text()):  # by MLIR: what it found wrong, and where
+        answer["error"] += f": {first_error(said)}"
+    return answer | {"seconds": time.monotonic() - started}
+
+
+def at_both_sizes(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
     answer: dict[str, Any] = {"error": None, "compiling": False, "note": None}
     launched: dict[str, list[dict[str, Any]]] = {}
     with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -187,69 +195,3 @@ def located(error: CompilationError, variant: str) -> str | None:
             if found:
                 return f"{Path(file).name}:{before.count(chr(10)) + error.node.lineno}"
     return None
-
-
-def task_process(task: dict[str, Any], limit_s: int, log: Path, scratch: Path, answers: Connection) -> None:
-    """The life of one task's process."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no orphans
-    signal.alarm(limit_s)  # a pair that hangs is ended by it
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    # A cache of triton's that held anything would hide the log of ptxas.
-    os.environ |= {"TRITON_CACHE_DIR": f"{scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
-    torch.set_num_threads(1)  # tasks run side by side
-    warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
-    sys.path.insert(0, task["root"])
-    started = time.monotonic()
-    answer = record(task["module"], task["baseline"], sm_of(task["arch"]), scratch)
-    if answer["compiling"] and ERROR.search(log.read_text()):  # MLIR says on stderr what it found wrong, and where
-        answer["error"] += f": {first_error(log.read_text())}"
-    answers.send_bytes(json.dumps(answer | {"seconds": time.monotonic() - started}).encode())
-
-
-def serve(tasks: list[dict[str, Any]], jobs: int, limit_s: int, scratch: Path) -> Iterator[dict[str, Any]]:
-    """The answers to all tasks as they come, each with the index of its task; none takes longer than `limit_s`."""
-    fork = multiprocessing.get_context("fork")
-    waiting = list(enumerate(tasks))
-    running: dict[Any, tuple[int, Any, Path]] = {}  # by the connection that answers
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            index, task = waiting.pop(0)
-            answers, theirs = fork.Pipe(duplex=False)
-            log = scratch / f"{index}.log"
-            process = fork.Process(target=task_process, args=(task, limit_s, log, scratch / str(index), theirs))
-            process.start()
-            theirs.close()
-            running[answers] = (index, process, log)
-        ended: list[Any] = wait(list(running))
-        for ready in ended:
-            index, process, log = running.pop(ready)
-            try:
-                answer = json.loads(ready.recv_bytes())
-            except EOFError:
-                process.join()
-                answer = {"error": died(process.exitcode or 0, limit_s, log), "compiling": True}
-            process.join()
-            yield answer | {"task": index}
-
-
-def died(code: int, limit_s: int, log: Path) -> str:
-    if code == -signal.SIGALRM:
-        return f"still running after {limit_s} s"
-    last = log.read_text().strip().splitlines()[-1:]
-    return f"the compiling process {how_ended(code)}" + "".join(f": {line}" for line in last)
-
-
-def main() -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no orphans
-    scratch = Path(sys.argv[1])
-    request = json.loads((scratch / "request.json").read_text())
-    with FakeTensorMode():
-        torch.empty(1).add(1)  # the first operation imports for a second: once here, not in every task
-    for answer in serve(request["tasks"], request["jobs"], request["limit_s"], scratch):
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,13 +10,9 @@ from pynvml import NVMLError
 State = Literal["good", "note", "poor", "unknown"]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A check's answer. good: nothing to do; note: know it when you read numbers; poor: it spoils or prevents them."""
-
-    state: State
-    found: str
-    change: str | None = None  # the command that would change it
+# What was found, and the command that would change it. good: nothing to do; note: know it when you read numbers;
+# poor: it spoils or prevents them.
+Answer = tuple[State, str, str | None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Check(NamedTuple):
 
 def wanted(right: bool, found: str, change: str | None, otherwise: State = "note") -> Answer:
     """Good where it is right, else the other state, with what would change it."""
-    return Answer("good", found) if right else Answer(otherwise, found, change)
+    return ("good", found, None) if right else (otherwise, found, change)
 
 
 def examine(area: str, checks: Iterable[Check], *subject: object) -> list[Finding]:
@@ -49,11 +45,11 @@ def examine(area: str, checks: Iterable[Check], *subject: object) -> list[Findin
     found = []
     for name, matters, ask in checks:
         try:
-            answer = ask(*subject)
+            state, told, change = ask(*subject)
         except (OSError, ValueError, NVMLError) as error:
             why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            answer = Answer("unknown", why)
-        found.append(Finding(area, name, answer.state, answer.found, matters, answer.change))
+            state, told, change = "unknown", why, None
+        found.append(Finding(area, name, state, told, matters, change))
     return found
 
 

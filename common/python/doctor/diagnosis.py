@@ -46,8 +46,8 @@ def driver_and_gpus() -> list[Finding]:
 
 def driver() -> Answer:
     release = pynvml.nvmlSystemGetCudaDriverVersion()
-    runs = f"CUDA up to {release // 1000}.{release % 1000 // 10}"
-    return Answer("good", f"{pynvml.nvmlSystemGetDriverVersion()}, which runs {runs}")
+    runs = f"which runs CUDA up to {release // 1000}.{release % 1000 // 10}"
+    return "good", f"{pynvml.nvmlSystemGetDriverVersion()}, {runs}", None
 
 
 DRIVER = Check("driver", "results are kept by GPU and driver; it starts no program of a newer major CUDA", driver)
@@ -60,44 +60,44 @@ def compiler(here: Machine) -> Answer:
     """The compiler of the CUDA pairs: whether the driver runs what it builds, and whether it knows the GPUs here."""
     path, named = find_nvcc(), os.environ.get("NVCC")
     if path is None and named:
-        return Answer("poor", f"none: $NVCC is {named}, which is no program", "unset NVCC")
+        return "poor", f"none: $NVCC is {named}, which is no program", "unset NVCC"
     if path is None:
-        return Answer("poor", "none", "./setup.sh")  # installs its wheels
+        return "poor", "none", "./setup.sh"  # installs its wheels
     if shutil.which(os.environ.get("NVCC_CCBIN", "g++")) is None:
-        return Answer("poor", f"{path} without a host compiler", "sudo apt-get install g++")
+        return "poor", f"{path} without a host compiler", "sudo apt-get install g++"
     release = release_of(path)
     found = f"{release} ({path})"
     if _too_new(release, here):
-        return Answer("poor", f"{found}; the driver runs CUDA {here.cuda_driver}", "NVCC=/path/to/an/older/nvcc")
+        return "poor", f"{found}; the driver runs CUDA {here.cuda_driver}", "NVCC=/path/to/an/older/nvcc"
     lacking = {f"sm_{gpu.sm}" for gpu in here.gpus} - {*_said(path, "--list-gpu-code").split()}
     if lacking:
-        return Answer("poor", f"{found}; it does not know {', '.join(sorted(lacking))}", "NVCC=/path/to/a/newer/nvcc")
-    return Answer("good", found)
+        return "poor", f"{found}; it does not know {', '.join(sorted(lacking))}", "NVCC=/path/to/a/newer/nvcc"
+    return "good", found, None
 
 
 def torch_build(here: Machine) -> Answer:
     """By its metadata: importing it would take seconds."""
-    found = package("torch", here)
-    if here.cuda_driver and found.found.endswith("+cpu"):
-        return Answer("poor", f"{found.found}: a build without CUDA", "./setup.sh")
-    built = re.search(r"\+cu(\d+)\d$", found.found)
+    state, found, change = package("torch", here)
+    if here.cuda_driver and found.endswith("+cpu"):
+        return "poor", f"{found}: a build without CUDA", "./setup.sh"
+    built = re.search(r"\+cu(\d+)\d$", found)
     if built and _too_new(built[1], here):
-        return Answer("poor", f"{found.found}; the driver runs CUDA {here.cuda_driver}", "./setup.sh --system")
-    return found
+        return "poor", f"{found}; the driver runs CUDA {here.cuda_driver}", "./setup.sh --system"
+    return state, found, change
 
 
 def package(name: str, here: Machine) -> Answer:
     try:
-        return Answer("good", version(name))
+        return "good", version(name), None
     except PackageNotFoundError:
-        return Answer("poor", "none", "./setup.sh")
+        return "poor", "none", "./setup.sh"
 
 
 def program(name: str, install: str, here: Machine) -> Answer:
     """A program's version, and whether the PATH leads to it."""
     path = find_program(name)
     if path is None:
-        return Answer("note", "none", install)
+        return "note", "none", install
     return wanted(shutil.which(name) is not None, f"{release_of(path)} ({path})", f"PATH=$PATH:{path.parent}")
 
 

@@ -9,31 +9,12 @@ import pynvml
 
 from common.python.base.machine import GIB, ask
 from common.python.base.text import counted
-from common.python.doctor.check_result import Answer, Check, Finding, State, examine, text, wanted
+from common.python.build.record import CHIPS, UNITS
+from common.python.doctor.check_result import Answer, Check, Finding, examine, text, wanted
 from common.python.timing.telemetry import HARMFUL, reasons
 
 # A small program that shows that tcgen05 works.
 PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_probe.cu && ./tcgen05_probe"
-
-# What each compute capability has of the units that this corpus' techniques need. Source of every cell: the target
-# notes of the PTX ISA 9.0 (https://docs.nvidia.com/cuda/parallel-thread-execution/), one instruction a feature:
-# sm_90: wgmma.mma_async, for sm_90a alone ("Asynchronous warpgroup level matrix instructions").
-# sm_90 and later: cp.async.bulk.tensor, barrier.cluster, mapa and ld.shared::cluster.
-# sm_100, sm_103, sm_110: tcgen05.*, their fp4 is tcgen05.mma.kind::mxf4; sm_120, sm_121: mma.kind::mxf4.block_scale.
-# sm_89 and later: mma with .e4m3 and .e5m2.
-# Multicast is absent from sm_120 and sm_121 although ptxas accepts `.multicast::cluster` there: it warns of
-# "substantially reduced performance" and emits a call of a routine in place of UTMALDG.MULTICAST; CUTLASS says that
-# GeForce cards have no multicast and fixes their clusters to 1x1x1 (media/docs/cpp/blackwell_functionality.md).
-FEATURES = ("wgmma", "TMA", "clusters", "DSMEM", "cluster multicast", "tcgen05", "fp8", "fp4")
-CLUSTER = ("TMA", "clusters", "DSMEM")
-TENSOR_MEMORY = (*CLUSTER, "cluster multicast", "tcgen05", "fp8", "fp4")
-BY_SM: dict[int, tuple[str, ...]] = {
-    **dict.fromkeys((70, 72, 75, 80, 86, 87, 88), ()),
-    89: ("fp8",),
-    90: ("wgmma", *CLUSTER, "cluster multicast", "fp8"),
-    **dict.fromkeys((100, 103, 110), TENSOR_MEMORY),
-    **dict.fromkeys((120, 121), (*CLUSTER, "fp8", "fp4")),
-}
 
 
 @dataclass(frozen=True)
@@ -87,12 +68,12 @@ def device(board: Board) -> Answer:
 
 
 def units(board: Board) -> Answer:
-    has = BY_SM.get(board.sm)
-    if has is None:
-        raise ValueError(f"sm_{board.sm} is not in the table of common/python/doctor/gpu.py")
-    absent = [name for name in FEATURES if name not in has]
+    if board.sm not in CHIPS:
+        raise ValueError(f"sm_{board.sm} is not in the table of common/python/build/chips.json")
+    has = CHIPS[board.sm].units
+    absent = [name for name in UNITS if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    return Answer("good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None)
+    return "good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None
 
 
 def clocks(board: Board) -> Answer:
@@ -103,7 +84,7 @@ def clocks(board: Board) -> Answer:
     why = reasons(board.ask("CurrentClocksThrottleReasons"))
     found = f"SM {sm[0]} of {sm[1]} MHz, memory {memory[0]} of {memory[1]} MHz"
     found += f"; held back by {', '.join(why)}" * bool(why)
-    return Answer("poor" if set(why) & set(HARMFUL) else "note" if why else "good", found)
+    return "poor" if set(why) & set(HARMFUL) else "note" if why else "good", found, None
 
 
 def persistence(board: Board) -> Answer:
@@ -113,8 +94,8 @@ def persistence(board: Board) -> Answer:
 
 def power(board: Board) -> Answer:
     limit, default = (board.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default"))  # from mW
-    otherwise: State = "poor" if limit < default else "note"
-    return wanted(limit == default, f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}"), otherwise)
+    found, change = f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}")
+    return wanted(limit == default, found, change, "poor" if limit < default else "note")
 
 
 def ecc(board: Board) -> Answer:
@@ -138,10 +119,10 @@ def pcie(board: Board) -> Answer:
     )
     found = f"gen {generation} x{width}, at most gen {most} x{widest}"
     if width < widest:
-        return Answer("poor", f"{found}: lanes are missing, by slot, riser or seat")
+        return "poor", f"{found}: lanes are missing, by slot, riser or seat", None
     if generation < most:
-        return Answer("note", f"{found}: an idle link may rest at a lower one, ask again under load")
-    return Answer("good", found)
+        return "note", f"{found}: an idle link may rest at a lower one, ask again under load", None
+    return "good", found, None
 
 
 def nvlink(board: Board) -> Answer:
@@ -150,8 +131,8 @@ def nvlink(board: Board) -> Answer:
     others = [board.if_told("NvLinkState", link) for link in links]
     states = [state for state in (first, *others) if state is not None]
     up = sum(states)
-    otherwise: State = "poor" if up else "note"
-    return wanted(up == len(states), f"{up} of {counted(len(states), 'link')} up", "nvidia-smi nvlink -s", otherwise)
+    found = f"{up} of {counted(len(states), 'link')} up"
+    return wanted(up == len(states), found, "nvidia-smi nvlink -s", "poor" if up else "note")
 
 
 def numa(board: Board) -> Answer:
@@ -178,14 +159,10 @@ def processes(board: Board) -> Answer:
     drawing = board.if_told("GraphicsRunningProcesses") or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
-    named = [f"{pid}{_command(board.root, pid)}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
-    return Answer("poor" if compute else "note" if graphics else "good", "; ".join(named) or "none")
-
-
-def _command(root: Path, pid: int) -> str:
-    """The name of a process, in brackets; nothing for one of another container, whose number is not ours."""
-    file = root / f"proc/{pid}/comm"
-    return f" ({text(file)})" if file.exists() else ""
+    files = {pid: board.root / f"proc/{pid}/comm" for pid in compute | graphics}  # none for one of another container
+    names = {pid: f"{pid} ({text(file)})" if file.exists() else str(pid) for pid, file in files.items()}
+    named = [f"{names[pid]}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
+    return "poor" if compute else "note" if graphics else "good", "; ".join(named) or "none", None
 
 
 CHECKS = (

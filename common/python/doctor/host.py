@@ -36,7 +36,7 @@ def cores(root: Path) -> Answer:
     usable, allowed, present = usable_cores(root), len(os.sched_getaffinity(0)), os.cpu_count() or 1
     if usable < allowed:
         found = f"a quota of {usable} of {allowed} cores"
-        return Answer("note", found, "docker run --cpuset-cpus=0-15 ... instead of --cpus, or a larger CPU limit")
+        return "note", found, "docker run --cpuset-cpus=0-15 ... instead of --cpus, or a larger CPU limit"
     return wanted(allowed >= present, f"{allowed} of {present} may be used", f"taskset -pc 0-{present - 1} $$")
 
 
@@ -91,12 +91,12 @@ def gpu_counters(root: Path) -> Answer:
     if restricted is None:
         raise ValueError("no RmProfilingAdminOnly in /proc/driver/nvidia/params")
     if restricted[1] == "0":
-        return Answer("good", "open to all users")
+        return "good", "open to all users", None
     capable = re.search(r"^CapEff:\s+([0-9a-f]+)", text(root / "proc/self/status"), re.MULTILINE)
     if capable and int(capable[1], 16) & SYS_ADMIN:
-        return Answer("good", "for administrators, of which this process is one")
+        return "good", "for administrators, of which this process is one", None
     option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
-    return Answer("note", "for administrators only", f"echo '{option}' | sudo tee /etc/modprobe.d/ncu.conf; reboot")
+    return "note", "for administrators only", f"echo '{option}' | sudo tee /etc/modprobe.d/ncu.conf; reboot"
 
 
 HOST = (

@@ -89,16 +89,16 @@ def cache_bytes(case: Case) -> float:
     return case.batch * case.context * (kv_bytes_per_token(case) or 0.0)
 
 
-def can_split(model: Model, gpus: int) -> bool:
-    """Whether tensor parallelism gives every GPU as many heads as the others, and whole KV heads or a copy of one."""
-    if (shape := model.shape) is None:
-        return True
-    return shape.heads % gpus == 0 and (shape.kv_heads % gpus == 0 or gpus % shape.kv_heads == 0)
-
-
 def splits(model: Model) -> list[int]:
-    """The numbers of GPUs that a published shape can be split over."""
-    return [gpus for gpus in range(1, model.shape.heads + 1) if can_split(model, gpus)] if model.shape else []
+    """The numbers of GPUs that a published shape can be split over by tensor parallelism.
+
+    Every GPU gets as many heads as the others, and whole KV heads or a copy of one. Empty for a bare count of
+    parameters.
+    """
+    if (shape := model.shape) is None:
+        return []
+    even = (gpus for gpus in range(1, shape.heads + 1) if shape.heads % gpus == 0)
+    return [gpus for gpus in even if shape.kv_heads % gpus == 0 or gpus % shape.kv_heads == 0]
 
 
 def cache_share(model: Model, gpus: int) -> float:
@@ -114,11 +114,6 @@ def held_bytes(case: Case, gpus: int) -> float:
 # The work of a step.
 
 
-def matmul_flops_per_token(model: Model) -> int:
-    """FLOPs of the matrices for one token: 2 x (weights of the layers + weights of the head)."""
-    return 2 * (model.linear + model.head)
-
-
 def attention_flops(model: Model, queries: int, context: int) -> int:
     """FLOPs of attention in one sequence for its last `queries` tokens, the last of which attends to `context`.
 
@@ -132,40 +127,23 @@ def attention_flops(model: Model, queries: int, context: int) -> int:
     return 4 * shape.layers * shape.heads * shape.head_dim * pairs
 
 
-def decode_work(case: Case) -> Work:
-    """One token for each sequence, which attends to `context` tokens, its own included.
+def work(phase: str, case: Case) -> Work:
+    """What a step of decode, prefill or train takes: 2 FLOPs a weight of a matrix and token, and attention.
 
-    All weights are read once for the whole batch; each sequence reads its own cache and adds a token to it.
+    decode: one token for each sequence, which attends to `context` tokens, its own included. All weights are read once
+    for the whole batch; each sequence reads its own cache and adds a token to it. prefill: prompts of `context` tokens
+    at once; the cache is written, and the head is needed for the last token alone. train: forward and backward over
+    such sequences, three times the forward's FLOPs. No bytes: what a training step moves depends on its optimiser and
+    on what it recomputes.
     """
-    flops = case.batch * (matmul_flops_per_token(case.model) + attention_flops(case.model, 1, case.context))
-    return Work(flops, read_bytes(case), cache_bytes(case), tokens=case.batch)
-
-
-def prefill_work(case: Case) -> Work:
-    """Prompts of `context` tokens at once: the cache is written, and the head is needed for the last token alone."""
-    tokens = case.batch * case.context
-    matrices = 2 * case.model.linear * tokens + 2 * case.model.head * case.batch
-    flops = matrices + case.batch * attention_flops(case.model, case.context, case.context)
-    return Work(flops, read_bytes(case), cache_bytes(case), tokens)
-
-
-def train_work(case: Case) -> Work:
-    """Forward and backward over `batch` sequences of `context` tokens: three times the forward's FLOPs, 6N a token.
-
-    No bytes: what a training step moves depends on its optimiser and on what it recomputes.
-    """
-    tokens = case.batch * case.context
-    forward = tokens * matmul_flops_per_token(case.model)
-    forward += case.batch * attention_flops(case.model, case.context, case.context)
-    return Work(3 * forward, weight_bytes=0, cache_bytes=0, tokens=tokens)
-
-
-WORK = {"decode": decode_work, "prefill": prefill_work, "train": train_work}
-
-
-def step_seconds(phase: str, case: Case, tokens_per_s: float) -> float:
-    """The time of a step of decode, prefill or train that gives this rate over all sequences."""
-    return WORK[phase](case).tokens / tokens_per_s
+    queries = 1 if phase == "decode" else case.context
+    tokens = case.batch * queries
+    predicted = case.batch if phase == "prefill" else tokens
+    attention = case.batch * attention_flops(case.model, queries, case.context)
+    forward = 2 * (case.model.linear * tokens + case.model.head * predicted) + attention
+    if phase == "train":
+        return Work(3 * forward, weight_bytes=0, cache_bytes=0, tokens=tokens)
+    return Work(forward, read_bytes(case), cache_bytes(case), tokens)
 
 
 # On a GPU.
@@ -235,7 +213,7 @@ def estimate(case: Case, board: Board, gpus: int | None = None, took: tuple[str,
     """
     needed = gpus_needed(case, board)
     gpus = gpus or needed or splits(case.model)[-1]
-    decode = decode_work(case)
+    decode = work("decode", case)
     return Estimate(
         case=case,
         board=board,
@@ -250,7 +228,7 @@ def estimate(case: Case, board: Board, gpus: int | None = None, took: tuple[str,
         usable_bytes=USABLE * board.memory_bytes,
         decode_flops_per_token=decode.flops / decode.tokens,
         decode=floor(decode, case, board, gpus),
-        prefill=floor(prefill_work(case), case, board, gpus),
+        prefill=floor(work("prefill", case), case, board, gpus),
         ridge_batch=ridge_batch(case, board, gpus),
         ridge_batch_weights=ridge_batch(replace(case, context=0), board, gpus),
         measured=measured(*took, case, board, gpus) if took else None,
@@ -265,14 +243,14 @@ def gpus_needed(case: Case, board: Board) -> int | None:
     return next((gpus for gpus in splits(case.model) if held_bytes(case, gpus) <= usable), None)
 
 
-def floor(work: Work, case: Case, board: Board, gpus: int) -> Floor:
-    """The least time of the work on `gpus` GPUs that share it evenly, each at its peaks."""
-    moved = work.weight_bytes / gpus + work.cache_bytes * cache_share(case.model, gpus)
+def floor(needs: Work, case: Case, board: Board, gpus: int) -> Floor:
+    """The least time of what a step needs on `gpus` GPUs that share it evenly, each at its peaks."""
+    moved = needs.weight_bytes / gpus + needs.cache_bytes * cache_share(case.model, gpus)
     memory_s = moved / board.bandwidth
-    arithmetic_s = work.flops / gpus / board.rates[case.arithmetic]
+    arithmetic_s = needs.flops / gpus / board.rates[case.arithmetic]
     least_s = max(memory_s, arithmetic_s)
     bound = "memory" if memory_s >= arithmetic_s else "arithmetic"
-    return Floor(least_s * 1e3, memory_s * 1e3, arithmetic_s * 1e3, bound, work.tokens / least_s)
+    return Floor(least_s * 1e3, memory_s * 1e3, arithmetic_s * 1e3, bound, needs.tokens / least_s)
 
 
 def ridge_batch(case: Case, board: Board, gpus: int) -> float | None:
@@ -283,7 +261,7 @@ def ridge_batch(case: Case, board: Board, gpus: int) -> float | None:
     Once a sequence's cache takes longer to read than its FLOPs to do, more sequences never help. At context 0 only the
     weights are left: B = rate x bytes of a weight / (2 x bandwidth).
     """
-    one = decode_work(replace(case, batch=1))
+    one = work("decode", replace(case, batch=1))
     arithmetic_s = one.flops / gpus / board.rates[case.arithmetic]
     cache_s = one.cache_bytes * cache_share(case.model, gpus) / board.bandwidth
     if arithmetic_s <= cache_s:
@@ -297,13 +275,13 @@ def measured(phase: str, seconds: float, case: Case, board: Board, gpus: int) ->
     Utilisation is the FLOPs of the work over what the GPUs' peak would do in that time; recomputation earns no credit
     (Chowdhery et al., arXiv:2204.02311, appendix B, who count attention without its mask, and so a little more).
     """
-    work = WORK[phase](case)
-    least = floor(work, case, board, gpus)
+    needs = work(phase, case)
+    least = floor(needs, case, board, gpus)
     return Measured(
         phase=phase,
         ms=seconds * 1e3,
-        tokens_per_s=work.tokens / seconds,
+        tokens_per_s=needs.tokens / seconds,
         floor_ms=least.ms,
         share_of_floor=least.ms / (seconds * 1e3),
-        flops_utilisation=work.flops / (seconds * gpus * board.rates[case.arithmetic]),
+        flops_utilisation=needs.flops / (seconds * gpus * board.rates[case.arithmetic]),
     )

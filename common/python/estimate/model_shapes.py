@@ -1,15 +1,15 @@
 """Language models as `estimate` counts them: published shapes of dense Llama-style decoders, or a bare parameter count.
 
 A layer is attention (q, k, v and o projections) and a gated MLP (gate, up and down), with an RMSNorm before each; the
-decoder ends with a norm and the head. Figures were checked against reprints of the files named in `source`.
+decoder ends with a norm and the head. Shapes stand in model_shapes.json, checked against
+reprints of the files named in `source`.
 """
 
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-HF = "https://huggingface.co/{}/blob/main/config.json"
-TINY_LLAMAS = "https://huggingface.co/karpathy/tinyllamas; its MLP width follows from model.py of karpathy/llama2.c"
-LLAMA_3 = "Llama 3 paper, https://arxiv.org/abs/2407.21783, table 3; vocabulary as of the 8B model's config.json"
 COUNT = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:e[0-9]{1,2})?)([kmbt]?)")
 SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 MOST_PARAMETERS = 10**18
@@ -49,19 +49,7 @@ class Model:
     shape: Shape | None
 
 
-SHAPES = (  # name, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, source
-    Shape("stories15m", 6, 288, 6, 6, 48, 768, 32000, TINY_LLAMAS, tied=True),
-    Shape("llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000, HF.format("meta-llama/Llama-2-7b-hf")),
-    Shape("llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, HF.format("meta-llama/Llama-3.2-1B"), tied=True),
-    Shape("llama-3.2-3b", 28, 3072, 24, 8, 128, 8192, 128256, HF.format("meta-llama/Llama-3.2-3B"), tied=True),
-    Shape("llama-3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256, HF.format("meta-llama/Llama-3.1-8B")),
-    Shape("llama-3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256, HF.format("meta-llama/Llama-3.1-70B")),
-    Shape("llama-3.1-405b", 126, 16384, 128, 8, 128, 53248, 128256, LLAMA_3),
-    Shape("qwen2.5-7b", 28, 3584, 28, 4, 128, 18944, 152064, HF.format("Qwen/Qwen2.5-7B"), qkv_bias=True),
-    Shape("qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, HF.format("Qwen/Qwen2.5-32B"), qkv_bias=True),
-    Shape("qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936, HF.format("Qwen/Qwen3-8B"), qk_norm=True),
-    Shape("qwen3-32b", 64, 5120, 64, 8, 128, 25600, 151936, HF.format("Qwen/Qwen3-32B"), qk_norm=True),
-)
+SHAPES = tuple(Shape(**row) for row in json.loads(Path(__file__).with_suffix(".json").read_text()))
 
 
 def model_of(shape: Shape) -> Model:

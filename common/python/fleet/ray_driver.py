@@ -96,11 +96,9 @@ def _connected(address: str) -> Iterator[Any]:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own: dict[str, Any] = {"resources": {TIMING: 1}, "include_dashboard": False} if address == "local" else {}
     try:
-        if address == "local":
-            ray.init(address="local", resources={TIMING: 1}, include_dashboard=False, **QUIET)
-        else:
-            ray.init(address=address, **QUIET)
+        ray.init(address=address, **own, **QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
         told = clean(str(error))[:200]
         raise ValueError(f"--ray {address}: no cluster answers: {told}; write auto, local or HOST:PORT") from error

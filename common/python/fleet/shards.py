@@ -131,7 +131,10 @@ def _summary(
     started, finished = min(one.manifest.started for one in summaries), max(one.finished for one in summaries)
     for one in summaries:
         not_run |= one.not_run
-    not_run |= {f"shard {lost}": "no run of it was named" for lost in _lost_shards(summaries)}
+    shards = [str(shard) for one in summaries if (shard := one.manifest.options.get("shard"))]
+    counts = sorted({shard.partition("/")[2] for shard in shards})
+    wanted = [f"{index}/{count}" for count in counts for index in range(1, int(count) + 1)]
+    not_run |= {f"shard {shard}": "no run of it was named" for shard in wanted if shard not in shards}
     not_run = {key: why for key, why in not_run.items() if key not in origins}
     return Summary(
         manifest=_together(runs),
@@ -145,17 +148,10 @@ def _summary(
     )
 
 
-def _lost_shards(summaries: Sequence[Summary]) -> list[str]:
-    """The shards of which there is no run, of those that any run tells of."""
-    known = [str(shard) for one in summaries if (shard := one.manifest.options.get("shard"))]
-    counts = {shard.partition("/")[2] for shard in known}
-    wanted = [f"{index}/{count}" for count in sorted(counts) for index in range(1, int(count) + 1)]
-    return [shard for shard in wanted if shard not in known]
-
-
 def _together(runs: Sequence[Run]) -> Manifest:
     """What all of them hold in common; of the hosts their number, of the GPUs one of each model."""
     merged = [run.summary.manifest for run in runs]
+    alike = _common([one.model_dump(include={"git_commit", "seed", "clocks"}) for one in merged])
     own = [about for run in runs for about in run.parts.values() or [run.summary.manifest]]
     return merged[0].model_copy(
         update={
@@ -165,12 +161,10 @@ def _together(runs: Sequence[Run]) -> Manifest:
             "targets": list(dict.fromkeys(word for one in merged for word in one.targets)),
             "machine": _machine([one.machine for one in own]),
             "topology": None,
-            "git_commit": _same([one.git_commit for one in merged]),
             "git_dirty": any(one.git_dirty for one in merged),
             "sources": {path: digest for one in merged for path, digest in one.sources.items()},
             "environment": _common([one.environment for one in own]),
-            "seed": _same([one.seed for one in merged]),
-            "clocks": _same([one.clocks for one in merged]),
+            **{name: alike.get(name) for name in ("git_commit", "seed", "clocks")},
         }
     )
 
@@ -188,10 +182,6 @@ def _machine(machines: Sequence[Machine]) -> Machine:
     gpus = list({gpu.name: gpu for one in machines for gpu in one.gpus}.values())
     hosts = name + (f" and {counted(len(others), 'other host')}" if others else "")
     return replace(first, hostname=hosts, gpus=gpus, **texts, **least)
-
-
-def _same(values: Sequence[T]) -> T | None:
-    return values[0] if all(value == values[0] for value in values) else None
 
 
 def _common(dicts: Sequence[dict[str, T]]) -> dict[str, T]:

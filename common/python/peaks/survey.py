@@ -109,18 +109,15 @@ class _Surveyor:
                 return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}"), None
             peak, curve = Peak(**answer["peak"]), answer["curve"]
             if (reason := store.disturbed(peak)) is None:
-                return peak, Curve(**curve | {"settings": _settings()}) if curve else None
+                here = relevant_environment(os.environ).items()  # as the caller made it: launchers add to it
+                settings = {name: value for name, value in here if name.startswith(SETTINGS)}
+                return peak, Curve(**curve | {"settings": settings}) if curve else None
         return Peak(name=name, unit=unit, reason=f"disturbed, {TRIES} times: {reason}"), None
 
     def dismiss(self) -> None:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
-
-
-def _settings() -> dict[str, str]:
-    """Of NCCL and symmetric memory, as the caller made them: in ranks the launcher adds some of its own."""
-    return {name: value for name, value in relevant_environment(os.environ).items() if name.startswith(SETTINGS)}
 
 
 def peaks_for_run(

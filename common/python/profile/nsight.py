@@ -17,18 +17,22 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from common.python.base.results import PairResult, SpeedOfLight, VariantResult, Why
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
-from common.python.corpus.discovery import Pair, Variant
+from common.python.corpus.discovery import Pair
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 NO_TIME = "no time was left of the pair's limit (--timeout-multiplier) or of the suite's"
 LAUNCHES = 100  # the most that ncu replays of a step: each takes tens of passes, with its memory restored between them
+RAW = ("--csv", "--page", "raw", "--print-units", "base")
 SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "MemoryWorkloadAnalysis")
 TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -69,8 +73,7 @@ class Capture:
     """One tool over one variant's step; `deadline` is a monotonic time."""
 
     program: Path
-    pair: Pair
-    variant: Variant
+    step: list[object]  # the command line of the process that steps the variant once, marked
     row: VariantResult
     settings: StepSettings
     deadline: float
@@ -78,59 +81,55 @@ class Capture:
     def report(self, suffix: str) -> Path:
         return self.settings.folder.resolve() / "profiles" / f"{self.row.name}{suffix}"
 
-    def command(self) -> list[str]:
-        """The command line of the process that steps the variant once, marked."""
-        settings = self.settings
-        return step_command(
-            settings.time_limit_s,
-            root=settings.root.resolve(),
-            baseline=self.pair.baseline_module,
-            modules={self.row.name: self.variant.module},
-            size=settings.size,
-            seed=settings.seed,
-            reproducible=settings.reproducible,
-            marked=True,
-        )
-
     def run(self, words: Sequence[object], log: str) -> str:
-        """Run a command line to its end; what it printed, which the log keeps. Raises Uncaptured when it failed."""
-        left_s = self.deadline - time.monotonic()
-        if left_s <= 0:
+        """Run the tool to its end; what it printed, which the log keeps. Raises Uncaptured when it failed."""
+        if (left_s := self.deadline - time.monotonic()) <= 0:
             raise Uncaptured(NO_TIME)
-        logs = self.settings.folder.resolve() / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
-        try:
-            code, printed = run_to_end([*map(str, words)], logs / log, left_s, environment)
-        except subprocess.TimeoutExpired:
-            raise Uncaptured(f"it did not end in the {left_s:.1f} s that were left of the limit") from None
-        if failure := complaint(printed, code):
-            raise Uncaptured(failure)
-        return printed
+        return printed_by([self.program, *words], self.settings.folder.resolve() / "logs" / log, left_s)
 
     def write(self, words: Sequence[object], report: Path) -> None:
-        """Run a tool that writes `report`. Raises Uncaptured when there is none or it is empty."""
+        """Run the tool over the step, to write `report`. Raises Uncaptured when there is none or it is empty."""
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)  # a resumed run may have left one
-        self.run(words, f"{report.name}.log")
+        self.run([*words, *self.step], f"{report.name}.log")
         if not report.exists() or not report.stat().st_size:
             raise Uncaptured(f"it wrote no {report.name}")
 
 
-def step_command(limit_s: float, **asked: Any) -> list[str]:
-    """The command line of a process that does what `one_step` is asked, for at most `limit_s`."""
-    words = json.dumps(asked | {"limit_s": math.ceil(limit_s)}, default=str)
-    return [sys.executable, "-m", "common.python.workers.one_step", words]
+def step_command(
+    pair: Pair, size: str, limit_s: float, seed: int = 0, reproducible: bool = False, marked: bool = False
+) -> list[object]:
+    """The command line of a process that steps a pair's variants once, by `one_step`, for at most `limit_s`."""
+    asked = {
+        "root": str(pair.folder.root.resolve()),
+        "baseline": pair.baseline_module,
+        "modules": {variant.name: variant.module for variant in pair.variants},
+        **{"size": size, "seed": seed, "reproducible": reproducible, "marked": marked, "limit_s": math.ceil(limit_s)},
+    }
+    return [sys.executable, "-m", "common.python.workers.one_step", json.dumps(asked)]
 
 
-def run_to_end(words: list[str], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
+def printed_by(words: Sequence[object], log: Path, limit_s: float) -> str:
+    """What one of the tools printed, which the log keeps. Raises Uncaptured when it failed, or did not end in time."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
+    try:
+        code, printed = run_to_end(words, log, limit_s, environment)
+    except subprocess.TimeoutExpired:
+        raise Uncaptured(f"it did not end in the {limit_s:.1f} s that were left of the limit") from None
+    if failure := complaint(printed, code):
+        raise Uncaptured(failure)
+    return printed
+
+
+def run_to_end(words: Sequence[object], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
     """Run a program where this project's modules are found; its exit code and what it printed, which `output` keeps.
 
     What it started ends with it. Raises TimeoutExpired.
     """
     with output.open("w") as file:
         process = subprocess.Popen(
-            words,
+            [*map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -158,14 +157,14 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
         return result
     started = time.monotonic()
     deadline = min(started + settings.time_limit_s - sum(result.seconds.values()), settings.suite_deadline)
-    variants = {variant.name: variant for variant in pair.variants}
     settings.progress("profilers", result)
     for tool, capture in TOOLS.items():
         program = find_program(tool)
         if program is None:
             result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
             continue
-        steps = [Capture(program, pair, variants[row.name], row, settings, deadline) for row in rows]
+        how = (settings.size, settings.time_limit_s, settings.seed, settings.reproducible, True)
+        steps = [Capture(program, step_command(pair.only({row.name}), *how), row, settings, deadline) for row in rows]
         result.notes += _uncaptured(tool, capture, steps)
     result.seconds["profilers"] = time.monotonic() - started
     return result
@@ -190,18 +189,15 @@ def by_ncu(step: Capture) -> None:
     if not step.row.why or not step.row.why.kernels:
         raise Uncaptured("the Chrome trace holds no kernel of its step")
     report = step.report(".ncu-rep")
-    words = [
-        *(step.program, "--export", report.with_suffix(""), "--force-overwrite"),
-        # A kernel launched by another thread (autograd's) is the step's too. The / is for push and pop.
-        *("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(step.row.name)}/"),
-        *("--target-processes", "application-only", "--graph-profiling", "node", "--launch-count", LAUNCHES),
-        # Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left.
-        *("--clock-control", "none", "--cache-control", "all", "--metrics", ",".join(UNITS)),
-        *(word for section in SECTIONS for word in ("--section", section)),
-    ]
-    step.write([*words, *step.command()], report)
-    table = ("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "demangled")
-    printed = step.run([step.program, "--import", report, *table], f"{report.name}.read.log")
+    step.write(
+        [
+            *("--export", report.with_suffix(""), "--force-overwrite", *ncu_options(step.row.name, UNITS)),
+            *("--graph-profiling", "node", "--launch-count", LAUNCHES),
+            *(word for section in SECTIONS for word in ("--section", section)),
+        ],
+        report,
+    )
+    printed = step.run(["--import", report, *RAW, "--print-kernel-base", "demangled"], f"{report.name}.read.log")
     kernels, figures = speed_of_light(printed)
     check_kernels(step.row.why, kernels)
     step.row.speed_of_light = figures
@@ -213,19 +209,30 @@ def by_nsys(step: Capture) -> None:
     """Record the step's timeline."""
     report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
     words = [
-        *(step.program, "profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
+        *("profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
         *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
         *("--capture-range=nvtx", f"--nvtx-capture={mark(step.row.name)}"),
         # By default nsys would end the process with the range, and wait for every process that this one started.
         *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
     ]
-    step.write([*words, *step.command()], report)
+    step.write(words, report)
     exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
-    step.run([step.program, *exported], f"{report.name}.read.log")
+    step.run(exported, f"{report.name}.read.log")
     check_kernels(step.row.why, timeline_kernels(table))
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
+
+
+def ncu_options(variant: str, metrics: Iterable[str]) -> tuple[str, ...]:
+    """What tells ncu to read these metrics of the marked step of a variant.
+
+    Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left. What
+    another thread (autograd's) launches is the step's too. The / is for push and pop.
+    """
+    marked = ("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(variant)}/")
+    caches = ("--clock-control", "none", "--cache-control", "all")
+    return *marked, "--target-processes", "application-only", *caches, "--metrics", ",".join(metrics)
 
 
 def mark(name: str) -> str:
@@ -248,6 +255,17 @@ def complaint(printed: str, code: int) -> str | None:
     return clean(": ".join(filter(None, parts)))
 
 
+def ncu_table(page: str) -> "DataFrame":
+    """Ncu's raw page as CSV: a line a launch, columns by metric and unit. Raises Uncaptured for an empty one."""
+    import pandas  # slow to load
+
+    _, head, rest = page.partition('"ID",')  # below what ncu says of itself
+    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",") if head else None
+    if found is None or found.empty:
+        raise Uncaptured("the report holds no kernel")
+    return found
+
+
 def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     """The kernels in ncu's raw page as CSV, a name for each launch, and the figures of the step that they make.
 
@@ -256,10 +274,7 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     """
     import pandas  # slow to load
 
-    _, head, rest = page.partition('"ID",')  # below what ncu says of itself
-    found = pandas.read_csv(io.StringIO(head + rest), header=[0, 1], thousands=",") if head else None
-    if found is None or found.empty:
-        raise Uncaptured("the report holds no kernel")
+    found = ncu_table(page)
     if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
         raise Uncaptured(f"the report lacks {', '.join(lacks)}")
     seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")

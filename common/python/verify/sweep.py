@@ -9,7 +9,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,8 +38,7 @@ from common.python.workers.probe import open_machine
 GPU_SHARE_GIB = 32.0  # of GPU memory for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time, so that only a change of code changes the outcome
 ENDED = "another problem of its pair came first"
-RAISED = re.compile(r"(\w+) at (\w+\.py):(\d+): (.*)", re.DOTALL)  # a worker's exception
-DIED = re.compile(r"(.*) at (\w+\.py):(\d+)", re.DOTALL)  # a worker's death
+AT = re.compile(r"(.*?) at (\w+\.py):(\d+)(?:: (.*))?", re.DOTALL)  # a worker's exception, or its death
 AUDIT = {"module": "common.python.verify.cost_audit", "function": "audit"}
 CHECKS = TypeAdapter(tuple[Check, ...])
 
@@ -155,9 +154,8 @@ def verify(
                     claim(gpu.uuid)
             notes = Notes() if found["device"] == CPU else None
             place = Place(Path(scratch), machine, found["device"], whole, sound, notes)
-            kept = {} if again else _kept_checks(pairs, place)
-            unchanged = len(kept)
-            checks += execute_pairs(pairs, place, view, kept)
+            executed, unchanged = execute_pairs(pairs, place, view, again)
+            checks += executed
         else:
             count = sum(len(pair.variants) for pair in pairs)
             checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
@@ -172,53 +170,45 @@ def _tell(view: LiveView, check: Check) -> Check:
     return check
 
 
-def _kept_checks(pairs: Sequence[Pair], place: Place) -> dict[str, tuple[Check, ...]]:
-    """The checks that earlier sweeps kept of unchanged pairs, by key."""
-    kept = {}
-    for pair in pairs:
-        with contextlib.suppress(OSError, ValueError):
-            if note := place.note(pair):
-                kept[pair.key] = CHECKS.validate_json(note.read_bytes())
-    return kept
+def _checks_of(pair: Pair, place: Place, view: LiveView, again: bool) -> tuple[tuple[Check, ...], bool]:
+    """The checks of a pair, and whether an earlier sweep kept them: those of an unchanged one count, but not `again`.
 
-
-def _execute_and_keep(pair: Pair, place: Place, view: LiveView) -> tuple[Check, ...]:
-    """Execute a pair and keep its checks; where one has a problem or a warning, discard those kept earlier."""
+    What has a problem or a warning is not kept, and earlier checks are discarded.
+    """
     note = place.note(pair)
+    with contextlib.suppress(OSError, ValueError):
+        if note and not again:
+            return CHECKS.validate_json(note.read_bytes()), True
     checks = execute_pair(pair, place, view)
     if note and note == place.note(pair):  # its files have not changed meanwhile
         sound = not any(check.problems or check.warnings for check in checks)
         take_note(note, CHECKS.dump_json(checks).decode() if sound else None)
-    return checks
+    return checks, False
 
 
-def execute_pairs(
-    pairs: Sequence[Pair], place: Place, view: LiveView, kept: Mapping[str, tuple[Check, ...]]
-) -> list[Check]:
-    """Import and prove pairs and audit their costs, several at once, but for those whose checks are `kept`.
+def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bool) -> tuple[list[Check], int]:
+    """Import and prove pairs and audit their costs, several at once; and how many of them have not changed.
 
     One that ran out of GPU memory beside others is executed again by itself.
     """
-    whole, again = [Check("imports"), Check("proofs"), Check("costs")], list[Pair]()
+    whole, crowded, unchanged = [Check("imports"), Check("proofs"), Check("costs")], list[Pair](), 0
 
     def add(checks: Sequence[Check]) -> None:
         for check, more in zip(whole, checks):
             check.add(_tell(view, more))
 
-    for checks in kept.values():
-        add(checks)
-    todo = [pair for pair in pairs if pair.key not in kept]
-    view.expect(len(todo), "proofs")
-    for pair, checks in at_once(lambda pair: _execute_and_keep(pair, place, view), todo, place.jobs):
+    view.expect(len(pairs), "proofs")
+    for pair, (checks, kept) in at_once(lambda pair: _checks_of(pair, place, view, again), pairs, place.jobs):
         view.end(pair.key)
+        unchanged += kept
         messages = [problem.message for check in checks for problem in check.problems]
         if place.device != CPU and any("out of memory" in message for message in messages):
-            again.append(pair)
+            crowded.append(pair)
         else:
             add(checks)
-    for pair in again:
+    for pair in crowded:
         add(execute_pair(pair, place, view))
-    return whole
+    return whole, unchanged
 
 
 def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> tuple[Check, Check, Check]:
@@ -276,10 +266,8 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     pair = session.pair
     stem = f"baseline_{pair.name}" if who == "workload" else who
     path = pair.folder.path / f"{stem}.py"
-    if (raised := RAISED.fullmatch(reason)) and path.with_name(raised[2]).exists():
-        return Problem(f"{pair.chapter}/{raised[2]}", int(raised[3]), f"{raised[1]}: {raised[4]}")
-    if (died := DIED.fullmatch(reason)) and path.with_name(died[2]).exists():
-        return Problem(f"{pair.chapter}/{died[2]}", int(died[3]), died[1])
+    if (at := AT.fullmatch(reason)) and path.with_name(at[2]).exists():
+        return Problem(f"{pair.chapter}/{at[2]}", int(at[3]), ": ".join(filter(None, at.group(1, 4))))
     costs = "its cost" in reason
     name = "workload" if who == "workload" or costs else "prepare"
     line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
@@ -317,8 +305,8 @@ def _compiler_message(failed: Compiled) -> str:
     name = Path(failed.source).name
     said = (failed.reason or "").removeprefix(f"{name} does not compile for {failed.arch}: ")
     said = said.removeprefix(f"{failed.source}({failed.line}): ")
-    raised = RAISED.fullmatch(said)
-    return f"{raised[1]}: {raised[4]}" if raised and (raised[2], raised[3]) == (name, str(failed.line)) else said
+    at = AT.fullmatch(said)
+    return ": ".join(filter(None, at.group(1, 4))) if at and at.group(2, 3) == (name, str(failed.line)) else said
 
 
 def print_report(report: Report) -> None:
