@@ -62,7 +62,10 @@ def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Tensor, down: Tenso
     programs = 3 if triton.knobs.runtime.interpret else torch.cuda.get_device_properties().multi_processor_count
     from_gates = TensorDescriptor.from_tensor(gate_up.view(2 * experts, wide, width), [2, n // 2, k])
     from_hidden, from_down = TensorDescriptor.from_tensor(hidden, [m, k]), TensorDescriptor.from_tensor(down, [1, n, k])
-    to_hidden, to_answers = TensorDescriptor.from_tensor(hidden, [m, n // 2]), TensorDescriptor.from_tensor(answers, [m, n])
+    to_hidden, to_answers = (
+        TensorDescriptor.from_tensor(hidden, [m, n // 2]),
+        TensorDescriptor.from_tensor(answers, [m, n]),
+    )
     common = {"MOST": triton.next_power_of_2(tiles), "M": m, "GROUP": GROUP, **options}
 
     def step() -> Tensor:
