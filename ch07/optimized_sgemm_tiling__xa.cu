@@ -1,4 +1,5 @@
 // A block for each multiprocessor takes tiles one after the other, and all blocks share those of the last round.
+// spills: 8 bytes, once a tile
 #include "ampere.cuh"
 
 constexpr int SQUARES_M = 4, SQUARES_N = 2;  // of 4 x 4 elements, a thread
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   wait_for_copies<STAGES - 2>();
   __syncthreads();
   read(0, 0, 0);
-  int stage = 0, free = STAGES - 1;
+  int stage = 0, spare = STAGES - 1;
 #pragma unroll 1
   for (int at = 0; at < plan.pieces(); ++at) {
     const Piece piece = plan.piece(block, at);
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(THREADS, 1)
       next_depth();
 #pragma unroll
       for (int i = 0; i < DEPTH; ++i) {
-        if (i == 0) load(free);
+        if (i == 0) load(spare);
         if (i + 1 < DEPTH) {
           read((i + 1) % 2, stage, i + 1);
         } else {  // the products of the last step hide the way into the next stage, of the next tile too
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(THREADS, 1)
           for (int c = 0; c < 4 * SQUARES_N; ++c) sum[r][c] += of_a[i % 2][r] * of_b[i % 2][c];
         }
       }
-      free = stage;
+      spare = stage;
       stage = next;
     }
     constexpr int PARTS = 4 * SQUARES_M * SQUARES_N;  // of four sums, a thread
@@ -209,14 +210,25 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         __threadfence();
       }
-      __syncthreads();
+      wait_for_all_copies();
+      __syncthreads();  // nobody needs the stages any more: they are room for half of the parts at a time
+      constexpr int HALF = PARTS / 2;
+      static_assert(HALF * THREADS * sizeof(float4) <= sizeof(Shared));
+      float4* staged = reinterpret_cast<float4*>(memory) + threadIdx.x;  // each thread has its own
+      const float4* from = parts + int64_t(other) * PARTS * THREADS + threadIdx.x;
 #pragma unroll
-      for (int r = 0; r < 4 * SQUARES_M; ++r) {
+      for (int begun = 0; begun < PARTS; begun += HALF) {
 #pragma unroll
-        for (int c = 0; c < 4 * SQUARES_N; c += 4) {
-          const float4 part =
-              __ldcg(&parts[(int64_t(other) * PARTS + r * SQUARES_N + c / 4) * THREADS + threadIdx.x]);
-          sum[r][c] += part.x, sum[r][c + 1] += part.y, sum[r][c + 2] += part.z, sum[r][c + 3] += part.w;
+        for (int i = 0; i < HALF; ++i) {
+          copy<16>(&staged[i * THREADS].x, &from[(begun + i) * THREADS].x, true);
+        }
+        wait_for_all_copies();
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) {
+          float part[4];
+          fetch(part, &staged[i * THREADS].x);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sum[(begun + i) / SQUARES_N][(begun + i) % SQUARES_N * 4 + c] += part[c];
         }
       }
     }

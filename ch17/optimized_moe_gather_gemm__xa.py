@@ -1,4 +1,4 @@
-"""The product loads its rows where the tokens are, by their numbers; programs that stay walk over tiles twice as wide."""
+"""The product loads rows where the tokens are, by their numbers; programs that stay walk over tiles twice as wide."""
 
 import torch
 import triton
