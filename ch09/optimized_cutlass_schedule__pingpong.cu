@@ -1,7 +1,7 @@
 // Two warpgroups have a tile of 128 x 128 each and take turns: one multiplies while the other stores.
 // targets: sm_90a (CUTLASS' collectives for wgmma)
 // flags: --expt-relaxed-constexpr
-// spills: 128 registers a thread are sums of its tile; 24 bytes of what the epilogue needs beside them have no room
+#define NDEBUG  // CUTLASS' assertions are calls, and where a kernel has calls ptxas lets no wgmma overlap another
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>

@@ -64,6 +64,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch08:median_filter_registers": shapes("rows columns", (1, 1), (2, 2), (3, 5), (37, 64), (64, 63), (257, 255)),
     "ch08:rope_table_sincospi": shapes("positions half", (1, 1), (3, 33), (129, 64), (1025, 31), (1 << 20, 32)),
     "ch09:cutlass_blackwell_2sm": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
+    "ch09:nearest_codeword": shapes("vectors codes width dtype", (1, 9, 72, "float16"), (70000, 384, 256, "bfloat16")),
     "ch09:cutlass_schedule": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch09:depthwise_pointwise_fusion": shapes(
         "images side channels results dtype",
@@ -110,7 +111,6 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:transpose": shapes(
         "rows columns", (1, 1), (1, 7), (7, 1), (4, 8), (32, 64), (64, 128), (68, 132), (65, 63), (129, 4), (4, 257)
     ),
-    # Sizes of one, of whole tiles, of whole pieces of 16 bytes, and of neither.
     "ch07:sgemm_tiling": shapes(
         "m n k", (1, 1, 1), (128, 128, 16), (256, 384, 48), (129, 132, 20), (128, 128, 8), (65, 63, 257)
     ),
