@@ -19,7 +19,7 @@ workload = Workload(
     inputs=lambda draw, n: {"codes": quantised(draw, n)},
     reference=lambda codes: codes.bincount(minlength=256),
     cost=lambda n: Cost(read=n, write=256 * 4, items=n, unit="codes"),
-    sizes={"bench": {"n": 1 << 29}, "test": {"n": 65543}},
+    sizes={"bench": {"n": 1 << 28}, "test": {"n": 65543}},
     tolerance=0.0,  # counts are exact
 )
 
