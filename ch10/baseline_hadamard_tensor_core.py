@@ -25,7 +25,7 @@ workload = Workload(
     reference=transform,
     cost=lambda rows, dtype: Cost(read=2 * COLUMNS * rows, write=2 * COLUMNS * rows),
     sizes={
-        "bench": {"rows": 32768, "dtype": "bfloat16"},
+        "bench": {"rows": 65536, "dtype": "bfloat16"},
         # float16 because Triton's interpreter has no bf16 dot
         "test": {"rows": 7, "dtype": "float16"},
     },

@@ -13,7 +13,7 @@ workload = Workload(
     inputs=lambda draw, pictures, n: {"codes": draw.integers(pictures, n, high=256, dtype=torch.uint8)},
     reference=lambda codes: torch.stack([picture.bincount(minlength=256) for picture in codes]),
     cost=lambda pictures, n: Cost(read=pictures * n, write=pictures * 256 * 4, items=pictures, unit="pictures"),
-    sizes={"bench": {"pictures": 64, "n": 1 << 25}, "test": {"pictures": 19, "n": 4099}},
+    sizes={"bench": {"pictures": 128, "n": 1 << 25}, "test": {"pictures": 19, "n": 4099}},
     tolerance=0.0,  # counts are exact
 )
 

@@ -45,7 +45,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 8, "rows": 131072, "pairs": 32, "width": 512},
+        "bench": {"layers": 4, "rows": 262144, "pairs": 32, "width": 512},
         "test": {"layers": 3, "rows": 301, "pairs": 3, "width": 132},
     },
     tolerance=2e-6,  # fp32
