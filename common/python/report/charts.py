@@ -336,10 +336,9 @@ def ladder_chart(result: PairResult) -> Markup | None:
     for row, (variant, value) in enumerate(known):
         y, gain = row * step, _gain(result, variant)
         told = [bytes_text(value) if memory else time_text(value), *([ratio_text(gain.ratio)] if gain else [])]
-        title = _element("title", f"{clean(variant.label)}: {', '.join(told)}")
         style = f"fill: {_colour(variant)}; fill-opacity: {0.85 if variant is own else 0.5}"
         wide = max(1.0, round(scale(value) - scale.start, 1))
-        parts.append(_element("rect", title, x=scale.start, y=y + 4, width=wide, height=step - 8, style=style))
+        parts.append(_element("rect", x=scale.start, y=y + 4, width=wide, height=step - 8, style=style))
         parts.append(_text(scale.start - 8, y + step / 2, names[row], "end"))
         parts.append(_text(scale.start + wide + 6, y + step / 2, ", ".join(told)))
     if limit:
