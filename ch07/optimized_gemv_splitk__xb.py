@@ -1,0 +1,67 @@
+"""k is split in two and a tile is 4 runs of 4 KB: 8,192 programs keep every SM loading; the second adds up both."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ch07.baseline_gemv_splitk import workload as workload
+from common.python.workload import Step
+
+TILE = {"ROWS": 2, "K": 2048, "STAGES": 4}
+PART = 53248
+
+
+@triton.jit
+def products(weight, x, row, first, last, rows, k, ROWS: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
+    """The products of these rows with x from first to last, summed; the next tiles are on their way."""
+    start = weight + row.to(tl.int64)[:, None] * k
+    total = tl.zeros((ROWS, K // 8), tl.float32)  # each thread sums what it loads, 8 numbers at a time
+    for begin in tl.range(first, last, K, num_stages=STAGES):
+        at = begin + tl.arange(0, K)
+        tile = tl.load(start + at[None, :], mask=(row < rows)[:, None] & (at < k)[None, :], other=0.0)
+        product = tile.to(tl.float32) * tl.load(x + at, mask=at < k, other=0.0).to(tl.float32)[None, :]
+        total += tl.sum(tl.reshape(product, (ROWS, K // 8, 8)), axis=2)
+    return tl.sum(total, axis=1)
+
+
+@triton.jit
+def gemv(
+    weight,
+    x,
+    partial,
+    arrived,
+    out,
+    rows,
+    k,
+    ROWS: tl.constexpr,
+    K: tl.constexpr,
+    PART: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    part, tile = tl.program_id(0), tl.program_id(1)
+    row = tile * ROWS + tl.arange(0, ROWS)
+    total = products(weight, x, row, part * PART, tl.minimum(part * PART + PART, k), rows, k, ROWS, K, STAGES)
+    place = partial + tile * PARTS * ROWS + tl.arange(0, ROWS)  # of the tile's first part; the others follow
+    tl.store(place + part * ROWS, total)
+    tl.debug_barrier()  # all threads have stored before one of them counts the program in
+    if tl.atomic_add(arrived + tile, 1, sem="acq_rel") == PARTS - 1:
+        total = tl.zeros((ROWS,), tl.float32)
+        for other in range(PARTS):
+            total += tl.load(place + other * ROWS, cache_modifier=".cg")  # from L2, where the others' stores are
+        tl.store(out + row, total.to(out.dtype.element_ty), mask=row < rows)
+        tl.store(arrived + tile, 0)  # for the next step
+
+
+def prepare(weight: Tensor, x: Tensor) -> Step:
+    (rows, k), out = weight.shape, x.new_empty(len(weight))
+    parts, tiles = triton.cdiv(k, PART), triton.cdiv(rows, TILE["ROWS"])
+    partial = x.new_empty(tiles, parts, TILE["ROWS"], dtype=torch.float32)
+    arrived = x.new_zeros(tiles, dtype=torch.int32)
+
+    def step() -> Tensor:
+        gemv[(parts, tiles)](weight, x, partial, arrived, out, rows, k, **TILE, PART=PART, PARTS=parts, num_warps=4)
+        return out
+
+    return step
