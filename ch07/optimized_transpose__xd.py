@@ -7,7 +7,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(sm=80)
+requires = needs(sm=90)
 
 
 def prepare(a: Tensor) -> Step:

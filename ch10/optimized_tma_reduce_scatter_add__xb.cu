@@ -11,6 +11,10 @@ __global__ void __launch_bounds__(THREADS) link_rows(const int64_t* __restrict__
   if (row < n) next[row] = atomicExch(heads + ids[row], row);
 }
 
+__device__ void add(float4& sum, const float4& more) {
+  sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+}
+
 __global__ void __launch_bounds__(THREADS)
     add_listed(const float4* __restrict__ rows, const int* __restrict__ heads, const int* __restrict__ next,
                float4* __restrict__ out, int64_t fours) {
@@ -18,40 +22,44 @@ __global__ void __launch_bounds__(THREADS)
   const int first = heads[token];
   if (first < 0) return;
   for (int64_t start = threadIdx.x; start < fours; start += THREADS * FOURS) {
-    float4 sum[FOURS] = {};
+    float4 sum[FOURS];
+    int64_t column[FOURS];
 #pragma unroll
     for (int j = 0; j < FOURS; ++j) {
-      const int64_t column = start + j * THREADS;
-      if (column < fours) sum[j] = out[token * fours + column];
+      column[j] = min(start + j * THREADS, fours - 1);  // those beyond the row repeat its last four
+      sum[j] = out[token * fours + column[j]];
     }
     for (int row = first; row >= 0;) {  // ends: a list holds each row once
       int listed[AT_ONCE];
-      float4 in[AT_ONCE][FOURS] = {};
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i) {
         listed[i] = row;
         if (row >= 0) row = next[row];
       }
+      if (listed[AT_ONCE - 1] >= 0) {
+        float4 in[AT_ONCE][FOURS];
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) {
+        for (int i = 0; i < AT_ONCE; ++i) {
 #pragma unroll
-        for (int j = 0; j < FOURS; ++j) {
-          const int64_t column = start + j * THREADS;
-          if (listed[i] >= 0 && column < fours) in[i][j] = __ldcs(rows + listed[i] * fours + column);
+          for (int j = 0; j < FOURS; ++j) in[i][j] = __ldcs(rows + listed[i] * fours + column[j]);
         }
-      }
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) {
+        for (int i = 0; i < AT_ONCE; ++i) {
 #pragma unroll
-        for (int j = 0; j < FOURS; ++j) {
-          sum[j].x += in[i][j].x, sum[j].y += in[i][j].y, sum[j].z += in[i][j].z, sum[j].w += in[i][j].w;
+          for (int j = 0; j < FOURS; ++j) add(sum[j], in[i][j]);
+        }
+      } else {  // the last rows of a list
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+          if (listed[i] < 0) break;
+#pragma unroll
+          for (int j = 0; j < FOURS; ++j) add(sum[j], __ldcs(rows + listed[i] * fours + column[j]));
         }
       }
     }
 #pragma unroll
     for (int j = 0; j < FOURS; ++j) {
-      const int64_t column = start + j * THREADS;
-      if (column < fours) out[token * fours + column] = sum[j];
+      if (start + j * THREADS < fours) out[token * fours + column[j]] = sum[j];
     }
   }
 }
