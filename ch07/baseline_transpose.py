@@ -13,7 +13,7 @@ workload = Workload(
     cost=lambda rows, columns: Cost(read=4 * rows * columns, write=4 * rows * columns),
     sizes={"bench": {"rows": 16384, "columns": 16384}, "test": {"rows": 97, "columns": 131}},
     tolerance=0.0,  # a copy is exact
-    rungs="tile padded xa xb xc xd",
+    rungs="tile padded",
 )
 
 
