@@ -1,4 +1,4 @@
-"""k is split in two and a tile is 4 runs of 4 KB: 8,192 programs keep every SM loading; the second adds up both."""
+"""k is split in two and a tile is 4 runs of 4 KB: 4,096 programs keep every SM loading; the second adds up both."""
 
 import torch
 import triton
