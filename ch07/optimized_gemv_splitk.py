@@ -10,7 +10,7 @@ from ch07.baseline_gemv_splitk import workload as workload
 from common.python.workload import Step
 
 TILE = {"ROWS": 4, "K": 2048}  # 16 KB of weights in runs of 4 KB
-PART = 14336  # of k for each program: seven tiles of loads
+PART = 26624  # of k for each program: 13 tiles of loads
 
 
 @triton.jit

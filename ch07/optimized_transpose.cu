@@ -33,7 +33,8 @@ template <bool aligned>
 __global__ void __launch_bounds__(SIDE* SIDE)
     transpose(const float* __restrict__ a, float* __restrict__ out, int64_t rows, int64_t columns) {
   __shared__ float4 tile[TILE][SIDE];  // rows of the result, in pieces
-  const int64_t left = int64_t(blockIdx.x) * TILE, top = int64_t(blockIdx.y) * TILE;
+  // Blocks that run at the same time have neighbouring numbers: they write next to each other, along rows of the result.
+  const int64_t left = int64_t(blockIdx.y) * TILE, top = int64_t(blockIdx.x) * TILE;
   const int x = threadIdx.x, y = threadIdx.y;
 
   float4 in[4];
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(SIDE* SIDE)
 }
 
 extern "C" int transpose_swizzled(const float* a, float* out, int64_t rows, int64_t columns, cudaStream_t stream) {
-  const dim3 grid(ceil_div(columns, TILE), ceil_div(rows, TILE)), block(SIDE, SIDE);
+  const dim3 grid(ceil_div(rows, TILE), ceil_div(columns, TILE)), block(SIDE, SIDE);
   if (rows % 4 == 0 && columns % 4 == 0) {
     transpose<true><<<grid, block, 0, stream>>>(a, out, rows, columns);
   } else {  // rows that start between 16-byte boundaries are copied float by float

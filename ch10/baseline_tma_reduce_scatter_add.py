@@ -37,6 +37,7 @@ workload = Workload(
     },
     tolerance=5e-7,  # a few additions in fp32, in any order
     mutates=("residual",),
+    rungs="vector_red bulk_reduce",
 )
 
 

@@ -1,4 +1,4 @@
-"""Queries of all requests are rows of one product with the prefix, which is read once; own keys are merged in."""
+"""Queries of all requests are rows of one product with the prefix; a second stream reads own keys at the same time."""
 
 import math
 
@@ -7,11 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch18.baseline_shared_prefix_cascade import KEYS
 from ch18.baseline_shared_prefix_cascade import workload as workload
 from common.python.workload import Step
 
-PARTS = 4  # of the prefix: with 64 tiles of queries all programs have a place at once, two on each multiprocessor
+# A multiprocessor has room for a program of the prefix, with 128 KiB of shared memory, and two of own keys beside it.
+PARTS = 4  # of the prefix: with 32 tiles of queries a program for nearly each multiprocessor
+PREFIX = {"KEYS": 64, "QUERIES": 128, "num_warps": 8, "num_stages": 3}
+OWN = {"KEYS": 32, "num_warps": 4, "num_stages": 3}
 
 
 @triton.jit
@@ -57,23 +59,28 @@ def merge(sums_of, logs_of, out, slots, WIDTH: tl.constexpr, PARTS: tl.constexpr
 def prepare(q: Tensor, common_k: Tensor, common_v: Tensor, own_k: Tensor, own_v: Tensor) -> Step:
     (requests, heads, group, width), out = q.shape, torch.empty_like(q)
     prefix, own = common_k.shape[1], own_k.shape[2]
-    share = triton.cdiv(triton.cdiv(prefix, PARTS), KEYS) * KEYS
+    share = triton.cdiv(triton.cdiv(prefix, PARTS), PREFIX["KEYS"]) * PREFIX["KEYS"]
     parts = triton.cdiv(prefix, share)  # and one more, a request's own keys
     sums = q.new_empty(requests * heads * group, parts + 1, width, dtype=torch.float32)
     logs = q.new_empty(requests * heads * group, parts + 1, dtype=torch.float32)
     scale = width**-0.5 * math.log2(math.e)  # weights are powers of 2
     few = max(16, triton.next_power_of_2(group))  # the least that a product takes
-    tiles, power = triton.cdiv(requests * group, 64), triton.next_power_of_2(parts + 1)
-    shape = {"WIDTH": width, "KEYS": KEYS, "num_warps": 4, "num_stages": 3}
+    tiles, power = triton.cdiv(requests * group, PREFIX["QUERIES"]), triton.next_power_of_2(parts + 1)
+    side = torch.cuda.Stream() if q.is_cuda else None  # Triton's interpreter runs the kernels in turn
 
     def step() -> Tensor:
-        to, last = (sums, logs), (parts + 1, scale)
+        to, last = (sums, logs), (parts + 1, scale, width)
+        if side:
+            side.wait_stream(torch.cuda.current_stream())  # the last step has read sums and logs
         attend[tiles, parts, heads](
-            q, common_k, common_v, *to, requests, heads, group, prefix, share, 0, *last, QUERIES=64, **shape
+            q, common_k, common_v, *to, requests, heads, group, prefix, share, 0, *last, **PREFIX
         )
-        attend[1, 1, requests * heads](
-            q, own_k, own_v, *to, 1, heads, group, own, own, parts, *last, QUERIES=few, **shape
-        )
+        with torch.cuda.stream(side):
+            attend[1, 1, requests * heads](
+                q, own_k, own_v, *to, 1, heads, group, own, own, parts, *last, QUERIES=few, **OWN
+            )
+        if side:
+            torch.cuda.current_stream().wait_stream(side)
         merge[(len(sums),)](sums, logs, out, parts + 1, WIDTH=width, PARTS=power, num_warps=1)
         return out
 
