@@ -33,9 +33,8 @@ workload = Workload(
 )
 
 
-def searched(x: Tensor, ranks: Tensor, event: Any, wait: Callable[[Any], None]) -> Metered:
-    """Bisection by the host, for each rank: a count on the GPU, a wait for it, and the decision for the next one."""
-    counted = torch.empty((), dtype=torch.int64, pin_memory=x.is_cuda)
+def searched(x: Tensor, ranks: Tensor, receive: Callable[[Tensor], int]) -> Metered:
+    """Bisection by the host, for each rank: the GPU counts, and the host must `receive` the count to go on."""
 
     def step() -> Tensor:
         found = []
@@ -43,10 +42,7 @@ def searched(x: Tensor, ranks: Tensor, event: Any, wait: Callable[[Any], None]) 
             low, high = LEAST, MOST
             for _ in range(HALVINGS):
                 middle = (low + high) / 2
-                counted.copy_((x <= middle).sum(), non_blocking=True)
-                event.record()
-                wait(event)
-                low, high = (low, middle) if int(counted) >= rank else (middle, high)
+                low, high = (low, middle) if receive((x <= middle).sum()) >= rank else (middle, high)
             found.append(high)
         return torch.tensor(found).to(x.device)
 
@@ -62,6 +58,19 @@ def searched(x: Tensor, ranks: Tensor, event: Any, wait: Callable[[Any], None]) 
     return Metered(step, metrics)
 
 
+def behind_event(x: Tensor, event: Any, wait: Callable[[Any], None]) -> Callable[[Tensor], int]:
+    """A count goes to page-locked memory, and the host waits for an event behind the copy."""
+    landing = torch.empty((), dtype=torch.int64, pin_memory=x.is_cuda)
+
+    def receive(count: Tensor) -> int:
+        landing.copy_(count, non_blocking=True)
+        event.record()
+        wait(event)
+        return int(landing)
+
+    return receive
+
+
 def prepare(x: Tensor, ranks: Tensor) -> Metered:
     event = torch.cuda.Event(blocking=True) if x.is_cuda else torch.cpu.Event()
-    return searched(x, ranks, event, lambda event: event.synchronize())
+    return searched(x, ranks, behind_event(x, event, lambda event: event.synchronize()))

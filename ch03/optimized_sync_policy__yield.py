@@ -5,7 +5,7 @@ import os
 import torch
 from torch import Tensor
 
-from ch03.baseline_sync_policy import searched
+from ch03.baseline_sync_policy import behind_event, searched
 from ch03.baseline_sync_policy import workload as workload
 from common.python.workload import Metered
 
@@ -17,4 +17,4 @@ def prepare(x: Tensor, ranks: Tensor) -> Metered:
         while not event.query():
             os.sched_yield()
 
-    return searched(x, ranks, event, spin)
+    return searched(x, ranks, behind_event(x, event, spin))

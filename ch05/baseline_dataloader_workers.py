@@ -75,6 +75,7 @@ workload = Workload(
         "test": {"texts": 11, "length": 37, "width": 24, "layers": 2},  # the last batch is not whole
     },
     tolerance=1e-5,
+    rungs="pinned workers pinned_workers bytes",
     frozen=("table", "gains", "head"),
     clock="end_to_end",
 )

@@ -1,11 +1,11 @@
-"""Gains 1 or 2% here: the product reads raw tokens; squares are added across threads once, behind the loop."""
+"""The product reads raw tokens and scales each row of its result: the normed tokens are never written nor read."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ch09.baseline_rmsnorm_into_gemm import EPSILON, tile
+from ch09.baseline_rmsnorm_into_gemm import EPSILON, TILE
 from ch09.baseline_rmsnorm_into_gemm import workload as workload
 from common.python.workload import Step
 
@@ -26,7 +26,7 @@ def norm_product(x, weight, out, tokens, columns, width, epsilon, M: tl.constexp
 
 
 def prepare(x: Tensor, gain: Tensor, weight: Tensor) -> Step:
-    (tokens, width), columns, options = x.shape, len(weight), tile()
+    (tokens, width), columns, options = x.shape, len(weight), TILE
     folded = (weight.float() * gain.float()).to(weight.dtype)  # the gain scales columns of the weight, once for all
     out = x.new_empty(tokens, columns)
     from_x = TensorDescriptor.from_tensor(x, [options["M"], options["K"]])

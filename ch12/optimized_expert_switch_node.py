@@ -1,4 +1,4 @@
-"""A SWITCH node holds a body for each expert: the router's kernel sets its value, and only the chosen body runs."""
+"""A SWITCH node runs the chosen expert's body alone; where experts have one shape, as here, an index is quicker."""
 
 import weakref
 from collections.abc import Callable

@@ -81,7 +81,7 @@ workload = Workload(
     cost=cost,
     sizes={
         # A step should take the GPU longer than the host needs to load a batch and launch the step's kernels.
-        "bench": {"steps": 8, "texts": 1536, "length": 12, "width": 1024, "layers": 8, "classes": 8192},
+        "bench": {"steps": 6, "texts": 512, "length": 48, "width": 1024, "layers": 8, "classes": 8192},
         "test": {"steps": 5, "texts": 7, "length": 5, "width": 136, "layers": 2, "classes": 11},
     },
     tolerance=2e-2,  # bf16 rounds at 0.2%, after each layer and at each update
