@@ -107,7 +107,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch06:block_reduction": [*LENGTHS, {"n": (1 << 24) + 1}],
     "ch06:managed_prefetch": [*LENGTHS, {"n": 1 << 22}, {"n": (1 << 22) + 1}, {"n": (1 << 23) + 5}],
     "ch07:strided_copy": [*LENGTHS, *({"n": n} for n in (31, 33, 1023, 1024, 1025, 8191, 8193))],
-    # Of one element, of whole tiles, of whole pieces of 16 bytes, and of neither.
+    # The next two: of one element, of whole tiles, of whole pieces of 16 bytes, and of neither.
     "ch07:transpose": shapes(
         "rows columns", (1, 1), (1, 7), (7, 1), (4, 8), (32, 64), (64, 128), (68, 132), (65, 63), (129, 4), (4, 257)
     ),
@@ -154,6 +154,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         "requests heads group keys width dtype",
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
     ),
+    "ch18:flash_backward": shapes("heads tokens width dtype", (1, 1, 64, "float16"), (3, 129, 128, "bfloat16")),
     "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 5, 301, 512, 128, "bfloat16")),
     "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
