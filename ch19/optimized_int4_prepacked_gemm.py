@@ -1,4 +1,4 @@
-"""Codes are repacked ahead in the order of mma.sync's fragments: loaded 16 bytes a lane, they are widened by lop3."""
+"""Codes are repacked in the order of wgmma's fragments, which it takes from registers, and x from shared memory."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Metered
 
-requires = needs(sm=80)
+requires = needs(targets=["sm_90a"])
 TILE, MOST_ROWS = 256, 64  # of the kernel: outputs of a tile, and rows of x
 BLOCKS = 3  # on a multiprocessor
 

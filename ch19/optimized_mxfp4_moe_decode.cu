@@ -1,5 +1,7 @@
-// Rows of FP4 experts times a few tokens: a block for 32 rows, whose warps share out the features.
+// Rows of FP4 experts times a few tokens: a block for 32 rows, whose warps share out the features. It loads its first
+// weights before it waits for the last kernel.
 #include "ampere.cuh"
+#include "grid.cuh"
 
 constexpr int WARPS = 8;   // of a block
 constexpr int DEPTH = 3;   // steps of 64 features that a warp loads at once
@@ -36,6 +38,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[2][4], const uint4* __r
       loaded[i][1] = load_once(codes + step * 64 + 32 + lane);
       exponents[i] = scales[step * 8 + g];
     }
+    if (first == warp) wait_for_last();  // nothing above depends on the kernels before
 #pragma unroll
     for (int i = 0; i < DEPTH; ++i) {
       const int step = first + i * WARPS;
@@ -96,6 +99,7 @@ __global__ void __launch_bounds__(WARPS * 32, 3) activate(
     const int64_t* __restrict__ ids, __half* __restrict__ hidden, int choices, int tokens, int width, int wide) {
   __shared__ float parts[WARPS][2][16][TOKENS], gates[16 * TOKENS];
   const int expert = blockIdx.y, steps = ceil_div(width, 64);
+  start_next();
   if (!chosen(ids, choices, expert)) return;
   const int64_t unit = expert * int64_t(gridDim.x) + blockIdx.x;
   float sums[2][4] = {};
@@ -115,6 +119,7 @@ __global__ void __launch_bounds__(WARPS * 32, 3) project(
     const int64_t* __restrict__ ids, __half* __restrict__ answers, int choices, int tokens, int width, int wide) {
   __shared__ float parts[WARPS][2][16][TOKENS];
   const int expert = blockIdx.y, steps = ceil_div(wide, 64);
+  start_next();
   if (!chosen(ids, choices, expert)) return;
   const int64_t unit = expert * int64_t(gridDim.x) + blockIdx.x;
   float sums[2][4] = {};
@@ -130,6 +135,7 @@ __global__ void __launch_bounds__(WARPS * 32, 3) project(
 __global__ void combine(const __half* __restrict__ answers, const int64_t* __restrict__ ids,
                         const __half* __restrict__ shares, __half* __restrict__ out, int top, int tokens, int width) {
   const int column = blockIdx.x * blockDim.x + threadIdx.x, token = blockIdx.y;
+  wait_for_last();
   if (column >= width) return;
   float sum = 0.0f;
   for (int choice = token * top; choice < (token + 1) * top; ++choice) {
@@ -144,14 +150,15 @@ extern "C" int mixture(const __half* x, const int64_t* ids, const __half* shares
                        __half* answers, __half* out, int tokens, int top, int experts, int width, int wide,
                        cudaStream_t stream) {
   if (tokens < 1 || tokens > TOKENS || width % 32 || wide % 16) return cudaErrorInvalidValue;
-  activate<<<dim3(wide / 16, experts), WARPS * 32, 0, stream>>>(
-      x, reinterpret_cast<const uint4*>(up_codes), reinterpret_cast<const uint2*>(up_scales), ids, hidden, tokens * top,
-      tokens, width, wide);
-  TRY(cudaGetLastError());
-  project<<<dim3(width / 32, experts), WARPS * 32, 0, stream>>>(
-      hidden, reinterpret_cast<const uint4*>(down_codes), reinterpret_cast<const uint2*>(down_scales), ids, answers,
-      tokens * top, tokens, width, wide);
-  TRY(cudaGetLastError());
-  combine<<<dim3(ceil_div(width, 128), tokens), 128, 0, stream>>>(answers, ids, shares, out, top, tokens, width);
-  return cudaGetLastError();
+  int major = 0;
+  TRY(query_device(&major, cudaDevAttrComputeCapabilityMajor));
+  const bool early = major >= 9;  // the first kernel waits for all that comes before the step
+  TRY(launch_early(false, activate, dim3(wide / 16, experts), WARPS * 32, stream, x,
+                   reinterpret_cast<const uint4*>(up_codes), reinterpret_cast<const uint2*>(up_scales), ids, hidden,
+                   tokens * top, tokens, width, wide));
+  TRY(launch_early(early, project, dim3(width / 32, experts), WARPS * 32, stream, hidden,
+                   reinterpret_cast<const uint4*>(down_codes), reinterpret_cast<const uint2*>(down_scales), ids,
+                   answers, tokens * top, tokens, width, wide));
+  return launch_early(early, combine, dim3(ceil_div(width, 128), tokens), 128, stream, answers, ids, shares, out, top,
+                      tokens, width);
 }

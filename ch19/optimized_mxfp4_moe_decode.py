@@ -1,4 +1,4 @@
-"""Codes lie in the order of tensor core fragments: lanes load 16 bytes at a time and widen them in registers."""
+"""Codes lie in the order of tensor core fragments: lanes load 16 bytes at once, before the last kernel ends."""
 
 import torch
 from torch import Tensor

@@ -72,7 +72,10 @@ INSTRUCTIONS = {
     "ch10/optimized_tcgen05_gemm product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch13/optimized_int8_dynamic_linear product": "IGMMA UTMALDG.2D.MULTICAST UTMASTG -HGMMA -IMMA",
     "ch13/optimized_wgrad_accumulate product": "HGMMA UTMALDG.2D.MULTICAST UTMAREDG.2D.ADD -UTMASTG",
-    "ch19/optimized_int4_prepacked_gemm linearILi16E": "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP",
+    "ch19/optimized_int4_prepacked_gemm linear": "HGMMA.64x16x16 LDS.128 LDGSTS.E.BYPASS HADD2.BF16 -HMMA -LDSM -I2FP",
+    "ch19/optimized_int4_prepacked_gemm__mma_sync linearILi16E": (
+        "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP"
+    ),
     "ch19/optimized_nvfp4_gemm product": "UTCOMMA UTCCP UTMALDG.2D UBLKCP LDTM.x32 -UTCHMMA -HMMA",
     "ch19/optimized_int4_prepacked_gemm__fused linearILi16E": "HMMA.16816.F32.BF16 LDSM LOP3 -LDS.128 -HFMA2 -I2FP",
 }
