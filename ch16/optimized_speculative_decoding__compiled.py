@@ -1,4 +1,4 @@
-"""Not timed yet: passes of draft and target are compiled, so that the graphs hold fewer and larger kernels.
+"""Passes of draft and target are compiled, so that the graphs hold fewer and larger kernels.
 
 Both choose with the same noise for the same place, so a proposal is kept exactly when the target chooses it too, and
 the tokens are those of the target alone, whatever the draft: its distribution is untouched.

@@ -87,6 +87,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through 28 blocks, four times, and guidance takes a difference of two passes
     frozen=("positions", "ends", "blocks"),
     clock="end_to_end",
+    rungs="one_batch graph",
 )
 
 
