@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ch16.baseline_topk_topp_sampling import K, P, sampled
 from ch16.baseline_topk_topp_sampling import workload as topk_topp_sampling
-from ch16.optimized_speculative_decoding import prepare as prepare_speculative
+from ch16.optimized_speculative_decoding__eager_passes import prepare as prepare_speculative
 from common.models.decoder import Shape, draw_weights
 from common.models.references import hidden_states
 from common.python.workload import Draw

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ch15.baseline_paged_kv import HEAD_DIM, KV_HEADS, caching
 from ch16.baseline_speculative_decoding import workload as speculative_decoding
-from ch16.optimized_speculative_decoding import prepare as prepare_speculative
+from ch16.optimized_speculative_decoding__eager_passes import prepare as prepare_speculative
 from ch19.baseline_fp8_cast_transpose import prepare as prepare_cast
 from ch19.baseline_fp8_linear_training import casting_errors, noise_like
 from ch19.baseline_fp8_linear_training import workload as fp8_linear
