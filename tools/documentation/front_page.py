@@ -20,7 +20,7 @@ PICTURE = Path("docs/results/h200/roofline.svg")
 HEADLINES, GAINS = PICTURE.with_name("headlines.svg"), "gains_{}.svg"
 PAIRS = (
     *("ch01:pinned_copy", "ch02:tensor_core_gemm", "ch03:huge_page_gather", "ch04:tp_gemm_overlap"),
-    *("ch05:small_file_shards", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
+    *("ch05:direct_read", "ch06:block_reduction", "ch07:transpose", "ch07:sgemm_tiling"),
     *("ch08:histogram_privatized", "ch09:softmax", "ch09:linear_cross_entropy", "ch10:gemm_wgmma"),
     *("ch11:copy_compute_pipeline", "ch12:sinkhorn_while_node", "ch13:adamw_fused", "ch14:triton_persistent_matmul"),
     *("ch15:paged_kv", "ch16:topk_topp_sampling", "ch17:moe_grouped_gemm", "ch18:flash_forward"),
