@@ -91,6 +91,6 @@ def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
         for _ in range(new):
             again()
             deliver([0])
-        return tokens, states
+        return tokens, states.to(weights["norm"].dtype)
 
     return metered(serve, first.device)
