@@ -158,8 +158,15 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:
-    amounts = {"hbm": cost.hbm, cost.dtype: cost.flops, "pcie": cost.pcie_bytes, "nvlink": cost.nvlink_bytes}
-    amounts |= {"disk": cost.disk_bytes, "host": cost.host_bytes, "launch": cost.launches}
+    amounts = {
+        "hbm": cost.hbm,
+        cost.dtype: cost.flops,
+        "pcie": cost.pcie_bytes,
+        "nvlink": cost.nvlink_bytes,
+        "disk": cost.disk_bytes,
+        "host": cost.host_bytes,
+        "launch": cost.launches,
+    }
     return ((resource, amount) for resource, amount in amounts.items() if amount)
 
 

@@ -40,11 +40,19 @@ class Expectation(Model):
     pace_us: float | None = Field(default=None, description="the host's fixed loop meanwhile, median over the blocks")
     cpu: str | None = None
     runs: int = Field(default=1, ge=1, description="that this is the median of; fewer than three are provisional")
-    # Of three runs or more, these are medians: the speedup with the t interval over runs, which `rounds` counts, the
-    # others with where a further run's lies. Files of before have no ratio of memory, which is held as if it repeated.
-    speedup: Interval | None = None
-    time: Time | None = Field(default=None, description="of the headline variant, on the headline clock")
-    memory_ratio: Interval | None = Field(default=None, description="where memory is the goal")
+    speedup: Interval | None = Field(
+        default=None, description="median of three runs or more, with the t interval over runs, which `rounds` counts"
+    )
+    time: Time | None = Field(
+        default=None,
+        description="of the headline variant, on the headline clock; over three runs or more, the interval is where "
+        "a further run's lies",
+    )
+    memory_ratio: Interval | None = Field(
+        default=None,
+        description="where memory is the goal: median of three runs or more, with where a further run's lies; null in "
+        "older files, whose ratio is held as if it repeated exactly",
+    )
     result: PairResult = Field(description="of that run, less its samples and proofs")
 
     @property

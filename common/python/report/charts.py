@@ -336,7 +336,7 @@ def ladder_chart(result: PairResult) -> Markup | None:
     for row, (variant, value) in enumerate(known):
         y, gain = row * step, _gain(result, variant)
         told = [bytes_text(value) if memory else time_text(value), *([ratio_text(gain.ratio)] if gain else [])]
-        style = f"fill: {_colour(variant)}{'; fill-opacity: 0.85' * (variant is own)}"  # the page has others pale
+        style = f"fill: {_colour(variant)}{'; fill-opacity: 0.85' * (variant is own)}"  # others: 0.5, by the page
         wide = max(1.0, round(scale(value) - scale.start, 1))
         parts.append(_element("rect", x=scale.start, y=y + 4, width=wide, height=step - 8, style=style))
         parts.append(_text(scale.start - 8, y + step / 2, names[row], "end"))

@@ -2,7 +2,7 @@
 
 Whether a variant remembers answers is decided by an experiment of its own: a slow sample alone accuses nobody. A trio
 times one step, in random order, on inputs untouched since a call, on inputs overwritten with the same values, and on
-inputs overwritten with new numbers of the same distribution. Honest code takes as long in each. A memory keyed by
+inputs overwritten with new values of the same distribution. Honest code takes as long in each. A memory keyed by
 address or version counter is fast in the first only, one keyed by content in the first two.
 
 Processes take turns on a GPU, so another one's work looks like work beside the clock: where one was seen, such times

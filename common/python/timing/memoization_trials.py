@@ -55,7 +55,7 @@ class Arms:
     def __init__(self, prep: Preparation) -> None:
         """Fill the inputs with fresh values; the frozen ones stay as they are.
 
-        Integers and masks stay too where other inputs are numbers: a library chooses kernels anew for new counts.
+        Integers and masks stay too where others are floating-point: new counts make a library choose kernels anew.
         """
         self.prep, self.mutated = prep, prep.workload.mutates
         inputs = {key: value for key, value in prep.inputs.items() if key not in prep.workload.frozen}
