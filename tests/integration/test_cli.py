@@ -91,6 +91,7 @@ def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "datasheet of H200" in done.stdout
     assert "ch01:doubles" in done.stdout
+    assert cli("roofline", "ch01/optimized_doubles.py", "--gpu", "H200", "--root", small.root).stdout == done.stdout
     assert_usage(cli("roofline", "ch01", "--gpu", "H2000", "--root", small.root), "H200")
     assert_usage(cli("roofline", "ch01", "--run", small.root), "name no target")
     assert_usage(cli("roofline", "--run", small.root), "summary.json")

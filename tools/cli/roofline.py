@@ -9,7 +9,7 @@ import typer
 
 from common.python.base.results import Cost, PairResult
 from common.python.base.text import text_table, wide_console
-from common.python.corpus.discovery import choose
+from common.python.corpus.discovery import select, survey
 from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
@@ -32,7 +32,9 @@ def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Pat
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
     """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines."""
-    pairs = [pair for pair in choose(root, targets) if pair.baseline]
+    every, words = survey(root, targets)
+    chosen = {pair.key for pair in select(every, words)}
+    pairs = [pair for pair in every if pair.key in chosen and pair.baseline]  # a target may be one optimized file
     told: dict[str, Any] = {}
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
