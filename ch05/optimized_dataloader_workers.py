@@ -35,7 +35,7 @@ def decode(texts: Texts, batches: list[Tensor], first: int, others: list[Connect
 def end(workers: list[Connection], processes: list[BaseProcess]) -> None:
     for worker in workers:
         with contextlib.suppress(BrokenPipeError):
-            worker.send_bytes(b"")  # a process forked later may hold this end too, so closing it alone would tell nobody
+            worker.send_bytes(b"")  # to close is not enough: a process forked later may hold this end too
         worker.close()
     for process in processes:
         process.join()
