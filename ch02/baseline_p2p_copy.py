@@ -9,7 +9,7 @@ workload = Workload(
     inputs=lambda draw, n: {"x": draw.normal(n)},
     reference=lambda rank, x: x[rank - 1],  # of the rank before; the ring closes at rank 0
     cost=lambda n: Cost(nvlink_bytes=4 * n, read=4 * n, write=4 * n),  # it is read here, and another one is written
-    sizes={"bench": {"n": 1 << 24}, "test": {"n": 1027}},
+    sizes={"bench": {"n": 1 << 26}, "test": {"n": 1027}},
     tolerance=0.0,  # a copy is exact
     gpus=2,
     clock="end_to_end",
