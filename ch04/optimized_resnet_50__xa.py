@@ -12,9 +12,9 @@ from common.models.graphs import Replay
 from common.python.workload import Step
 
 
-def captured(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def captured(work: Callable[[], None], on_gpu: bool) -> Callable[[], None]:
     """`work` as a CUDA graph, which the host launches in one call instead of a thousand; on a CPU as it is."""
-    if device.type != "cuda":
+    if not on_gpu:
         return work
     side, capturing, graph = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     side.wait_stream(torch.cuda.current_stream())
@@ -45,7 +45,7 @@ def prepare(images: Tensor, labels: Tensor, weights: list[Tensor], depths: list[
         rates = torch._foreach_div(torch._foreach_norm(held), torch._foreach_norm(gradients))
         updated[:] = torch._foreach_sub(held, torch._foreach_mul(gradients, torch._foreach_mul(rates, RATE)))
 
-    to_gradients, to_weights = captured(backward, images.device), captured(update, images.device)
+    to_gradients, to_weights = captured(backward, images.is_cuda), captured(update, images.is_cuda)
 
     def step() -> tuple[Tensor, ...]:
         to_gradients()
