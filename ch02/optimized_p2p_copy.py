@@ -1,4 +1,4 @@
-"""The copy engine writes each GPU's tensor straight into the next GPU's memory over NVLink: no host touches it."""
+"""The copy engine writes each GPU's tensor straight into the next GPU's memory: no multiprocessor carries a byte."""
 
 import torch.distributed as dist
 from torch import Tensor

@@ -96,7 +96,7 @@ workload = Workload(
     frozen=("weights",),  # every step starts from them: it gives the updated ones
     gpus=2,
     clock="end_to_end",
-    rungs="channels_last bf16",
+    rungs="channels_last bf16 buckets",
 )
 
 

@@ -1,41 +1,47 @@
-"""Gradients are views of flat buckets of 25 MiB: one collective carries forty-eight of them, and none is copied."""
+"""Gradients are views of one buffer that all GPUs can reach: one kernel averages a share and stores it everywhere."""
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
 from torch import Tensor
+from torch.distributed import _symmetric_memory as symmetric_memory
 
 from ch04.baseline_bucketed_allreduce import workload as workload
+from common.python.requirements import needs
 from common.python.workload import Step
 
-BUCKET_BYTES = 25 << 20  # as DistributedDataParallel has it
+requires = needs(gpus=2, sm=80)
+BLOCK, WARPS = 2048, 8
 
 
-def filled(gradients: list[Tensor]) -> list[list[Tensor]]:
-    """The gradients in order, cut into lists of at most a bucket each."""
-    buckets: list[list[Tensor]] = [[]]
-    for gradient in gradients:
-        if sum(held.nbytes for held in buckets[-1]) + gradient.nbytes > BUCKET_BYTES:
-            buckets.append([])
-        buckets[-1].append(gradient)
-    return buckets
-
-
-def flattened(gradients: list[Tensor]) -> Tensor:
-    """One buffer with all their numbers, of which each becomes a view: what writes a gradient fills the bucket."""
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
-        gradient.data = part.view_as(gradient)
-    return flat
+@triton.jit
+def average_share(buffers, first, end, RANKS: tl.constexpr, BLOCK: tl.constexpr):
+    """Of the numbers from `first` to `end`, which are this rank's to average, in all ranks' buffers."""
+    at = first + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for rank in tl.static_range(RANKS):
+        held = tl.multiple_of(tl.load(buffers + rank).to(tl.pointer_type(tl.float32)), 16)
+        total += tl.load(held + at, mask=at < end)
+    for rank in tl.static_range(RANKS):
+        held = tl.multiple_of(tl.load(buffers + rank).to(tl.pointer_type(tl.float32)), 16)
+        tl.store(held + at, total / RANKS, mask=at < end)
 
 
 def prepare(gradients: list[Tensor]) -> Step:
-    ranks = dist.get_world_size()
-    buckets = [flattened(held) for held in filled(gradients)]
+    rank, ranks, sizes = dist.get_rank(), dist.get_world_size(), [gradient.numel() for gradient in gradients]
+    flat = symmetric_memory.empty(sum(sizes), device=gradients[0].device)
+    handle = symmetric_memory.rendezvous(flat, dist.group.WORLD)
+    for gradient, part in zip(gradients, flat.split(sizes)):
+        gradient.data = part.view_as(gradient).copy_(gradient)  # what writes a gradient fills the buffer
+    buffers = torch.tensor(handle.buffer_ptrs, device=flat.device)
+    share = triton.cdiv(len(flat), 4 * ranks) * 4  # all begin where 16 bytes do
+    first, end = rank * share, min((rank + 1) * share, len(flat))
 
     def step() -> tuple[Tensor, ...]:
-        for bucket in buckets:
-            dist.all_reduce(bucket)
-            bucket.div_(ranks)
+        handle.barrier()  # all gradients are there
+        average_share[(triton.cdiv(share, BLOCK),)](buffers, first, end, RANKS=ranks, BLOCK=BLOCK, num_warps=WARPS)
+        handle.barrier()  # everywhere, all shares have come
         return tuple(gradients)
 
     return step

@@ -1,4 +1,4 @@
-"""Gain not shown on two H200s: blocks are gathered once and kept whole until the last micro-batch."""
+"""Blocks are gathered once and kept whole until the last micro-batch, which alone has its gradients reduced."""
 
 import torch.distributed as dist
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""One exchange of queries, keys and values gives each rank the whole text for its share of heads: equal causal work."""
+"""One exchange gives each rank the whole text for its share of heads: equal work, and a plain causal mask for cuDNN."""
 
 import torch.distributed as dist
 from torch import Tensor
@@ -18,7 +18,7 @@ def prepare(qkv: Tensor) -> Step:
         sent.copy_(qkv.unflatten(2, (ranks, -1)).permute(2, 0, 1, 3, 4))
         dist.all_to_all_single(text, sent)  # by tokens in, by heads out: the ranks' parts are in the text's order
         q, k, v = (x.transpose(0, 1)[None] for x in text.flatten(0, 1).unbind(1))
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
             out = scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1)
         dist.all_to_all_single(back, out.contiguous().view_as(back))
         return back.transpose(0, 1).flatten(1, 2)

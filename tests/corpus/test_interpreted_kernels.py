@@ -80,10 +80,10 @@ assert torch.equal(received[1][:-8], x.flatten())
 assert (received[1][-8:] == -7).all() and (received[0] == -7).all() and (received[2] == -7).all()
 """
 # Chapter 4's all-to-all by stores: a token comes to its expert once, its result home, and nothing beside it.
-MOE_DEVICE_COUNTS = """
+MOE_ALL_TO_ALL = """
 import sys
 import torch
-from ch04.optimized_moe_all_to_all__device_counts import scale_and_return, send
+from ch04.optimized_moe_all_to_all import scale_and_return, send
 
 ranks, tokens, width = map(int, sys.argv[1:])
 block = 64
@@ -139,7 +139,7 @@ assert lengths == sorted(lengths, reverse=True)
 CASES = {
     SYMMETRIC_ALLREDUCE: ((2, 40, 0), (3, 33, 0), (2, 16, 0xFFFD)),
     SYMMETRIC_PUT: ((3, 185), (2, 128), (1, 1)),
-    MOE_DEVICE_COUNTS: ((2, 11, 37), (3, 5, 64), (2, 1, 1)),
+    MOE_ALL_TO_ALL: ((2, 11, 37), (3, 5, 64), (2, 1, 1)),
     DOCUMENT_TILES: ((331,), (70, 300, 5, 256), (128, 128, 600, 1, 200)),
 }
 
