@@ -65,7 +65,7 @@ workload = Workload(
     frozen=("weights", "earlier"),
     as_drawn=("weights", "earlier"),
     clock="end_to_end",
-    rungs="graph compile int4",
+    rungs="graph compile int4 xa xb xc xd",
 )
 
 

@@ -1,0 +1,94 @@
+"""Weights keep four bits until they meet the tensor cores; a kernel loads its own before it waits for the last one.
+
+A word holds the eight weights that a lane gives to one instruction of the tensor cores. A kernel starts while the one
+before it still runs, and waits for that one only when its first weights are on their way.
+"""
+
+from collections.abc import Callable
+from math import log2
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ch20.baseline_decode_8b import Pair
+from ch20.baseline_decode_8b import workload as workload
+from common.models.decoder import EPSILON, Shape, Weights
+from common.models.graphs import replayable
+from common.models.int4 import codes_of, scales_of
+from common.models.timeline import Deliver, metered
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Metered
+
+requires = needs(sm=80, memory_gib=60)
+Packed = tuple[Tensor, Tensor]  # words and scales, as the kernel's tiles have them
+ROWS = 16  # of a tile
+STORED, GATED, ADDED, CHOSEN = range(4)  # what becomes of a product
+
+
+def tiled(rows: Tensor, gated: bool) -> Tensor:
+    """Rows (rows, ...) as tiles (tiles, 2, 8, ...), zeros filling the last; a gated tile has 8 of gate and 8 of up."""
+    halves = rows.chunk(2) if gated else (rows,)
+    height = ROWS // len(halves)
+    padded = [F.pad(half, (0, 0) * (half.dim() - 1) + (0, -len(half) % height)) for half in halves]
+    return torch.cat([half.unflatten(0, (-1, height)) for half in padded], 1).unflatten(1, (2, 8))
+
+
+def packed(matrix: Tensor, gated: bool = False) -> Packed:
+    """Lane 4 g + t of a group has, of rows g and g + 8, weights 16 t to 16 t + 15 of each 64: four words of eight."""
+    scales = scales_of(matrix)
+    codes = tiled(codes_of(matrix, scales).to(torch.int8), gated) + 8  # tile, upper or lower, g, group, weight
+    codes = codes.unflatten(4, (2, 4, 4, 4)).permute(0, 3, 4, 2, 5, 6, 1, 7)  # tile, group, half, g, t, word, upper, e
+    words = torch.zeros(codes.shape[:6], dtype=torch.int32, device=matrix.device)
+    for lower in range(2):
+        for element in range(4):
+            place = 4 * (lower + element // 2 * 2) + element % 2 * 16
+            words |= codes[..., lower, element].to(torch.int32) << place
+    return words, tiled(scales.to(torch.bfloat16), gated).permute(0, 3, 2, 1).contiguous()
+
+
+def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
+    linear, attend, settle = (load_cuda(__file__, name) for name in ("linear", "attend", "settle"))
+    width, dim, hidden = shape.width, shape.head_dim, shape.hidden
+    layers = [
+        {n: packed(m, n == "gate_up") if m.ndim == 2 else m.bfloat16() for n, m in layer.items()}
+        for layer in weights["layers"]
+    ]
+    head, norm, embedding = packed(weights["head"]), weights["norm"].bfloat16(), weights["embedding"].bfloat16()
+    context, cache = earlier.shape[3], F.pad(earlier.bfloat16(), (0, 0, 0, new)).transpose(0, 1)
+    stream = torch.zeros(width, dtype=torch.float32, device=first.device)
+    qkv, attended = (stream.new_zeros((shape.heads + n) * dim) for n in (2 * shape.kv_heads, 0))
+    active = stream.new_zeros(hidden + -hidden % 8)
+    tokens, states = first.new_zeros(1, new), embedding.new_zeros(1, new, width)
+    position, best = torch.full_like(first[0], context), torch.zeros_like(first[0])
+    shares = stream.new_zeros(shape.kv_heads, 64, 4, 130)
+    arrived = torch.zeros(shape.kv_heads, dtype=torch.int32, device=first.device)
+    angles, group = log2(shape.rope_base), shape.heads // shape.kv_heads
+    sizes = shape.heads, group, context + new, context, dim, angles
+
+    def advance() -> None:
+        for layer, (keys, values) in zip(layers, cache):
+            linear(*layer["qkv"], stream, layer["attention_norm"], qkv, best, STORED, len(qkv), width, EPSILON)
+            attend(qkv, keys, values, position, attended, shares, arrived, *sizes)
+            linear(*layer["out"], attended, norm, stream, best, ADDED, width, len(attended), EPSILON)
+            linear(*layer["gate_up"], stream, layer["mlp_norm"], active, best, GATED, hidden, width, EPSILON)
+            linear(*layer["down"], active, norm, stream, best, ADDED, width, hidden, EPSILON)
+        linear(*head, stream, norm, stream, best, CHOSEN, shape.vocabulary, width, EPSILON)
+        settle(best, stream, norm, embedding, tokens, states, position, context, width, EPSILON)
+
+    def begin() -> None:
+        position.fill_(context), stream.copy_(embedding.index_select(0, first[0])[0])
+
+    begin()
+    again: Callable[[], None] = replayable(advance, first.device)
+
+    @torch.inference_mode()
+    def serve(deliver: Deliver) -> Pair:
+        begin()
+        for _ in range(new):
+            again()
+            deliver([0])
+        return tokens, states.to(weights["norm"].dtype)
+
+    return metered(serve, first.device)
