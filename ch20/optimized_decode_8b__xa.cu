@@ -26,8 +26,11 @@ __device__ float block_sum(float value) {
 
 __device__ float wide(bf16 value) { return __bfloat162float(value); }
 
-// Nibbles i and i + 4 of a word as bf16: 128 + n is 0x4300 with n as the last bits. The code is n - 8: 136 less.
-__device__ uint32_t widened(uint32_t word, int i) { return (word >> 4 * i & 0x000f000f) | 0x43004300; }
+// Nibbles i and i + 4 of a word as fp16: 1024 + n is 0x6400 with n as the last bits, and 1024 + 16 n has n before them,
+// which spares a shift. So rows g + 8 are 16 times too large. The code is n - 8.
+__device__ uint32_t widened(uint32_t word, int i) {
+  return (word >> 8 * (i / 2) & (i % 2 ? 0x00f000f0 : 0x000f000f)) | 0x64006400;
+}
 
 // What a warp multiplies of each tile. Lane 4 g + t has, of rows g and g + 8, 16 weights of each 64, in the order of mma.
 template <int STAGES>
@@ -60,13 +63,27 @@ struct Ring {
     for (int stage = 0; stage < STAGES; ++stage) fill(stage, blockIdx.x + stage * gridDim.x);
   }
 
+  // Asks for `count` more tiles to be brought to the L2 cache.
+  __device__ void fetch(int count) const {
+#if __CUDA_ARCH__ >= 900
+    for (int i = STAGES; i < STAGES + count; ++i) {
+      const int tile = blockIdx.x + i * gridDim.x;
+      if (threadIdx.x % 32 || tile >= tiles || !parts) return;
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(words + (int64_t(tile) * groups + first) * 64),
+                   "r"(parts * 1024)
+                   : "memory");
+    }
+#endif
+  }
+
   // The products of rows g and g + 8 with x, of which the warp's part begins at `x`, and has these sums.
-  __device__ float2 times(int stage, const bf16* x, const float (&x_sums)[PARTS]) const {
+  __device__ float2 times(int stage, const half* x, const float (&x_sums)[PARTS]) const {
     const int lane = threadIdx.x % 32;
     const unsigned char* const piece = pieces + stage * PIECE;
     float sum[PARTS][4];
     for (int part = 0; part < PARTS; ++part) {
-      sum[part][0] = sum[part][2] = -136.0f * x_sums[part], sum[part][1] = sum[part][3] = 0.0f;
+      sum[part][0] = -1032.0f * x_sums[part], sum[part][2] = -1152.0f * x_sums[part];
+      sum[part][1] = sum[part][3] = 0.0f;
     }
     for (int half = 0; half < 2; ++half) {
       uint4 four[PARTS], numbers[PARTS][2];
@@ -79,14 +96,14 @@ struct Ring {
         for (int part = 0; part < PARTS; ++part) {  // neighbouring instructions do not wait for each other
           const uint32_t word = reinterpret_cast<const uint32_t*>(&four[part])[i];
           const uint32_t* const pair = reinterpret_cast<const uint32_t*>(numbers[part]) + 2 * i;
-          multiply(sum[part], {widened(word, 0), widened(word, 1), widened(word, 2), widened(word, 3)}, pair);
+          multiply_half(sum[part], {widened(word, 0), widened(word, 1), widened(word, 2), widened(word, 3)}, pair[0], pair[1]);
         }
       }
     }
     float2 total = {0.0f, 0.0f};
     for (int part = 0; part < PARTS; ++part) {
       const auto scale = *reinterpret_cast<const __nv_bfloat162*>(piece + PARTS * 1024 + part * 32 + lane / 4 * 4);
-      total.x += wide(scale.x) * sum[part][0], total.y += wide(scale.y) * sum[part][2];
+      total.x += wide(scale.x) * sum[part][0], total.y += wide(scale.y) * sum[part][2] * 0.0625f;
     }
     return total;
   }
@@ -107,13 +124,14 @@ __global__ void __launch_bounds__(THREADS, 2)
   constexpr int OUTPUTS = KIND == GATED ? ROWS / 2 : ROWS, TURNS = (SHARE + THREADS * 8 - 1) / (THREADS * 8);
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float partial[2][WARPS][ROWS];
-  bf16* const factors = reinterpret_cast<bf16*>(memory + WARPS * STAGES * PIECE);
+  half* const factors = reinterpret_cast<half*>(memory + WARPS * STAGES * PIECE);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, groups = (columns + GROUP - 1) / GROUP;
   const int tiles = (outputs + OUTPUTS - 1) / OUTPUTS, first = blockIdx.y * share + warp * PARTS;
   const int parts = min(max(min(groups, int(blockIdx.y + 1) * share) - first, 0), PARTS);
   start_next();
   const Ring<STAGES> ring = {memory + warp * STAGES * PIECE, words, scales, tiles, groups, first, parts};
   ring.begin();
+  ring.fetch(3);
   alignas(16) bf16 gains[TURNS][8] = {};
   for (int turn = 0; turn < TURNS; ++turn) {
     const int column = (turn * THREADS + threadIdx.x) * 8;
@@ -130,11 +148,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     values[turn][1] = __ldcg(reinterpret_cast<const float4*>(x + column) + 1);
   }
   for (int turn = 0; turn < TURNS; ++turn) {
-    alignas(16) bf16 made[8];
+    alignas(16) half made[8];
     for (int j = 0; j < 8; ++j) {
       const float number = reinterpret_cast<const float*>(values[turn])[j];
       square += number * number;
-      made[j] = __float2bfloat16(KIND == ADDED ? number : number * wide(gains[turn][j]));
+      made[j] = __float2half(KIND == ADDED ? number : number * wide(gains[turn][j]));
     }
     *reinterpret_cast<uint4*>(factors + (turn * THREADS + threadIdx.x) * 8) = *reinterpret_cast<const uint4*>(made);
   }
@@ -142,8 +160,8 @@ __global__ void __launch_bounds__(THREADS, 2)
   __syncthreads();
   float x_sums[PARTS];
   for (int part = 0; part < PARTS; ++part) {
-    const bf16* const four = factors + (warp * PARTS + part) * GROUP + lane * 4;
-    x_sums[part] = warp_sum((wide(four[0]) + wide(four[1])) + (wide(four[2]) + wide(four[3])));
+    const half* const four = factors + (warp * PARTS + part) * GROUP + lane * 4;
+    x_sums[part] = warp_sum((__half2float(four[0]) + __half2float(four[1])) + (__half2float(four[2]) + __half2float(four[3])));
   }
   int stage = 0, turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
@@ -174,30 +192,13 @@ __global__ void __launch_bounds__(THREADS, 2)
   wait_for_all_copies();
 }
 
-constexpr int QUERIES = 4;     // query heads that share keys
-constexpr int TOKENS = 4;      // of the cache, that a lane takes at once
-constexpr int DEPTH = 3;       // such loads on their way or in use
-constexpr int SPLITS = 64;     // shares of the cache, at most
+constexpr int QUERIES = 4;      // query heads that share keys
+constexpr int READERS = 128;    // threads of a block of attention
+constexpr int TOKENS = 16;      // of the cache, that a warp takes at once
+constexpr int STEP = READERS / 32 * TOKENS, DEPTH = 3;  // tokens of a block; such loads on their way or in use
+constexpr int SPLITS = 64;      // shares of the cache, at most
 constexpr int WIDEST = 128, RECORD = WIDEST + 2;  // numbers of a head; with their greatest score and total
-constexpr float NOTHING = -1e30f;    // a score below all others
-constexpr int BUFFER = DEPTH * TOKENS * 2 * THREADS * 16;  // bytes: each thread reads only what it copied itself
-
-// A query's softmax over the tokens so far, and a lane's eight columns of their values' sum. Scores are powers of two.
-struct State {
-  float peak = NOTHING, total = 0.0f, sum[8] = {};
-
-  __device__ void rescale(float higher) {
-    const float shrink = exp2f(peak - higher);
-    total *= shrink, peak = higher;
-    for (int j = 0; j < 8; ++j) sum[j] *= shrink;
-  }
-
-  __device__ void merge(int lanes) {  // with the lane that is so far away
-    rescale(fmaxf(peak, __shfl_xor_sync(0xffffffff, peak, lanes)));
-    total += __shfl_xor_sync(0xffffffff, total, lanes);
-    for (int j = 0; j < 8; ++j) sum[j] += __shfl_xor_sync(0xffffffff, sum[j], lanes);
-  }
-};
+constexpr float NOTHING = -1e30f;  // a score below all others
 
 // Of one number, the sum over a query's shares, and the greatest score and the total beside it.
 struct Sum {
@@ -213,109 +214,123 @@ struct Sum {
   }
 };
 
+__device__ uint32_t paired(float left, float right) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
 // A block takes a share of the cache for the query heads of one key head (blockIdx.y), the last share with the tokens
-// from `context` on, the newest of which it appends. A key head's last block to come adds up all shares.
-__global__ void __launch_bounds__(THREADS, 2)
+// from `context` on, the newest of which it appends. A key head's last block to come adds up all shares. Lane 4 g + t
+// has keys of tokens g and g + 8, and values of tokens 2 t, 2 t + 1 and eight further on: numbers 8 g to 8 g + 7 of 64.
+template <int DIM>
+__global__ void __launch_bounds__(READERS, 2)
     attend_some(const float* qkv, bf16* keys, bf16* values, const int64_t* position, float* out, float* shares,
-                int* arrived, int group, int capacity, int context, int dim, float log_base) {
+                int* arrived, int group, int capacity, int context, float log_base) {
+  constexpr int HALF = DIM / 2, PIECES = DIM / 16;  // of 16 bytes, that a lane has of keys, and of values
   extern __shared__ __align__(16) unsigned char memory[];
-  auto turned = reinterpret_cast<float(*)[WIDEST]>(memory + BUFFER);
+  auto turned = reinterpret_cast<float(*)[DIM]>(memory + DEPTH * 2 * PIECES * READERS * 16);
   auto found = reinterpret_cast<float(*)[QUERIES][RECORD]>(memory);  // in the buffer's place, once it is read
-  const int of = blockIdx.y, heads = gridDim.y * group, half = dim / 2, per = dim / 8, splits = gridDim.x;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, step = TOKENS * THREADS / per, slot = threadIdx.x / per;
+  const int of = blockIdx.y, heads = gridDim.y * group, splits = gridDim.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int share = (context + splits - 1) / splits, begin = min(int(blockIdx.x) * share, context);
-  const int end = min(begin + share, context), piece = threadIdx.x % per * 8;  // of a head's numbers
-  keys += int64_t(of) * capacity * dim, values += int64_t(of) * capacity * dim;
+  const int end = min(begin + share, context);
+  keys += int64_t(of) * capacity * DIM, values += int64_t(of) * capacity * DIM;
   start_next();
-  const auto place = [&](int stage, int i, int of_values) {
-    return memory + (((stage * TOKENS + i) * 2 + of_values) * THREADS + threadIdx.x) * 16;
+  const auto key_at = [&](int i, int first, int limit) {  // 32 numbers further on every second time
+    return keys + int64_t(min(first + warp * TOKENS + g + i % 2 * 8, limit - 1)) * DIM + i / 2 * 32 + t * 8;
   };
-  const auto fill = [&](int stage, int first) {
-    for (int i = 0; i < TOKENS && first < end; ++i) {
-      const int64_t from = int64_t(min(first + i * (THREADS / per) + slot, end - 1)) * dim + piece;
-      copy_async<16>(place(stage, i, 0), keys + from);
-      copy_async<16>(place(stage, i, 1), values + from);
+  const auto value_at = [&](int i, int first, int limit) {
+    const int token = first + warp * TOKENS + 2 * t + i % 2 + i / 2 % 2 * 8;
+    return values + int64_t(min(token, limit - 1)) * DIM + i / 4 * 64 + g * 8;
+  };
+  const auto place = [&](int stage, int i) { return memory + ((stage * 2 * PIECES + i) * READERS + threadIdx.x) * 16; };
+  const auto fill = [&](int stage, int first) {  // each thread reads only what it copied itself
+    for (int i = 0; i < PIECES && first < end; ++i) {
+      copy_async<16>(place(stage, i), key_at(i, first, end));
+      copy_async<16>(place(stage, PIECES + i), value_at(i, first, end));
     }
     commit_copies();
   };
-  for (int stage = 0; stage < DEPTH; ++stage) fill(stage, begin + stage * step);  // these tokens do not change
+  for (int stage = 0; stage < DEPTH; ++stage) fill(stage, begin + stage * STEP);  // these tokens do not change
   wait_for_last();
   const int now = __ldcg(position);
-  for (int i = threadIdx.x; i < (group + 2) * half; i += THREADS) {
-    const int row = i / half, at = i % half;  // the group's queries, the key, the value
-    const float* from = qkv + (row < group ? of * group + row : heads + (row - group) * gridDim.y + of) * dim;
-    const float left = __ldcg(from + at), right = __ldcg(from + at + half);
+  for (int i = threadIdx.x; i < (group + 2) * HALF; i += READERS) {
+    const int row = i / HALF, at = i % HALF;  // the group's queries, the key, the value
+    const float* from = qkv + (row < group ? of * group + row : heads + (row - group) * gridDim.y + of) * DIM;
+    const float left = __ldcg(from + at), right = __ldcg(from + at + HALF);
     float sine = 0.0f, cosine = 1.0f;
-    if (row <= group) sincospif(0.31830989f * now * exp2f(-2.0f * at / dim * log_base), &sine, &cosine);
-    const float scale = row < group ? rsqrtf(float(dim)) * 1.44269504f : 1.0f;
+    if (row <= group) sincospif(0.31830989f * now * exp2f(-2.0f * at / DIM * log_base), &sine, &cosine);
+    const float scale = row < group ? rsqrtf(float(DIM)) * 1.44269504f : 1.0f;  // scores are powers of two
     turned[row][at] = (left * cosine - right * sine) * scale;
-    turned[row][at + half] = (right * cosine + left * sine) * scale;
+    turned[row][at + HALF] = (right * cosine + left * sine) * scale;
     if (row >= group && blockIdx.x == splits - 1) {
-      bf16* const to = (row == group ? keys : values) + int64_t(now) * dim + at;
-      to[0] = __float2bfloat16(turned[row][at]), to[half] = __float2bfloat16(turned[row][at + half]);
+      bf16* const to = (row == group ? keys : values) + int64_t(now) * DIM + at;
+      to[0] = __float2bfloat16(turned[row][at]), to[HALF] = __float2bfloat16(turned[row][at + HALF]);
     }
   }
   __syncthreads();  // the last share's block reads them again
-  State states[QUERIES];
-  float query[QUERIES][8];
-  for (int i = 0; i < QUERIES * 8; ++i) query[i / 8][i % 8] = i / 8 < group ? turned[i / 8][piece + i % 8] : 0.0f;
+  uint32_t query[PIECES * 2];
+  for (int i = 0; i < PIECES * 2; ++i) {
+    const float* const two = &turned[g < group ? g : 0][i / 4 * 32 + t * 8 + i % 4 * 2];
+    query[i] = g < group ? paired(two[0], two[1]) : 0;
+  }
+  float peak = NOTHING, total = 0.0f, sum[PIECES][4] = {};  // of query g; numbers of queries 2 t and 2 t + 1
   const int last = blockIdx.x == splits - 1 ? now + 1 : end;  // the tokens from `context` on follow the last share
   for (int first = begin, stage = 0; first < last;) {
     const bool early = first < end;
     const int limit = early ? end : last;
-    uint4 key_words[TOKENS], value_words[TOKENS];
+    uint4 words[2 * PIECES];
     if (early) wait_for_copies<DEPTH - 1>();
-    for (int i = 0; i < TOKENS; ++i) {
-      const int64_t from = int64_t(min(first + i * (THREADS / per) + slot, limit - 1)) * dim + piece;
-      key_words[i] = early ? *reinterpret_cast<const uint4*>(place(stage, i, 0))
-                           : __ldcg(reinterpret_cast<const uint4*>(keys + from));
-      value_words[i] = early ? *reinterpret_cast<const uint4*>(place(stage, i, 1))
-                             : __ldcg(reinterpret_cast<const uint4*>(values + from));
+    for (int i = 0; i < PIECES; ++i) {
+      const auto from = reinterpret_cast<const uint4*>(key_at(i, first, limit));
+      const auto values_from = reinterpret_cast<const uint4*>(value_at(i, first, limit));
+      words[i] = early ? *reinterpret_cast<const uint4*>(place(stage, i)) : __ldcg(from);
+      words[PIECES + i] = early ? *reinterpret_cast<const uint4*>(place(stage, PIECES + i)) : __ldcg(values_from);
     }
-    if (early) fill(stage, first + DEPTH * step), stage = stage + 1 == DEPTH ? 0 : stage + 1;
-    float score[QUERIES][TOKENS] = {};
-    for (int i = 0; i < TOKENS * 8; ++i) {
-      const float key = wide(reinterpret_cast<const bf16*>(key_words)[i]);
-      for (int g = 0; g < QUERIES; ++g) score[g][i / 8] += query[g][i % 8] * key;
+    if (early) fill(stage, first + DEPTH * STEP), stage = stage + 1 == DEPTH ? 0 : stage + 1;
+    float scores[2][4] = {};  // of tokens 2 t, 2 t + 1 and eight further on; the last two are of no query
+    for (int i = 0; i < PIECES; ++i) {
+      const uint4 four = words[i];
+      const uint32_t* const of_query = query + i / 2 * 4;
+      multiply(scores[i % 2], {of_query[0], 0, of_query[1], 0}, four.x, four.y);
+      multiply(scores[i % 2], {of_query[2], 0, of_query[3], 0}, four.z, four.w);
     }
-#pragma unroll
-    for (int lanes = 8; lanes > 0; lanes /= 2) {  // all scores at once, which hides a shuffle's latency
-      for (int i = 0; i < QUERIES * TOKENS; ++i) {
-        float& own_score = score[i / TOKENS][i % TOKENS];
-        own_score += (lanes < per) * __shfl_xor_sync(0xffffffff, own_score, lanes);
-      }
+    float higher = peak, weights[4];
+    for (int i = 0; i < 4; ++i) {
+      weights[i] = first + warp * TOKENS + 2 * t + i % 2 + i / 2 * 8 < limit ? scores[i / 2][i % 2] : NOTHING;
+      higher = fmaxf(higher, weights[i]);
     }
-    for (int g = 0; g < QUERIES; ++g) {
-      float higher = states[g].peak;
-      for (int i = 0; i < TOKENS; ++i) {
-        if (first + slot + i * (THREADS / per) >= limit) score[g][i] = NOTHING;
-        higher = fmaxf(higher, score[g][i]);
-      }
-      states[g].rescale(higher);
-      for (int i = 0; i < TOKENS; ++i) {
-        states[g].total += score[g][i] = score[g][i] == NOTHING ? 0.0f : exp2f(score[g][i] - higher);
-      }
+    for (int lanes = 1; lanes < 4; lanes *= 2) higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, lanes));
+    const float shrink = exp2f(peak - higher);
+    peak = higher, total *= shrink;
+    for (float& weight : weights) total += weight = weight == NOTHING ? 0.0f : exp2f(weight - higher);
+    const float shrinks[2] = {__shfl_sync(0xffffffff, shrink, 8 * t), __shfl_sync(0xffffffff, shrink, 8 * t + 4)};
+    const uint32_t pairs[2] = {paired(weights[0], weights[1]), paired(weights[2], weights[3])};
+    for (int i = 0; i < PIECES; ++i) {  // rows g and g + 8 of the transposed values are two neighbouring numbers
+      uint32_t of_token[4];
+      for (int j = 0; j < 4; ++j) of_token[j] = reinterpret_cast<const uint32_t*>(words + PIECES + i / 4 * 4 + j)[i % 4];
+      for (int j = 0; j < 4; ++j) sum[i][j] *= shrinks[j % 2];
+      const uint32_t turned_values[4] = {
+          __byte_perm(of_token[0], of_token[1], 0x5410), __byte_perm(of_token[0], of_token[1], 0x7632),
+          __byte_perm(of_token[2], of_token[3], 0x5410), __byte_perm(of_token[2], of_token[3], 0x7632)};
+      multiply(sum[i], turned_values, pairs);
     }
-    for (int i = 0; i < TOKENS * 8; ++i) {
-      const float value = wide(reinterpret_cast<const bf16*>(value_words)[i]);
-      for (int g = 0; g < QUERIES; ++g) states[g].sum[i % 8] += score[g][i / 8] * value;
-    }
-    first = early ? min(first + step, end) : first + step;
+    first = early ? min(first + STEP, end) : first + STEP;
   }
   wait_for_all_copies();
   __syncthreads();
-  for (int g = 0; g < QUERIES; ++g) {
-    for (int lanes = per; lanes < 32; lanes *= 2) states[g].merge(lanes);
-    for (int j = 0; j < 8; ++j) found[warp][g][piece + j] = states[g].sum[j];
-    if (lane == 0) found[warp][g][WIDEST] = states[g].peak, found[warp][g][WIDEST + 1] = states[g].total;
+  for (int lanes = 1; lanes < 4; lanes *= 2) total += __shfl_xor_sync(0xffffffff, total, lanes);
+  if (t == 0 && g < QUERIES) found[warp][g][WIDEST] = peak, found[warp][g][WIDEST + 1] = total;
+  for (int i = 0; i < PIECES * 4 && t < QUERIES / 2; ++i) {
+    found[warp][2 * t + i % 2][i / 16 * 64 + g * 8 + i / 4 % 4 * 2 + i / 2 % 2] = sum[i / 4][i % 4];
   }
   __syncthreads();
   float* const all = shares + int64_t(of) * splits * QUERIES * RECORD;
-  for (int i = threadIdx.x; i < group * dim; i += THREADS) {
-    const Sum sum(&found[0][i / dim][0], WARPS, i % dim);
-    float* const record = all + (blockIdx.x * QUERIES + i / dim) * RECORD;
-    record[i % dim] = sum.number;
-    if (i % dim == 0) record[WIDEST] = sum.peak, record[WIDEST + 1] = sum.total;
+  for (int i = threadIdx.x; i < group * DIM; i += READERS) {
+    const Sum sum(&found[0][i / DIM][0], READERS / 32, i % DIM);
+    float* const record = all + (blockIdx.x * QUERIES + i / DIM) * RECORD;
+    record[i % DIM] = sum.number;
+    if (i % DIM == 0) record[WIDEST] = sum.peak, record[WIDEST + 1] = sum.total;
   }
   __threadfence();
   __syncthreads();
@@ -323,9 +338,9 @@ __global__ void __launch_bounds__(THREADS, 2)
   if (!__syncthreads_or(is_last)) return;
   __threadfence();
   if (threadIdx.x == 0) arrived[of] = 0;  // for the next launch
-  for (int i = threadIdx.x; i < group * dim; i += THREADS) {
-    const Sum sum(all + i / dim * RECORD, splits, i % dim);
-    out[of * group * dim + i] = sum.number / sum.total;
+  for (int i = threadIdx.x; i < group * DIM; i += READERS) {
+    const Sum sum(all + i / DIM * RECORD, splits, i % DIM);
+    out[of * group * DIM + i] = sum.number / sum.total;
   }
 }
 
@@ -395,12 +410,13 @@ extern "C" int linear(const int* words, const __nv_bfloat16* scales, const float
 extern "C" int attend(const float* qkv, __nv_bfloat16* keys, __nv_bfloat16* values, const int64_t* position, float* out,
                       float* shares, int* arrived, int heads, int group, int capacity, int context, int dim,
                       float log_base, cudaStream_t stream) {
-  if (dim > WIDEST || dim < 8 || dim & (dim - 1) || group > QUERIES || context < 1) return cudaErrorInvalidValue;
+  if (dim != 64 && dim != 128 || group > QUERIES || context < 1) return cudaErrorInvalidValue;
   int multiprocessors = 0;
   TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
   const int kept = heads / group, room = max(multiprocessors / kept, 1);
-  return launch(attend_some, dim3(min(room, SPLITS), kept), THREADS, BUFFER + (QUERIES + 2) * WIDEST * 4, stream, qkv,
-                keys, values, position, out, shares, arrived, group, capacity, context, dim, log_base);
+  const int bytes = DEPTH * dim / 8 * READERS * 16 + (QUERIES + 2) * dim * 4;
+  return launch(dim == 64 ? attend_some<64> : attend_some<128>, dim3(min(room, SPLITS), kept), READERS, bytes, stream,
+                qkv, keys, values, position, out, shares, arrived, group, capacity, context, log_base);
 }
 
 extern "C" int settle(int64_t* best, float* hidden, const __nv_bfloat16* gain, const __nv_bfloat16* embedding,
