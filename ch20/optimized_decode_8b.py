@@ -1,117 +1,113 @@
-"""Five kernels a block, captured and replayed: norms, gate and residuals ride with the products, attention is one."""
+"""Weights keep four bits until they meet the tensor cores; a kernel loads its own before it waits for the last one.
 
-from typing import Any
+A word holds the eight weights that a lane gives to one instruction of the tensor cores. A kernel starts while the one
+before it still runs, and waits for that one only when its first weights are on their way.
+"""
+
+from collections.abc import Callable
+from math import log2
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton import knobs
+from torch.nn import functional as F
 
-from ch20.baseline_decode_8b import decode_block, generation
+from ch20.baseline_decode_8b import Pair
 from ch20.baseline_decode_8b import workload as workload
-from common.models.decoder import EPSILON, Linear, Shape, Weights
+from common.models.decoder import EPSILON, Shape, Weights
 from common.models.graphs import replayable
+from common.models.int4 import codes_of, scales_of
+from common.models.timeline import Deliver, metered
+from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Metered
 
-requires = needs(memory_gib=60)
-ROWS = 64 if knobs.runtime.interpret else 8  # of a program: the interpreter takes as long over a small one
-COLUMNS = tl.constexpr(512)  # of a tile: 8 KB of bf16, and four numbers of x a thread, whose copies L1 may keep
-STAGES = tl.constexpr(4)  # tiles on their way or in use: a program that had one only would wait for memory each time
-WARPS = 4
-TOKENS = tl.constexpr(16)  # of the cache, that attention takes at a time
+requires = needs(sm=80, memory_gib=60)
+Packed = tuple[Tensor, Tensor]  # words and scales, as the kernel's tiles have them
+ROWS, PARTS = 16, 4  # of a tile, and groups that a warp takes of it
+STORED, GATED, ADDED = range(3)  # what becomes of a product
+
+
+def tiled(rows: Tensor, gated: bool) -> Tensor:
+    """Rows (rows, ...) as tiles (tiles, 2, 8, ...), zeros filling the last; a gated tile has 8 of gate and 8 of up."""
+    halves = rows.chunk(2) if gated else (rows,)
+    height = ROWS // len(halves)
+    padded = [F.pad(half, (0, 0) * (half.dim() - 1) + (0, -len(half) % height)) for half in halves]
+    return torch.cat([half.unflatten(0, (-1, height)) for half in padded], 1).unflatten(1, (2, 8))
+
+
+def packed(matrix: Tensor, gated: bool = False) -> Packed:
+    """Lane 4 g + t of a group has, of rows g and g + 8, weights 16 t to 16 t + 15 of each 64: four words of eight."""
+    scales = scales_of(matrix)
+    rest = -scales.shape[1] % PARTS  # groups of zeros
+    codes = F.pad(codes_of(matrix, scales).to(torch.int8), (0, 0, 0, rest))
+    codes = tiled(codes, gated) + 8  # tile, upper or lower, g, group, weight
+    codes = codes.unflatten(4, (2, 4, 4, 4)).permute(0, 3, 4, 2, 5, 6, 1, 7)  # tile, group, half, g, t, word, upper, e
+    words = torch.zeros(codes.shape[:6], dtype=torch.int32, device=matrix.device)
+    for lower in range(2):
+        for element in range(4):
+            place = 4 * (lower + element // 2 * 2) + element % 2 * 16
+            words |= codes[..., lower, element].to(torch.int32) << place
+    return words, tiled(F.pad(scales.to(torch.bfloat16), (0, rest)), gated).permute(0, 3, 2, 1).contiguous()
 
 
 @triton.jit
-def multiply(matrix, x, gain, residual, out, outputs, columns, epsilon, ROWS: tl.constexpr, GATED: tl.constexpr):
-    """matrix @ x, of a normed x where there is a gain; a gated output takes a row of gate and one of up."""
-    PAIRED: tl.constexpr = 2 if GATED else 1
-    index = tl.arange(0, ROWS)
-    output = tl.program_id(0) * (ROWS // PAIRED) + index // PAIRED
-    row = (output + index % PAIRED * outputs).to(tl.int64)[:, None]
-    total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((COLUMNS,), tl.float32)
-    for first in tl.range(0, columns, COLUMNS, num_stages=STAGES):
-        column = first + tl.arange(0, COLUMNS)
-        mask = (output < outputs)[:, None] & (column < columns)[None, :]
-        tile = tl.load(matrix + row * columns + column[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
-        factor = tl.load(x + column, mask=column < columns, other=0.0).to(tl.float32)
-        if gain is not None:  # the norm itself is one factor for the whole product, which each program finds by itself
-            squares += factor * factor
-            factor *= tl.load(gain + column, mask=column < columns, other=0.0).to(tl.float32)
-        total += tile.to(tl.float32) * factor[None, :]
-    sums = tl.sum(total, axis=1)
-    if gain is not None:
-        sums *= tl.rsqrt(tl.sum(squares, axis=0) / columns + epsilon)
-    if GATED:
-        gate, up = tl.split(tl.reshape(sums, (ROWS // 2, 2)))
-        sums = gate * tl.sigmoid(gate) * up
-        output = tl.program_id(0) * (ROWS // 2) + tl.arange(0, ROWS // 2)
-    if residual is not None:
-        sums += tl.load(residual + output, mask=output < outputs, other=0.0).to(tl.float32)
-    tl.store(out + output, sums, mask=output < outputs)
+def settle(token, stream, gain, embedding, tokens, states, position, context, width, epsilon, WIDTH: tl.constexpr):
+    """Notes the chosen token and its normed state, and begins the next token's stream, which is its embedding."""
+    at, chosen, now = tl.arange(0, WIDTH), tl.load(token), tl.load(position)
+    live, place = at < width, now - context
+    x = tl.load(stream + at, mask=live, other=0.0)
+    x *= tl.rsqrt(tl.sum(x * x) / width + epsilon) * tl.load(gain + at, mask=live, other=0.0).to(tl.float32)
+    tl.store(states + place * width + at, x.to(states.dtype.element_ty), mask=live)
+    tl.store(stream + at, tl.load(embedding + chosen * width + at, mask=live).to(tl.float32), mask=live)
+    tl.store(tokens + place, chosen)
+    tl.store(position, now + 1)  # the sum above had all threads read it
 
 
-@triton.jit
-def turned(start, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):
-    """A head by its position: number i and its partner, which is half a head away."""
-    at = tl.arange(0, WIDTH)
-    own = tl.load(start + at, mask=at < DIM, other=0.0).to(tl.float32)
-    partner = tl.load(start + (at + DIM // 2) % DIM, mask=at < DIM, other=0.0).to(tl.float32)
-    other = tl.where(at < DIM // 2, -partner, partner)
-    return own * tl.load(cos + at % (DIM // 2)).to(tl.float32) + other * tl.load(sin + at % (DIM // 2)).to(tl.float32)
+def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
+    linear, attend = (load_cuda(__file__, name) for name in ("linear", "attend"))
+    width, dim, hidden = shape.width, shape.head_dim, shape.hidden
+    layers = [
+        {n: packed(m, n == "gate_up") if m.ndim == 2 else m.bfloat16() for n, m in layer.items()}
+        for layer in weights["layers"]
+    ]
+    head, norm, embedding = packed(weights["head"]), weights["norm"].bfloat16(), weights["embedding"].bfloat16()
+    context, cache = earlier.shape[3], F.pad(earlier.bfloat16(), (0, 0, 0, new)).transpose(0, 1)
+    stream = torch.zeros(width, dtype=torch.float32, device=first.device)
+    qkv, attended = (stream.new_zeros((shape.heads + n) * dim) for n in (2 * shape.kv_heads, 0))
+    active, logits = stream.new_zeros(hidden + -hidden % 8), stream.new_zeros(shape.vocabulary)
+    tokens, states = first.new_zeros(1, new), weights["norm"].new_zeros(1, new, width)
+    position, token = torch.full_like(first[0], context), torch.zeros_like(first[0])
+    shares = stream.new_zeros(shape.kv_heads, 32, 4, 132)
+    arrived = torch.zeros(shape.kv_heads, dtype=torch.int32, device=first.device)
+    group, wide = shape.heads // shape.kv_heads, triton.next_power_of_2(width)
+    sizes = shape.heads, group, context + new, context, dim, log2(shape.rope_base)
 
+    def advance() -> None:
+        for layer, (keys, values) in zip(layers, cache):
+            linear(*layer["qkv"], stream, layer["attention_norm"], qkv, STORED, len(qkv), width, EPSILON)
+            attend(qkv, keys, values, position, attended, shares, arrived, *sizes)
+            linear(*layer["out"], attended, norm, stream, ADDED, width, len(attended), EPSILON)
+            linear(*layer["gate_up"], stream, layer["mlp_norm"], active, GATED, hidden, width, EPSILON)
+            linear(*layer["down"], active, norm, stream, ADDED, width, hidden, EPSILON)
+        linear(*head, stream, norm, logits, STORED, len(logits), width, EPSILON)
+        torch.argmax(logits, 0, keepdim=True, out=token)
+        notes = tokens, states, position, context
+        settle[(1,)](token, stream, norm, embedding, *notes, width, EPSILON, wide, num_warps=8)
 
-@triton.jit
-def attend(qkv, cos, sin, keys, values, position, out, group, capacity, scale, DIM: tl.constexpr, WIDTH: tl.constexpr):
-    """A query head sees the new token's key and value, which the first of its group appends, and the earlier ones."""
-    head, heads, now, at = tl.program_id(0), tl.num_programs(0), tl.load(position), tl.arange(0, WIDTH)
-    of, live = head // group, at < DIM  # keys and values that the group shares
-    query = turned(qkv + head * DIM, cos, sin, DIM, WIDTH) * scale
-    key = turned(qkv + (heads + of) * DIM, cos, sin, DIM, WIDTH).to(keys.dtype.element_ty)
-    value = tl.load(qkv + (heads + heads // group + of) * DIM + at, mask=live, other=0.0)
-    if head % group == 0:
-        place = (of * capacity + now) * DIM + at
-        tl.store(keys + place, key, mask=live)
-        tl.store(values + place, value, mask=live)
-    peak, total, sums = tl.sum(query * key.to(tl.float32)), 1.0, value.to(tl.float32)
-    for first in range(0, now, TOKENS):
-        token = first + tl.arange(0, TOKENS)
-        places, seen = (of * capacity + token[:, None]) * DIM + at[None, :], (token < now)[:, None] & live[None, :]
-        scores = tl.sum(query[None, :] * tl.load(keys + places, mask=seen, other=0.0).to(tl.float32), axis=1)
-        scores = tl.where(token < now, scores, float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores))
-        weights, shrink = tl.exp(scores - higher), tl.exp(peak - higher)
-        loaded = tl.load(values + places, mask=seen, other=0.0).to(tl.float32)
-        sums = sums * shrink + tl.sum(weights[:, None] * loaded, axis=0)
-        total, peak = total * shrink + tl.sum(weights), higher
-    tl.store(out + head * DIM + at, sums / total, mask=live)
+    def begin() -> None:
+        position.fill_(context), stream.copy_(embedding.index_select(0, first[0])[0])
 
+    begin()
+    again: Callable[[], None] = replayable(advance, first.device)
 
-def product(
-    x: Tensor, matrix: Tensor, gain: Tensor | None = None, residual: Tensor | None = None, gated: bool = False
-) -> Tensor:
-    rows, columns = matrix.shape
-    out = x.new_empty(*x.shape[:-1], rows // 2 if gated else rows)
-    grid = (triton.cdiv(rows, ROWS),)
-    multiply[grid](matrix, x, gain, residual, out, out.shape[-1], columns, EPSILON, ROWS, gated, num_warps=WARPS)
-    return out
+    @torch.inference_mode()
+    def serve(deliver: Deliver) -> Pair:
+        begin()
+        for _ in range(new):
+            again()
+            deliver([0])
+        return tokens, states
 
-
-def block(layer: Weights, shape: Shape, x: Tensor, at: tuple[Tensor, ...], linear: Linear) -> Tensor:
-    (cos, sin, keys, values, position), dim = at, shape.head_dim
-    qkv, attended = product(x, layer["qkv"], layer["attention_norm"]), torch.empty_like(x)
-    group, capacity, width = shape.heads // shape.kv_heads, keys.shape[2], triton.next_power_of_2(dim)
-    rest = (group, capacity, dim**-0.5, dim, width)
-    attend[(shape.heads,)](qkv, cos, sin, keys, values, position, attended, *rest)
-    x = product(attended, layer["out"], residual=x)
-    return product(product(x, layer["gate_up"], layer["mlp_norm"], gated=True), layer["down"], residual=x)
-
-
-def by_hand(code: Any) -> Any:
-    """In a compiler's place: the block is that above, and the choice after the last one is left as it is."""
-    return block if code is decode_block else code
-
-
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
-    return generation(weights, shape, first, new, product, by_hand, replayable)
+    return metered(serve, first.device)

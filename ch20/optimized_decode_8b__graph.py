@@ -12,5 +12,5 @@ from common.python.workload import Metered
 requires = needs(gpus=1, memory_gib=60)
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
-    return generation(weights, shape, first, new, repeat=replayable)
+def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
+    return generation(weights, shape, first, earlier, new, repeat=replayable)

@@ -65,9 +65,9 @@ def rounding_error(shape: Shape, first: Tensor, rounded: Callable[[Tensor], Tens
     return float((states(rounded) - full).norm() / full.norm())
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
+def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
     layers = [{n: packed(m) if m.ndim == 2 else m for n, m in layer.items()} for layer in weights["layers"]]
     narrow = {**weights, "layers": layers, "head": packed(weights["head"])}
-    made = generation(narrow, shape, first, new, int4_linear, compiled, replayable)
+    made = generation(narrow, shape, first, earlier, new, int4_linear, compiled, replayable)
     error = "quantisation error of a block"
     return Metered(made.step, lambda: {**made.metrics(), error: rounding_error(shape, first, on_int4_grid)})

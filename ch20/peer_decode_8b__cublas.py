@@ -21,5 +21,5 @@ def compiled(code: FunctionType) -> Any:
     return torch.compile(own(code, __file__), fullgraph=True, dynamic=False)
 
 
-def prepare(weights: Weights, shape: Shape, first: Tensor, new: int) -> Metered:
-    return generation(weights, shape, first, new, compiled=compiled, repeat=replayable)
+def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
+    return generation(weights, shape, first, earlier, new, compiled=compiled, repeat=replayable)

@@ -42,20 +42,18 @@ PROMISED = [  # file, kernel, and what its docstring, or its README where it tel
     ("ch18/optimized_split_kv_decode__single_pass.py", "attend_part", "atomic"),  # its counter
     ("ch19/optimized_fp8_cast_transpose__triton.py", "cast_tile", "atomic whose old value nobody reads"),
     ("ch19/optimized_fp8_cast_transpose__triton.py", "cast_tile", "saturating conversion to e4m3"),  # exercise 1
-    ("ch20/optimized_decode_8b.py", "multiply", "cp.async"),  # three tiles on their way
 ]
 # What other files do without, and some say so: the lesson is the difference.
 WITHOUT = [
     ("ch14/baseline_triton_persistent_matmul.py", "product", "TMA"),
     ("ch14/baseline_triton_persistent_matmul.py", "product", "wgmma, left operand in registers"),
+    ("ch14/baseline_triton_persistent_matmul.py", "product", "atomic"),
+    ("ch14/baseline_triton_persistent_matmul.py", "product", "saturating conversion to e4m3"),
     ("ch14/optimized_triton_persistent_matmul.py", "product", "cp.async"),
     ("ch17/optimized_moe_grouped_gemm.py", "grouped_linear", "cp.async"),
     ("ch18/optimized_split_kv_decode__single_pass.py", "attend_part", "wgmma"),
     ("ch18/optimized_split_kv_decode__single_pass.py", "attend_part", "atomic whose old value nobody reads"),
     ("ch19/optimized_fp8_cast_transpose__triton.py", "cast_tile", "wgmma"),
-    ("ch20/optimized_decode_8b.py", "multiply", "TMA"),
-    ("ch20/optimized_decode_8b.py", "multiply", "saturating conversion to e4m3"),
-    ("ch20/optimized_decode_8b.py", "multiply", "atomic"),
 ]
 DESCRIBED = sorted(
     str(path.relative_to(ROOT))

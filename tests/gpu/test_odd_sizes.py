@@ -161,7 +161,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch17:relu_sparse_ffn": shapes("width wide active dtype", (8, 1, 1, "bfloat16"), (1032, 257, 23, "bfloat16")),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
     # A graph warms up with three tokens.
-    "ch20:decode_8b": shapes("model new dtype", ("odd", 3, "bfloat16"), ("odd", 7, "bfloat16")),
+    "ch20:decode_8b": shapes("model new dtype context", ("odd", 3, "bfloat16", 1), ("odd", 7, "bfloat16", 300)),
     "ch13:int8_dynamic_linear": shapes("tokens features outputs", (1, 16, 8), (129, 144, 264), (4097, 400, 1032)),
     "ch13:wgrad_accumulate": shapes("tokens features outputs", (1, 8, 8), (65, 264, 136), (200, 1032, 4104)),
     "ch14:blockwise_fp8_gemm": shapes("tokens features outputs", (1, 128, 128), (257, 384, 256), (600, 1024, 8832)),
