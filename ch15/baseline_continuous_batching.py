@@ -1,13 +1,16 @@
 """A batch of requests runs until the longest of them has ended, and only then are the next ones admitted."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from common.models.caches import continuing, new_cache, prefilling
-from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.caches import prefilling
+from common.models.decoder import Shape, Weights, draw_weights, forward
+from common.models.fused_decode import Decoder, Tile
 from common.models.graphs import replayable
 from common.models.lengths import ALPACA_ANSWER, SPREAD, length_mix
 from common.models.references import planted
@@ -19,6 +22,8 @@ EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_hea
 ALPACA = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}
 FEW = {"mean": 4.0, "spread": 1.0, "longest": 9}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+NARROW = Tile(columns=64)
+TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
 
 
 def inputs(draw: Draw, shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Inputs:
@@ -73,47 +78,51 @@ def serving(
     weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int, admits: Callable[[int], bool]
 ) -> Metered:
     """Serve all requests in order; `admits(idle)` says whether so many idle slots are filled before the next step."""
-    (requests, start), longest = prompt.shape, int(wanted.max())
-    cache = new_cache(shape, slots, start + longest, weights["head"])
+    (requests, start), longest, device = prompt.shape, int(wanted.max()), prompt.device
+    decoder = Decoder(weights, shape, slots, start, longest + 1, TILES)
     tokens = prompt.new_empty(requests + 1, longest + 1)  # the last row takes what idle slots write
-    states = weights["head"].new_empty(requests + 1, shape.width)
-    owner = prompt.new_full((slots,), requests)  # of each slot: its request, how many tokens it made, and the last one
-    made, latest, limits = prompt.new_zeros(slots), prompt.new_zeros(slots), prompt.new_zeros(requests + 1)
-    positions = torch.arange(start, device=prompt.device)
-
-    def choose(rows: Tensor | slice, hidden: Tensor) -> None:
-        who, count, chosen = owner[rows], made[rows], greedy(weights, hidden)
-        tokens[who, count], states[who], latest[rows] = chosen, hidden, chosen
-        owner[rows] = who.masked_fill(count + 1 >= limits[who], requests)
-        made[rows] = (count + 1).clamp_(max=longest)
+    states, limits = weights["head"].new_empty(requests + 1, shape.width), prompt.new_zeros(requests + 1)
+    owner, line = prompt.new_full((slots,), requests), torch.arange(slots, device=device)
+    positions, arriving = torch.arange(start, device=device)[None], prompt.new_zeros(2, slots)  # slots, then requests
 
     def decode() -> None:
-        here = made[:, None] + (start - 1)
-        choose(slice(None), forward(weights, shape, latest[:, None], here, continuing(cache, here))[:, 0])
+        """A step for all slots; a request that has all it wants leaves its slot."""
+        decoder.advance()
+        count = (decoder.made - 1).long()
+        tokens[owner, count], states[owner] = decoder.tokens[line, count], decoder.states[line, count]
+        owner.copy_(owner.masked_fill(count + 1 >= limits[owner], requests))
+        decoder.made.clamp_(max=longest)
 
-    decode_again = replayable(decode, prompt.device)  # one launch a step, for over a hundred operators
+    def prefill(count: int) -> None:
+        """Keys and values of prompts; the next step takes their last tokens once more, and chooses after them."""
+        rows, which = arriving[:, :count]
+        forward(weights, shape, prompt[which], positions.expand(count, -1), prefilling(decoder.cache, rows))
+        owner[rows], decoder.stream[rows] = which, F.embedding(prompt[which, -1], weights["embedding"]).float()
+        decoder.made.index_fill_(0, rows, 0)
+
+    prefills = {size: replayable(partial(prefill, size), device) for size in sorted({1, min(4, slots), slots})}
+    decode_again = replayable(decode, device)
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        tokens.fill_(-1), owner.fill_(requests), made.zero_(), latest.zero_(), limits[:-1].copy_(wanted)
+        tokens.fill_(-1), owner.fill_(requests), decoder.made.zero_(), limits[:-1].copy_(wanted)
         counts, admitted, left, held = wanted.tolist(), 0, [0] * slots, [0] * slots
         while admitted < requests or any(left):
             idle = [slot for slot in range(slots) if not left[slot]][: requests - admitted]
             if idle and (admits(len(idle)) or not any(left)):
-                rows, arrived = torch.tensor(idle, device=prompt.device), slice(admitted, admitted + len(idle))
-                owner[rows], made[rows] = torch.arange(requests, device=prompt.device)[arrived], 0
-                hidden = forward(weights, shape, prompt[arrived], positions, prefilling(cache, rows))
-                choose(rows, hidden[:, -1])
-                deliver(range(admitted, admitted + len(idle)))
+                size = next(size for size in prefills if size >= len(idle))
+                both = torch.tensor([(slot, admitted + place) for place, slot in enumerate(idle)]).T
+                both = torch.cat([both, both[:, -1:].expand(-1, size - len(idle))], 1)  # the last one fills it up
+                arriving[:, :size].copy_(both.pin_memory() if arriving.is_cuda else both, non_blocking=True)
+                prefills[size]()
                 for slot in idle:
-                    left[slot], held[slot], admitted = counts[admitted] - 1, admitted, admitted + 1
-            if any(left):
-                decode_again()
-                deliver([request for request, more in zip(held, left) if more])
-                left = [max(0, count - 1) for count in left]
+                    left[slot], held[slot], admitted = counts[admitted], admitted, admitted + 1
+            decode_again()
+            deliver([request for request, more in zip(held, left) if more])
+            left = [max(0, count - 1) for count in left]
         return tokens[:-1, :-1], states[:-1]
 
-    return metered(serve, prompt.device)
+    return metered(serve, device)
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> Metered:
