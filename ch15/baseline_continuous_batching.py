@@ -19,8 +19,7 @@ from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 # Two blocks of Llama-3.1-8B, and a small vocabulary.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
-ALPACA = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}
-FEW = {"mean": 4.0, "spread": 1.0, "longest": 9}
+ALPACA, FEW = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}, {"mean": 4.0, "spread": 1.0, "longest": 9}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 NARROW = Tile(columns=64)
 TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
@@ -36,11 +35,9 @@ def inputs(draw: Draw, shape: dict[str, int], requests: int, slots: int, prompt:
 
 def reference(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """Tokens (requests, most wanted), -1 after a request's last; and the hidden state that chose each last token."""
-    tokens, states = prompt.new_full((len(prompt), int(wanted.max())), -1), []
-    for row, (start, count) in enumerate(zip(prompt, wanted.tolist())):
-        tokens[row, :count], hidden = planted(weights, shape, start, count)
-        states.append(hidden[-1])
-    return tokens, torch.stack(states)
+    made = [planted(weights, shape, start, count) for start, count in zip(prompt, wanted.tolist())]
+    tokens = torch.nn.utils.rnn.pad_sequence([own for own, _ in made], batch_first=True, padding_value=-1)
+    return tokens, torch.stack([hidden[-1] for _, hidden in made])
 
 
 def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Cost:
@@ -50,14 +47,9 @@ def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: s
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     steps = 1 + max(-(-decoded // slots), max(counts) - 1)
-    return Cost(
-        read=element * (network.read_weights * steps + network.kv_numbers * earlier),
-        flops=2 * (blocks * passed + head * sum(counts)),
-        dtype="bf16",
-        passes=steps,
-        items=sum(counts),
-        unit="tokens",
-    )
+    read = element * (network.read_weights * steps + network.kv_numbers * earlier)
+    flops = 2 * (blocks * passed + head * sum(counts))
+    return Cost(read=read, flops=flops, dtype="bf16", passes=steps, items=sum(counts), unit="tokens")
 
 
 workload = Workload(
@@ -74,16 +66,15 @@ workload = Workload(
 )
 
 
-def serving(
-    weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int, admits: Callable[[int], bool]
-) -> Metered:
+def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int,
+            admits: Callable[[int], bool]) -> Metered:  # fmt: skip
     """Serve all requests in order; `admits(idle)` says whether so many idle slots are filled before the next step."""
     (requests, start), longest, device = prompt.shape, int(wanted.max()), prompt.device
     decoder = Decoder(weights, shape, slots, start, longest + 1, TILES)
     tokens = prompt.new_empty(requests + 1, longest + 1)  # the last row takes what idle slots write
     states, limits = weights["head"].new_empty(requests + 1, shape.width), prompt.new_zeros(requests + 1)
     owner, line = prompt.new_full((slots,), requests), torch.arange(slots, device=device)
-    positions, arriving = torch.arange(start, device=device)[None], prompt.new_zeros(2, slots)  # slots, then requests
+    positions, arriving = torch.arange(start, device=device)[None], prompt.new_zeros(slots, 2)  # slots and requests
 
     def decode() -> None:
         """A step for all slots; a request that has all it wants leaves its slot."""
@@ -95,7 +86,7 @@ def serving(
 
     def prefill(count: int) -> None:
         """Keys and values of prompts; the next step takes their last tokens once more, and chooses after them."""
-        rows, which = arriving[:, :count]
+        rows, which = arriving[:count].T
         forward(weights, shape, prompt[which], positions.expand(count, -1), prefilling(decoder.cache, rows))
         owner[rows], decoder.stream[rows] = which, F.embedding(prompt[which, -1], weights["embedding"]).float()
         decoder.made.index_fill_(0, rows, 0)
@@ -111,12 +102,12 @@ def serving(
             idle = [slot for slot in range(slots) if not left[slot]][: requests - admitted]
             if idle and (admits(len(idle)) or not any(left)):
                 size = next(size for size in prefills if size >= len(idle))
-                both = torch.tensor([(slot, admitted + place) for place, slot in enumerate(idle)]).T
-                both = torch.cat([both, both[:, -1:].expand(-1, size - len(idle))], 1)  # the last one fills it up
-                arriving[:, :size].copy_(both.pin_memory() if arriving.is_cuda else both, non_blocking=True)
+                pairs = list(zip(idle, range(admitted, requests)))
+                both = torch.tensor(pairs + pairs[-1:] * (size - len(idle)))  # the last pair fills what is left
+                arriving[:size].copy_(both.pin_memory() if arriving.is_cuda else both, non_blocking=True)
                 prefills[size]()
-                for slot in idle:
-                    left[slot], held[slot], admitted = counts[admitted], admitted, admitted + 1
+                for slot, request in pairs:
+                    left[slot], held[slot], admitted = counts[request], request, request + 1
             decode_again()
             deliver([request for request, more in zip(held, left) if more])
             left = [max(0, count - 1) for count in left]
