@@ -17,7 +17,6 @@ from common.models.references import planted
 from common.models.timeline import Deliver, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
-# Two blocks of Llama-3.1-8B, and a small vocabulary.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 ALPACA, FEW = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}, {"mean": 4.0, "spread": 1.0, "longest": 9}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
@@ -45,10 +44,9 @@ def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: s
     network, counts, element = Shape(**shape), length_mix(requests, **mix), getattr(torch, dtype).itemsize
     decoded, passed = sum(counts) - requests, sum(counts) + (prompt - 1) * requests
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
-    blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     steps = 1 + max(-(-decoded // slots), max(counts) - 1)
     read = element * (network.read_weights * steps + network.kv_numbers * earlier)
-    flops = 2 * (blocks * passed + head * sum(counts))
+    flops = 2 * (network.layers * network.layer_weights * passed + network.width * network.vocabulary * sum(counts))
     return Cost(read=read, flops=flops, dtype="bf16", passes=steps, items=sum(counts), unit="tokens")
 
 
@@ -56,7 +54,7 @@ workload = Workload(
     inputs=inputs,
     reference=reference,
     cost=cost,
-    sizes={
+    sizes={  # two blocks of Llama-3.1-8B, and a small vocabulary
         "bench": {"shape": EIGHT_B, "requests": 32, "slots": 16, "prompt": 32, **ALPACA, "dtype": "bfloat16"},
         "test": {"shape": SMALL, "requests": 7, "slots": 3, "prompt": 5, **FEW, "dtype": "float32"},
     },
@@ -70,24 +68,25 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
             admits: Callable[[int], bool]) -> Metered:  # fmt: skip
     """Serve all requests in order; `admits(idle)` says whether so many idle slots are filled before the next step."""
     (requests, start), longest, device = prompt.shape, int(wanted.max()), prompt.device
-    decoder = Decoder(weights, shape, slots, start, longest + 1, TILES)
-    tokens = prompt.new_empty(requests + 1, longest + 1)  # the last row takes what idle slots write
-    states, limits = weights["head"].new_empty(requests + 1, shape.width), prompt.new_zeros(requests + 1)
-    owner, line = prompt.new_full((slots,), requests), torch.arange(slots, device=device)
-    positions, arriving = torch.arange(start, device=device)[None], prompt.new_zeros(slots, 2)  # slots and requests
+    positions, decoder = torch.arange(start, device=device), Decoder(weights, shape, slots, start, longest + 1, TILES)
+    tokens, states = prompt.new_empty(requests + 1, longest + 1), decoder.states.new_empty(requests + 1, shape.width)
+    limits, owner = prompt.new_zeros(requests + 1), prompt.new_full((slots,), requests)  # which is no request
+    arriving, every = prompt.new_zeros(slots, 2), torch.arange(slots, device=device)  # slots, and their next requests
 
     def decode() -> None:
-        """A step for all slots; a request that has all it wants leaves its slot."""
         decoder.advance()
-        count = (decoder.made - 1).long()
-        tokens[owner, count], states[owner] = decoder.tokens[line, count], decoder.states[line, count]
-        owner.copy_(owner.masked_fill(count + 1 >= limits[owner], requests))
-        decoder.made.clamp_(max=longest)
+        decoder.made.clamp_(max=longest)  # an idle slot goes on
+
+    def collect(rows: Tensor) -> None:
+        """What these slots have made goes to their requests."""
+        who = owner[rows]
+        tokens[who], states[who] = decoder.tokens[rows], decoder.states[rows, limits[who] - 1]
 
     def prefill(count: int) -> None:
         """Keys and values of prompts; the next step takes their last tokens once more, and chooses after them."""
         rows, which = arriving[:count].T
-        forward(weights, shape, prompt[which], positions.expand(count, -1), prefilling(decoder.cache, rows))
+        collect(rows)
+        forward(weights, shape, prompt[which], positions, prefilling(decoder.cache, rows))
         owner[rows], decoder.stream[rows] = which, F.embedding(prompt[which, -1], weights["embedding"]).float()
         decoder.made.index_fill_(0, rows, 0)
 
@@ -96,7 +95,7 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        tokens.fill_(-1), owner.fill_(requests), decoder.made.zero_(), limits[:-1].copy_(wanted)
+        owner.fill_(requests), decoder.made.zero_(), limits[:-1].copy_(wanted)
         counts, admitted, left, held = wanted.tolist(), 0, [0] * slots, [0] * slots
         while admitted < requests or any(left):
             idle = [slot for slot in range(slots) if not left[slot]][: requests - admitted]
@@ -111,7 +110,8 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
             decode_again()
             deliver([request for request, more in zip(held, left) if more])
             left = [max(0, count - 1) for count in left]
-        return tokens[:-1, :-1], states[:-1]
+        collect(every)
+        return tokens[:-1, :-1].masked_fill(torch.arange(longest, device=device) >= limits[:-1, None], -1), states[:-1]
 
     return metered(serve, device)
 

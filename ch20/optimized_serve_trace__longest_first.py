@@ -9,4 +9,4 @@ from common.python.workload import Metered
 
 
 def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int) -> Metered:
-    return serving(weights, shape, prompts, wanted, room, page=4, rows=128, admit="longest", graph=True)
+    return serving(weights, shape, prompts, wanted, room, page=8, rows=128, admit="longest", graph=True)
