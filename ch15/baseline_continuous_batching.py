@@ -1,24 +1,27 @@
 """A batch of requests runs until the longest of them has ended, and only then are the next ones admitted."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from common.models.caches import continuing, new_cache, prefilling
-from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.caches import prefilling
+from common.models.decoder import Shape, Weights, draw_weights, forward
+from common.models.fused_decode import Decoder, Tile
 from common.models.graphs import replayable
 from common.models.lengths import ALPACA_ANSWER, SPREAD, length_mix
 from common.models.references import planted
 from common.models.timeline import Deliver, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
-# Two blocks of Llama-3.1-8B, and a small vocabulary.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
-ALPACA = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}
-FEW = {"mean": 4.0, "spread": 1.0, "longest": 9}
+ALPACA, FEW = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}, {"mean": 4.0, "spread": 1.0, "longest": 9}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+NARROW = Tile(columns=64)
+TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
 
 
 def inputs(draw: Draw, shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Inputs:
@@ -31,11 +34,9 @@ def inputs(draw: Draw, shape: dict[str, int], requests: int, slots: int, prompt:
 
 def reference(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """Tokens (requests, most wanted), -1 after a request's last; and the hidden state that chose each last token."""
-    tokens, states = prompt.new_full((len(prompt), int(wanted.max())), -1), []
-    for row, (start, count) in enumerate(zip(prompt, wanted.tolist())):
-        tokens[row, :count], hidden = planted(weights, shape, start, count)
-        states.append(hidden[-1])
-    return tokens, torch.stack(states)
+    made = [planted(weights, shape, start, count) for start, count in zip(prompt, wanted.tolist())]
+    tokens = torch.nn.utils.rnn.pad_sequence([own for own, _ in made], batch_first=True, padding_value=-1)
+    return tokens, torch.stack([hidden[-1] for _, hidden in made])
 
 
 def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Cost:
@@ -43,23 +44,17 @@ def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: s
     network, counts, element = Shape(**shape), length_mix(requests, **mix), getattr(torch, dtype).itemsize
     decoded, passed = sum(counts) - requests, sum(counts) + (prompt - 1) * requests
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
-    blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     steps = 1 + max(-(-decoded // slots), max(counts) - 1)
-    return Cost(
-        read=element * (network.read_weights * steps + network.kv_numbers * earlier),
-        flops=2 * (blocks * passed + head * sum(counts)),
-        dtype="bf16",
-        passes=steps,
-        items=sum(counts),
-        unit="tokens",
-    )
+    read = element * (network.read_weights * steps + network.kv_numbers * earlier)
+    flops = 2 * (network.layers * network.layer_weights * passed + network.width * network.vocabulary * sum(counts))
+    return Cost(read=read, flops=flops, dtype="bf16", passes=steps, items=sum(counts), unit="tokens")
 
 
 workload = Workload(
     inputs=inputs,
     reference=reference,
     cost=cost,
-    sizes={
+    sizes={  # two blocks of Llama-3.1-8B, and a small vocabulary
         "bench": {"shape": EIGHT_B, "requests": 32, "slots": 16, "prompt": 32, **ALPACA, "dtype": "bfloat16"},
         "test": {"shape": SMALL, "requests": 7, "slots": 3, "prompt": 5, **FEW, "dtype": "float32"},
     },
@@ -69,51 +64,56 @@ workload = Workload(
 )
 
 
-def serving(
-    weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int, admits: Callable[[int], bool]
-) -> Metered:
+def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int,
+            admits: Callable[[int], bool]) -> Metered:  # fmt: skip
     """Serve all requests in order; `admits(idle)` says whether so many idle slots are filled before the next step."""
-    (requests, start), longest = prompt.shape, int(wanted.max())
-    cache = new_cache(shape, slots, start + longest, weights["head"])
-    tokens = prompt.new_empty(requests + 1, longest + 1)  # the last row takes what idle slots write
-    states = weights["head"].new_empty(requests + 1, shape.width)
-    owner = prompt.new_full((slots,), requests)  # of each slot: its request, how many tokens it made, and the last one
-    made, latest, limits = prompt.new_zeros(slots), prompt.new_zeros(slots), prompt.new_zeros(requests + 1)
-    positions = torch.arange(start, device=prompt.device)
-
-    def choose(rows: Tensor | slice, hidden: Tensor) -> None:
-        who, count, chosen = owner[rows], made[rows], greedy(weights, hidden)
-        tokens[who, count], states[who], latest[rows] = chosen, hidden, chosen
-        owner[rows] = who.masked_fill(count + 1 >= limits[who], requests)
-        made[rows] = (count + 1).clamp_(max=longest)
+    (requests, start), longest, device = prompt.shape, int(wanted.max()), prompt.device
+    positions, decoder = torch.arange(start, device=device), Decoder(weights, shape, slots, start, longest + 1, TILES)
+    tokens, states = prompt.new_empty(requests + 1, longest + 1), decoder.states.new_empty(requests + 1, shape.width)
+    limits, owner = prompt.new_zeros(requests + 1), prompt.new_full((slots,), requests)  # which is no request
+    arriving, every = prompt.new_zeros(slots, 2), torch.arange(slots, device=device)  # slots, and their next requests
 
     def decode() -> None:
-        here = made[:, None] + (start - 1)
-        choose(slice(None), forward(weights, shape, latest[:, None], here, continuing(cache, here))[:, 0])
+        decoder.advance()
+        decoder.made.clamp_(max=longest)  # an idle slot goes on
 
-    decode_again = replayable(decode, prompt.device)  # one launch a step, for over a hundred operators
+    def collect(rows: Tensor) -> None:
+        """What these slots have made goes to their requests."""
+        who = owner[rows]
+        tokens[who], states[who] = decoder.tokens[rows], decoder.states[rows, limits[who] - 1]
+
+    def prefill(count: int) -> None:
+        """Keys and values of prompts; the next step takes their last tokens once more, and chooses after them."""
+        rows, which = arriving[:count].T
+        collect(rows)
+        forward(weights, shape, prompt[which], positions, prefilling(decoder.cache, rows))
+        owner[rows], decoder.stream[rows] = which, F.embedding(prompt[which, -1], weights["embedding"]).float()
+        decoder.made.index_fill_(0, rows, 0)
+
+    prefills = {size: replayable(partial(prefill, size), device) for size in sorted({1, min(4, slots), slots})}
+    decode_again = replayable(decode, device)
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        tokens.fill_(-1), owner.fill_(requests), made.zero_(), latest.zero_(), limits[:-1].copy_(wanted)
+        owner.fill_(requests), decoder.made.zero_(), limits[:-1].copy_(wanted)
         counts, admitted, left, held = wanted.tolist(), 0, [0] * slots, [0] * slots
         while admitted < requests or any(left):
             idle = [slot for slot in range(slots) if not left[slot]][: requests - admitted]
             if idle and (admits(len(idle)) or not any(left)):
-                rows, arrived = torch.tensor(idle, device=prompt.device), slice(admitted, admitted + len(idle))
-                owner[rows], made[rows] = torch.arange(requests, device=prompt.device)[arrived], 0
-                hidden = forward(weights, shape, prompt[arrived], positions, prefilling(cache, rows))
-                choose(rows, hidden[:, -1])
-                deliver(range(admitted, admitted + len(idle)))
-                for slot in idle:
-                    left[slot], held[slot], admitted = counts[admitted] - 1, admitted, admitted + 1
-            if any(left):
-                decode_again()
-                deliver([request for request, more in zip(held, left) if more])
-                left = [max(0, count - 1) for count in left]
-        return tokens[:-1, :-1], states[:-1]
+                size = next(size for size in prefills if size >= len(idle))
+                pairs = list(zip(idle, range(admitted, requests)))
+                both = torch.tensor(pairs + pairs[-1:] * (size - len(idle)))  # the last pair fills what is left
+                arriving[:size].copy_(both.pin_memory() if arriving.is_cuda else both, non_blocking=True)
+                prefills[size]()
+                for slot, request in pairs:
+                    left[slot], held[slot], admitted = counts[request], request, request + 1
+            decode_again()
+            deliver([request for request, more in zip(held, left) if more])
+            left = [max(0, count - 1) for count in left]
+        collect(every)
+        return tokens[:-1, :-1].masked_fill(torch.arange(longest, device=device) >= limits[:-1, None], -1), states[:-1]
 
-    return metered(serve, prompt.device)
+    return metered(serve, device)
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> Metered:

@@ -1,4 +1,4 @@
-"""A small draft proposes four tokens and the target checks all in one pass; the passes of both are compiled.
+"""A small draft proposes six tokens and the target checks all in one pass; the passes of both are compiled.
 
 Both choose with the same noise for the same place, so a proposal is kept exactly when the target chooses it too, and
 the tokens are those of the target alone, whatever the draft: its distribution is untouched.
@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from ch16.baseline_speculative_decoding import sample
 from ch16.baseline_speculative_decoding import workload as workload
-from common.models.caches import Cache, appending, new_cache, prefilling
+from common.models.caches import Cache, appending, new_cache
 from common.models.codes import own
-from common.models.decoder import EPSILON, Shape, Weights, block, forward, turns
+from common.models.decoder import EPSILON, Shape, Weights, block, turns
 from common.models.graphs import replayable
 from common.models.timeline import Deliver, metered
 from common.python.requirements import needs
@@ -24,7 +24,7 @@ from common.python.workload import Metered
 
 requires = needs(gpus=1)  # on a CPU the compiler takes more than a minute
 
-PROPOSED = 4
+PROPOSED = 6
 
 
 def begun(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,6 +42,11 @@ def settled(weights: Weights, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]
     """The sampled tokens (length) of one sequence, and the normed states that they are read from."""
     hidden = F.rms_norm(x[0], x.shape[-1:], weights["norm"], EPSILON)
     return sample(weights, hidden, noise), hidden
+
+
+def parts(owner: str) -> list[Callable[..., Any]]:
+    """A pass in three parts, compiled for this owner: torch keeps eight forms of a function, and prompts add theirs."""
+    return [torch.compile(own(code, owner), fullgraph=True, dynamic=False) for code in (begun, through, settled)]
 
 
 def advance(
@@ -69,12 +74,12 @@ def prepare(weights: Weights, shapes: tuple[Shape, Shape], draft: Weights, promp
     tokens, states = prompt.new_empty(room), head.new_empty(room, shape.width)
     made, window = prompt.new_ones(1), prompt.new_zeros(1, PROPOSED + 2)  # the latest two tokens, then the proposed
     positions, ahead = torch.arange(start, device=prompt.device)[None], torch.arange(PROPOSED + 2, device=prompt.device)
-    compiled = [torch.compile(own(code, __file__), fullgraph=True, dynamic=False) for code in (begun, through, settled)]
+    compiled, of_prompts = parts(__file__), parts(f"{__file__}: prompts")
 
     def begin() -> None:
-        hidden = forward(weights, shape, prompt, positions, prefilling(caches[0]))[0, -1:]
-        forward(draft, smaller, prompt, positions, prefilling(caches[1]))
-        window[0, :2] = torch.cat([prompt[0, -1:], sample(weights, hidden, noise[:1])])
+        chosen, hidden = advance(of_prompts, weights, shape, caches[0], prompt, positions, noise[:1])
+        advance(of_prompts, draft, smaller, caches[1], prompt, positions, noise[:1])
+        window[0, :2] = torch.cat([prompt[0, -1:], chosen])
         tokens[:1], states[:1] = window[0, 1:2], hidden
         made.fill_(1)
 

@@ -55,25 +55,25 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights",),
     clock="end_to_end",
-    rungs="continuous paged chunked",
+    rungs="continuous paged chunked graph longest_first",
 )
 
 
-def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], rows: int, fixed: bool) -> Iterator[Any]:
-    """Request and position of the tokens that pass together. `table` gets each request's pages; its last row keeps the
-    free ones. A request is admitted when its pages are free; if `fixed`, only when nothing runs. `rows` is how many
-    tokens pass at once, prompts' tokens behind the others; without it, prompts pass alone."""
-    running, admitted = dict[int, int](), 0  # the next position of each request
-    while admitted < len(counts) or running:
-        while admitted < len(counts) and not (fixed and any(running.values())):
-            if (need := -(-(prompt + counts[admitted]) // page)) > len(table[-1]):
+def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], rows: int, admit: str) -> Iterator[Any]:
+    """Request and position of the tokens that pass together: prompts' tokens behind the others, `rows` at most; without
+    `rows`, prompts pass alone. `table` gets each request's pages, and its last row keeps the free ones. The `longest`
+    or `first` request is admitted next, when its pages are free; in `batches`, only when nothing runs."""
+    running = dict[int, int]()  # the next position of each request
+    waiting = sorted(range(len(counts)), key=lambda each: counts[each] if admit == "longest" else -each)
+    while waiting or running:
+        while waiting and not (admit == "batches" and any(running.values())):
+            if (need := -(-(prompt + counts[waiting[-1]]) // page)) > len(table[-1]):
                 break
-            table[admitted], table[-1] = table[-1][:need], table[-1][need:]
-            running[admitted], admitted = 0, admitted + 1
+            table[waiting[-1]], table[-1] = table[-1][:need], table[-1][need:]
+            running[waiting.pop()] = 0
         decoding = [(request, at) for request, at in running.items() if at >= prompt]
         arriving = [(request, at) for request, start in running.items() for at in range(start, prompt)]
-        together = (decoding + arriving)[:rows] if rows else arriving or decoding
-        yield together
+        yield (together := (decoding + arriving)[:rows] if rows else arriving or decoding)
         for request, at in together:
             running[request] = at + 1
             if at + 2 == prompt + counts[request]:
@@ -82,7 +82,7 @@ def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], ro
 
 
 def serving(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int, page: int = 0, rows: int = 0,
-            fixed: bool = False, graph: bool = False) -> Metered:  # fmt: skip
+            admit: str = "first", graph: bool = False) -> Metered:  # fmt: skip
     (requests, prompt), longest = prompts.shape, int(wanted.max())
     page = page or prompt + longest
     pages, width = room // page, -(-(prompt + longest) // page)
@@ -103,7 +103,7 @@ def serving(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, roo
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
         nonlocal plan
         owned = [list[int]() for _ in range(requests)] + [list(range(pages))]
-        order = list(passes(wanted.tolist(), prompt, page, owned, rows, fixed))
+        order = list(passes(wanted.tolist(), prompt, page, owned, rows, admit))
         table[:-1] = torch.tensor([own + [pages] * (width - len(own)) for own in owned[:-1]]).to(table)
         ends[:-1], sequence[:-1, :prompt], sequence[:-1, prompt:] = wanted + prompt, prompts, -1
         tokens = torch.cat([torch.tensor(each + [(requests, 0)] * (rows - len(each))) for each in order]).T.to(plan)
@@ -117,4 +117,4 @@ def serving(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, roo
 
 
 def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int) -> Metered:
-    return serving(weights, shape, prompts, wanted, room, fixed=True)
+    return serving(weights, shape, prompts, wanted, room, admit="batches")
