@@ -176,15 +176,9 @@ def _unit(resource: str) -> str:
     return {"launch": "s", "int8": "OP/s", "exp2": "OP/s"}.get(resource, "FLOP/s")
 
 
-def peak_text(resource: str, peak: float) -> str:
+def peak_text(resource: str, peak: float, unit: str = "") -> str:
     """A peak in the field's unit: `4.25 TB/s`, `1.54 PFLOP/s`, `0.88 us a launch`."""
-    unit = _unit(resource)
-    return rate_text(peak, unit) + " a launch" * (unit == "s")
-
-
-def rate_text(rate: float, unit: str) -> str:
-    """Three digits and a prefix; what takes seconds in microseconds."""
-    if unit == "s":
-        return f"{rate * 1e6:.4g} us"
-    prefix, scale = ("P", 1e15) if rate >= 1e15 else ("T", 1e12) if rate >= 1e12 else ("G", 1e9)
-    return f"{rate / scale:.3g} {prefix}{unit}"
+    if (unit := unit or _unit(resource)) == "s":
+        return f"{peak * 1e6:.3g} us a launch"
+    prefix, scale = ("P", 1e15) if peak >= 1e15 else ("T", 1e12) if peak >= 1e12 else ("G", 1e9)
+    return f"{peak / scale:.3g} {prefix}{unit}"

@@ -2,7 +2,7 @@
 
 from common.python.base.text import clean
 from common.python.peaks.store import NO_GPU, RESOURCE_OF, Curve, Peak, Survey
-from common.python.performance_targets import Peaks, rate_text
+from common.python.performance_targets import Peaks, peak_text
 
 MESSAGE_NAMES = {"all_reduce": "all-reduce", "nvlink_copy": "peer copy"}
 
@@ -21,11 +21,11 @@ def peak_line(peak: Peak, sheet: Peaks | None) -> str:
     """Its median, interval, sustained rate, share of the datasheet, clock, power and method; or why it has none."""
     if peak.value is None:
         return f"{clean(peak.name):24} not measured: {clean(peak.reason or '')}"
-    value, low, high = (rate_text(number or 0.0, peak.unit) for number in (peak.value, peak.low, peak.high))
+    value, low, high = (_rate(number or 0.0, peak.unit) for number in (peak.value, peak.low, peak.high))
     promised = sheet.values.get(RESOURCE_OF.get(peak.name, "")) if sheet else None
     further = [
         f"{low} to {high}",
-        "" if peak.sustained is None else f"sustained {rate_text(peak.sustained, peak.unit)}",
+        "" if peak.sustained is None else f"sustained {_rate(peak.sustained, peak.unit)}",
         f"{peak.value / promised:.1%} of the datasheet" if promised else "",
         "" if peak.sm_mhz is None else f"{peak.sm_mhz:.0f} MHz",
         "" if peak.power_w is None else f"{peak.power_w:.0f} W",
@@ -38,8 +38,8 @@ def curve_text(curve: Curve) -> str:
     """One line: `all-reduce: 9.81 us at 1 KiB, 329 GB/s at 1 GiB (...)`; the latter is the best of all sizes."""
     small, best = curve.points[0], max(curve.points, key=curve.rate)
     how = "; ".join([curve.method, *(f"{name}={value}" for name, value in curve.settings.items())])
-    slow = f"{rate_text(small.seconds, 's')} at {size_text(small.bytes)}"
-    fast = f"{rate_text(curve.rate(best), 'B/s')} at {size_text(best.bytes)}"
+    slow = f"{_rate(small.seconds, 's')} at {size_text(small.bytes)}"
+    fast = f"{_rate(curve.rate(best), 'B/s')} at {size_text(best.bytes)}"
     return clean(f"{MESSAGE_NAMES.get(curve.name, curve.name)}: {slow}, {fast} ({how})")
 
 
@@ -47,3 +47,7 @@ def size_text(count: float) -> str:
     """1 KiB, 64 MiB, 1 GiB: sizes of messages are powers of two."""
     unit, scale = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if count >= s), ("B", 1))
     return f"{count / scale:.4g} {unit}"
+
+
+def _rate(value: float, unit: str) -> str:
+    return f"{value * 1e6:.3g} us" if unit == "s" else peak_text("", value, unit)
