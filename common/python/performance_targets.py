@@ -176,9 +176,9 @@ def _unit(resource: str) -> str:
     return {"launch": "s", "int8": "OP/s", "exp2": "OP/s"}.get(resource, "FLOP/s")
 
 
-def peak_text(resource: str, peak: float) -> str:
+def peak_text(resource: str, peak: float, unit: str = "") -> str:
     """A peak in the field's unit: `4.25 TB/s`, `1.54 PFLOP/s`, `0.88 us a launch`."""
-    if (unit := _unit(resource)) == "s":
+    if (unit := unit or _unit(resource)) == "s":
         return f"{peak * 1e6:.3g} us a launch"
     prefix, scale = ("P", 1e15) if peak >= 1e15 else ("T", 1e12) if peak >= 1e12 else ("G", 1e9)
     return f"{peak / scale:.3g} {prefix}{unit}"

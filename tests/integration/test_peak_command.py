@@ -8,7 +8,9 @@ from small_tree import assert_usage, cli
 from synthetic_run import host, peak, survey
 
 from common.python.peaks import store as peak_store
+from common.python.peaks.display import peak_line
 from common.python.peaks.store import NO_GPU, Curve, Peak, Point
+from common.python.performance_targets import datasheet_peaks
 
 
 @pytest.mark.nightly
@@ -31,9 +33,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
     assert_usage(cli("peak", "--artifacts-dir", tmp_path / "taken"), f"cannot use {tmp_path / 'taken'}: File exists")
 
 
-def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_is_printed_and_why_the_rest_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"device": "NVIDIA H200", "uuid": "ab-12"}
     monkeypatch.setattr("common.python.peaks.survey.open_machine", lambda *_: (host(), found))
     points = [
@@ -50,14 +50,16 @@ def test_the_table_shows_what_was_measured_and_why_the_rest_was_not(
         "method": "copy_ [x]",
     }
     gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
-    whole = survey(peak("hbm_copy", 4.25e12, **figures), gap, uuid="ab-12", curves=[curve])
+    absent = Peak(name="exp2", unit="OP/s", reason=NO_GPU)
+    whole = survey(peak("hbm_copy", 4.25e12, **figures), gap, absent, uuid="ab-12", curves=[curve])
     monkeypatch.setattr("common.python.peaks.survey.survey", lambda *arguments: whole)
     done = cli("peak", "--artifacts-dir", tmp_path)
     assert done.returncode == 0
-    line = next(line for line in done.stdout.splitlines() if "hbm_copy" in line)
-    for cell in ("4.250 TB/s", "4.200 TB/s to 4.300 TB/s", "4.100 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
+    line = peak_line(whole.peaks[0], datasheet_peaks("NVIDIA H200"))
+    for cell in ("4.25 TB/s", "4.2 TB/s to 4.3 TB/s", "4.1 TB/s", "88.5%", "1980 MHz", "512 W", "copy_ [x]"):
         assert cell in line
-    assert "not measured, needs sm_100, this is sm_90: fp4" in done.stdout
-    assert "\nall-reduce: 10.00 us at 1 KiB, 402.7 GB/s at 1 GiB (NCCL)\n" in done.stdout
+    assert peak_line(gap, None).split(maxsplit=1) == ["fp4", "not measured: needs sm_100, this is sm_90"]
+    assert "all-reduce: 10 us at 1 KiB, 403 GB/s at 1 GiB (NCCL)\n" in done.stdout
+    assert "not measured, needs a CUDA GPU: exp2\n" in done.stdout
     assert f"peaks: {tmp_path / 'peaks' / 'ab-12.json'}" in done.stdout.replace("\n", "")
     assert peak_store.load(tmp_path / "peaks" / "ab-12.json") == whole

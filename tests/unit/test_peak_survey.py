@@ -9,7 +9,6 @@ from synthetic_run import host, peak, survey
 from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.display import figure
 from common.python.peaks.store import Peak, Survey
 from common.python.peaks.survey import _Surveyor, peaks_for_run
 from common.python.performance_targets import Peaks, datasheet_peaks
@@ -108,12 +107,6 @@ def test_where_measuring_fails_the_datasheet_is_used_and_that_is_said_loudly(
     assert not (place.folder / "peaks.json").exists()
     assert place.peaks({"device": "NVIDIA A10", "uuid": "ab-12"}) is None
     assert place.said[-1].endswith("THERE ARE NO LIMITS")
-
-
-def test_figures_have_four_digits_in_the_unit_that_suits() -> None:
-    told = {"4.251 TB/s": (4.251e12, "B/s"), "1.000 TB/s": (999.99e9, "B/s"), "55.52 GB/s": (55.52e9, "B/s")}
-    told |= {"1419 TFLOP/s": (1419e12, "FLOP/s"), "1500 TOP/s": (1.5e15, "OP/s"), "0.8800 us": (0.88e-6, "s")}
-    assert [figure(*of) for of in told.values()] == [*told]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, *spreads: float) -> tuple[Peak, int]:

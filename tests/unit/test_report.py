@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from common.python.base.results import Cost, Interval, Limit, PairResult, Proof, Spread, Summary, Why
 from common.python.report.markdown import (
+    append_to_job_page,
     chapter_table,
     pair_markdown,
     replace_between_markers,
@@ -358,3 +360,12 @@ def test_only_what_stands_between_the_markers_is_replaced_and_doing_it_again_cha
 def test_markers_that_are_not_one_pair_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="results:begin"):
         replace_between_markers(text, "| new |")
+
+
+def test_text_is_added_to_the_page_of_a_job_and_to_nothing_elsewhere(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    append_to_job_page("# Benchmark results\n", {"GITHUB_STEP_SUMMARY": str(page)})
+    append_to_job_page("nowhere", {})
+    append_to_job_page("nowhere", {"GITHUB_STEP_SUMMARY": ""})
+    assert page.read_text() == "before\n# Benchmark results\n"

@@ -24,7 +24,7 @@ from common.python.regress.environment import device_of
 from common.python.regress.expectations import FEWEST_RUNS, expected, over_runs, record
 from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
-from common.python.report.publish import append_to_job_page
+from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
 from tools.cli.benchmark_cli import ended
 from tools.cli.exits import PLAIN, exits, usage

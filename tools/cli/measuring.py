@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.python.base.interrupt import Interrupts
+from common.python.base.journal import write
 from common.python.base.results import Manifest, Summary
 from common.python.base.safe_read import read_model
 from common.python.corpus.discovery import choose
@@ -23,8 +24,8 @@ from common.python.regress.check import statuses
 from common.python.report.artifacts import mark_latest, read_run
 from common.python.report.display import Display
 from common.python.report.listing import timed_here
-from common.python.report.publish import append_to_job_page
-from common.python.report.publish import publish as write_report
+from common.python.report.markdown import append_to_job_page
+from common.python.report.templates import junit_xml, page
 from common.python.run.options import Options
 from common.python.run.suite import INTERRUPTED as STOPPED
 from common.python.run.suite import Suite, open_suite
@@ -168,5 +169,8 @@ def merge_runs(
 
 def publish(folder: Path, root: Path, junit: Path | None) -> Path:
     """The report of a run, and its JUnit file if asked for. Raises OSError, ValueError and ArithmeticError."""
-    run = read_run(folder)
-    return write_report(run, root, junit, statuses(run, root))
+    run, report = read_run(folder), folder / "report.html"
+    write(report, page(run, root, statuses(run, root)))
+    if junit is not None:
+        write(junit, junit_xml(run.summary))
+    return report

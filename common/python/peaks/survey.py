@@ -168,7 +168,7 @@ def _by_datasheet(device: str, reason: str, say: Say) -> Peaks | None:
 
 
 def measure_and_keep(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> None:
-    """Measure all peaks, replace the stored file and print a table; a line for each peak comes as it is measured.
+    """Measure all peaks and replace the stored file; a line for each peak comes as it is measured.
 
     `claim` takes the device's lock first. With `as_json` stdout gets the file's JSON and nothing else. Raises
     RuntimeError when no worker can be started, and OSError when the file cannot be written.

@@ -3,8 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from markupsafe import Markup
@@ -28,6 +29,7 @@ from common.python.report.rows import (
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file whose Markdown GitHub Actions shows on the job's page
 NCU_MEANS = (
     "By ncu, of one step: each kernel alone, with flushed caches; percentages are of the GPU's peaks, means by the "
     "kernels' times."
@@ -178,6 +180,13 @@ def summary_markdown(summary: Summary) -> str:
     if not summary.complete:
         parts.append("**Incomplete: the run stopped before its last pair.**")
     return "\n\n".join([*parts, escaped(suite_title(summary.pairs)), _suite(summary.pairs)]) + "\n"
+
+
+def append_to_job_page(text: str, environment: Mapping[str, str]) -> None:
+    """In GitHub Actions, add Markdown to the job's page; elsewhere do nothing."""
+    if place := environment.get(STEP_SUMMARY):
+        with Path(place).open("a") as file:
+            file.write(text)
 
 
 def chapter_table(results: Sequence[PairResult], mechanisms: bool = False) -> str:
