@@ -24,7 +24,7 @@ PAIRS = (
     *("ch08:histogram_privatized", "ch09:softmax", "ch09:linear_cross_entropy", "ch10:gemm_wgmma"),
     *("ch11:copy_compute_pipeline", "ch12:sinkhorn_while_node", "ch13:adamw_fused", "ch14:triton_persistent_matmul"),
     *("ch15:paged_kv", "ch16:topk_topp_sampling", "ch17:moe_grouped_gemm", "ch18:flash_forward"),
-    *("ch19:fp8_linear_training", "ch20:decode_8b"),
+    *("ch19:fp8_linear_training", "ch20:train_step_8b"),
 )
 
 

@@ -119,14 +119,14 @@ def _height_axis(scale: Scale, label: Callable[[float], str], left: float, right
 
 def _svg(title: str, height: float, parts: Iterable[Markup]) -> Markup:
     box, inside = f"0 0 {WIDTH} {height}", Markup("\n").join(parts)
-    return _element("svg", inside, role="img", aria_label=title, viewBox=box, xmlns="http://www.w3.org/2000/svg")
+    return _element("svg", inside, role="img", aria_label=title, viewBox=box)
 
 
 def standing_alone(chart: Markup) -> str:
     """The chart as a file of its own, with its own colours for light and dark."""
     own = "svg { background: var(--paper); color: var(--ink); font: 12px sans-serif; } text { fill: var(--ink); }"
     opening, inside = chart.split(">", 1)
-    return f"{opening}><style>{PALETTE}{own}</style>{inside}"
+    return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{PALETTE}{own}</style>{inside}'
 
 
 def _name(text: str) -> str:
