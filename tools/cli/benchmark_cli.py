@@ -235,6 +235,7 @@ def build(
 def peak(
     artifacts_dir: o.PeaksOption = Path("artifacts"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
+    publish: o.PublishedPeaks = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -244,7 +245,13 @@ def peak(
     They are kept for later runs.
     """
     from common.python.peaks.survey import measure_and_keep
+    from common.python.report.publish import publish_links
 
+    if publish is not None:
+        with exits(root):
+            for path in publish_links(publish, root):
+                typer.echo(f"wrote {path}")
+        return
     with exits(artifacts_dir), ExitStack() as stack:
         measure_and_keep(root, artifacts_dir, as_json, claims(stack, wait))
 

@@ -63,6 +63,9 @@ RunFolder = Annotated[
 ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
 BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
 PeaksOption = Annotated[Path, typer.Option(parser=folder, help="They go to peaks/<UUID>.json in here.")]
+PublishedPeaks = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
+]
 GpuName = Annotated[
     str | None, typer.Option(help="A GPU by name, from its datasheet; by default the one that is here.")
 ]

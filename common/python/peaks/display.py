@@ -8,7 +8,7 @@ MESSAGE_NAMES = {"all_reduce": "all-reduce", "nvlink_copy": "peer copy"}
 
 
 def show(survey: Survey) -> None:
-    """What lines of peaks leave out: a line for each curve, what no GPU was there for, and the versions."""
+    """A line for each curve, one for the peaks that need a GPU where there is none, and the versions."""
     for curve in survey.curves:
         print(curve_text(curve))
     if missing := [peak.name for peak in survey.peaks if peak.reason == NO_GPU]:
