@@ -1,4 +1,4 @@
-"""One exchange gives each rank the whole text for its share of heads: equal work, and a plain causal mask for cuDNN."""
+"""Each rank has the whole text for its share of heads: equal work, and a plain triangle for cuDNN's faster kernel."""
 
 import torch.distributed as dist
 from torch import Tensor

@@ -39,7 +39,7 @@ def prepare(pools: Tensor, table: Tensor, places: Tensor) -> Step:
         mine = torch.stack([table, places]).to(device)
         tables[0].copy_(mine[0])
         told.copy_(mine[1])
-        handle.barrier()  # all places are told, and what the last step received may be overwritten
+        handle.barrier()  # the sender knows the places here, and the pages of the last step may be overwritten
         grid = (triton.cdiv(numbers, BLOCK), moved, layers)
         put_pages[grid](pools, tables, buffers, after, pages, moved, numbers, BLOCK=BLOCK, num_warps=WARPS)
         handle.barrier()  # everywhere, all pages have come
