@@ -4,7 +4,6 @@ import ast
 import difflib
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -236,38 +235,30 @@ def survey(root: Path, words: Iterable[str]) -> tuple[list[Pair], list[Target]]:
     Raises TargetError for a word that names nothing, and for two folders of one name.
     """
     pairs = find_pairs(root)
-    chapters = {(root / chapter).resolve(): chapter for chapter in CHAPTERS}
-    targets, folders = list[Target](), dict[str, Folder]()
-    for target in read_targets(words, pairs):
-        folder = target.folder
-        if folder and (chapter := chapters.get(folder.path.resolve())):
-            target = Target(chapter, target.pair, target.variant)
-        elif folder and not os.path.isdir(folder.path):
+    targets = [_target(word.strip(), root, pairs) for word in words]
+    own: dict[str, Folder] = {}
+    for folder in (target.folder for target in targets if target.folder and not target.folder.package):
+        if not os.path.isdir(folder.path):
             raise TargetError(f"{quoted(str(folder.path))} is not a target: there is no such folder; {FORMS}")
-        elif folder and folders.setdefault(folder.name, folder) != folder:
-            both = f"{folders[folder.name].path} and {folder.path}"
+        if own.setdefault(folder.name, folder) != folder:
+            both = f"{own[folder.name].path} and {folder.path}"
             raise TargetError(f"{both} are both called {folder.name} in results: take them one after the other")
-        targets.append(target)
-    return pairs + [pair for folder in folders.values() for pair in pairs_in(folder)], targets
+    return pairs + [pair for folder in own.values() for pair in pairs_in(folder)], targets
 
 
-def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
-    """The targets that words name; a pair's name or a chapter's number is enough where it is the only one.
+def _target(word: str, root: Path, pairs: Iterable[Pair]) -> Target:
+    """What a word names; a pair's name or a chapter's number is enough where it is the only one.
 
     Raises TargetError, which offers the nearest pair where a word looks like one.
     """
-    targets, chapters = list[Target](), defaultdict[str, list[str]](list)
-    for pair in pairs:
-        chapters[pair.name].append(pair.chapter)
-    for word in map(str.strip, words):
-        named = chapters.get(word, [])
-        if len(named) > 1:
-            raise TargetError(f"{quoted(word)} is a pair of {' and '.join(named)}: write {named[0]}:{word}")
-        try:
-            targets += [Target(named[0], word)] if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word)
-        except TargetError as error:
-            raise TargetError(f"{error}{_meant(word, pairs)}") from None
-    return targets
+    named = [pair for pair in pairs if pair.name == word]
+    if len(named) > 1:
+        chapters = " and ".join(pair.chapter for pair in named)
+        raise TargetError(f"{quoted(word)} is a pair of {chapters}: write {named[0].key}")
+    try:
+        return Target(named[0].folder, word) if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word, root)
+    except TargetError as error:
+        raise TargetError(f"{error}{_meant(word, pairs)}") from None
 
 
 def _meant(word: str, pairs: Iterable[Pair]) -> str:
@@ -283,28 +274,24 @@ def _meant(word: str, pairs: Iterable[Pair]) -> str:
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
     """The pairs that the targets name, each once, in the order in which they are named.
 
-    Raises TargetError for a chapter without pairs, an unknown pair or an unknown file.
+    Raises TargetError for a folder without pairs, an unknown pair or an unknown file.
     """
     wanted: dict[str, set[str]] = {}
-    targets = list(targets)
     for target in targets:
-        here = [pair for pair in pairs if pair.chapter == target.chapter]
-        if not here and target.folder:
-            files = "baseline_x.py and optimized_x.py, which `benchmark_cli new` writes"
-            raise TargetError(f"{target.folder.path} has no pairs: a pair is {files}")
-        if not here and len(targets) < len(CHAPTERS):  # `all` passes over chapters that are not written yet
-            chapters = sorted({pair.chapter for pair in pairs})
-            raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")
+        here = [pair for pair in pairs if target.is_in(pair.chapter)]
         named = [pair for pair in here if target.pair in (None, pair.name)]
-        if not named and here:
-            moved = [pair.key for pair in pairs if pair.name == target.pair]  # it is in another chapter
-            hint = nearest(f"{target.chapter}:{target.pair}", moved or [pair.key for pair in here])
-            raise TargetError(f"{target.chapter}:{target.pair} is not a pair{hint}")
+        if target.folder and not here:
+            files = "baseline_x.py and optimized_x.py, which `benchmark_cli new` writes"
+            raise TargetError(f"{target.folder.name} has no pairs: a pair is {files}")
+        if here and not named:
+            key = f"{here[0].chapter}:{target.pair}"
+            elsewhere = [pair.key for pair in pairs if pair.name == target.pair]
+            raise TargetError(f"{key} is not a pair{nearest(key, elsewhere or [pair.key for pair in here])}")
         for pair in named:
             known = [variant.name for variant in pair.variants]
             if target.variant is not None and target.variant not in known:
                 hint = nearest(target.variant, known)
-                raise TargetError(f"{target.chapter}/{target.variant}.py does not exist{hint}")
+                raise TargetError(f"{pair.chapter}/{target.variant}.py does not exist{hint}")
             wanted.setdefault(pair.key, set()).update([target.variant] if target.variant else known)
     by_key = {pair.key: pair for pair in pairs}
     return [by_key[key].only(names) for key, names in wanted.items()]

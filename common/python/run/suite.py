@@ -24,7 +24,7 @@ from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
-from common.python.corpus.targets import TargetError, spelled
+from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
@@ -368,7 +368,7 @@ def open_suite(
     for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
         claim(gpu.uuid)
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
-    about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
+    about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
