@@ -93,7 +93,7 @@ def test_needs_are_read_from_the_source_and_cuda_needs_a_gpu(line: str, required
         ("needs(colour='red')", "unexpected keyword argument 'colour'"),
         ("needs(gpus=True)", "needs(gpus=True) must be a whole number"),
         ("needs(memory_gib='40')", "needs(memory_gib='40') must be a number of GiB"),
-        ("needs(tools='nsys')", "needs(tools='nsys') must be a list: tools=['nsys']"),
+        ("needs(tools='nsys')", "needs(tools='nsys') must be a list of words"),
         ("needs(tools=[1])", "needs(tools=[1]) must be a list of words"),
     ],
 )
