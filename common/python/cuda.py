@@ -23,7 +23,7 @@ from common.python.base import toolkit
 from common.python.base.manifest import digest
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc, include_dirs, version_text
-from common.python.requirements import arch_of, cuda_targets
+from common.python.requirements import arch_of, cuda_targets, declared
 
 RELOCATABLE = "-rdc=true"
 ALLOWED = (RELOCATABLE, "--expt-relaxed-constexpr")  # which CUTLASS wants
@@ -52,9 +52,7 @@ SCALARS: dict[str, Any] = {
     "double": ctypes.c_double,
     "bool": ctypes.c_bool,
 }
-RANGES = {
-    ctype: (-(1 << bits - 1), (1 << bits - 1) - 1) for ctype, bits in ((ctypes.c_int32, 32), (ctypes.c_int64, 64))
-}
+WHOLE = (ctypes.c_int32, ctypes.c_int64)
 QUALIFIERS = {"const", "__restrict__", "__restrict"}
 # Group 1 is a string or character literal, in which nothing is a comment.
 COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -203,16 +201,11 @@ def _flags_from(source: Path) -> list[str]:
     Relocatable device code links cudadevrt, with which kernels launch kernels and graphs. Raises CudaError for another
     flag.
     """
-    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
-    names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
-    flags = [flag for line in re.findall(r"^//\s*flags:\s*(.+)$", head, flags=re.MULTILINE) for flag in line.split()]
+    flags = " ".join(declared(source, "flags")).split()
     if unknown := [flag for flag in flags if flag not in ALLOWED]:
         raise CudaError(f"{source.name}: // flags: names {unknown[0]}; {' and '.join(ALLOWED)} are all it may")
-    return [
-        *flags,
-        *(f"-l{name.strip()}" for line in names for name in line.split(",")),
-        *["-lcudadevrt"] * (RELOCATABLE in flags),
-    ]
+    libraries = [name.strip() for names in declared(source, "link") for name in names.split(",")]
+    return flags + [f"-l{name}" for name in libraries + ["cudadevrt"] * (RELOCATABLE in flags)]
 
 
 def load_cuda(file: str, function: str) -> Callable[..., None]:
@@ -259,13 +252,12 @@ def _pointer(tensor: Any, parameter: Parameter, function: str) -> int:
 
 
 def _number(value: Any, parameter: Parameter, function: str) -> Any:
-    limits = RANGES.get(parameter.ctype)
-    if limits is None:  # ctypes checks floats, and takes anything for a bool
+    if parameter.ctype not in WHOLE:  # ctypes checks floats, and takes anything for a bool
         return value
     if not isinstance(value, int):
         raise TypeError(f"{function}: {parameter.name} must be an int, got {value!r}")
-    if not limits[0] <= value <= limits[1]:  # ctypes would pass the low bits alone
-        raise OverflowError(f"{function}: {parameter.name} must be from {limits[0]} to {limits[1]}, got {value}")
+    if parameter.ctype(value).value != value:  # ctypes would pass the low bits alone
+        raise OverflowError(f"{function}: {parameter.name} is {8 * ctypes.sizeof(parameter.ctype)} bits, got {value}")
     return value
 
 

@@ -69,14 +69,21 @@ def arch_of(sm: int) -> str:
     return f"sm_{sm}" + "a" * (sm >= 90)
 
 
+def declared(source: Path, key: str) -> list[str]:
+    """What a .cu file says of itself in its first lines, behind `// key:` in each."""
+    lines = source.read_text(errors="replace").splitlines()[:12]
+    return [found[1].strip() for line in lines if (found := re.fullmatch(rf"//\s*{key}:(.*)", line))]
+
+
 def cuda_targets(source: Path) -> tuple[tuple[str, ...], str]:
     """The only architectures that a .cu file is for, and why; none means all.
 
     Read from its first lines: `// targets: sm_100a, sm_103a (tcgen05)`. Its Python file needs the same ones.
     """
-    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
-    found = re.search(r"^//\s*targets:\s*([^(\n]*?)\s*(?:\((.*)\))?\s*$", head, flags=re.MULTILINE)
-    return (tuple(name.strip() for name in found[1].split(",")), (found[2] or "").strip()) if found else ((), "")
+    for text in declared(source, "targets"):
+        names, _, why = text.partition("(")
+        return tuple(name.strip() for name in names.split(",")), why.removesuffix(")").strip()
+    return (), ""
 
 
 def unmet(required: Requirements, machine: Machine) -> list[str]:

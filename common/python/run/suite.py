@@ -275,8 +275,9 @@ class Suite:
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))
         write_result(folder, result)
-        journal.append(self.folder, result)
-        self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
+        done = [other for other in self.results if other.key != result.key] + [result]
+        journal.keep(self.folder, done)
+        self.results[:] = done
         self.failed, self.best_pace_us = self.failed or result.failed, result.best_pace_us or self.best_pace_us
         self.show("done", result)
 
@@ -370,7 +371,7 @@ def open_suite(
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
     about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
-    journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
+    journal.keep(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
