@@ -134,7 +134,8 @@ def pairs_in(folder: Folder) -> list[Pair]:
             name = pair_name(path.stem)
             pair = pairs.setdefault(name, Pair(folder, name))
             pair.variants.append(read_variant(path, folder))
-            pair.literals |= pair.variants[-1].literals
+            if pair.variants[-1].role == "baseline":
+                pair.literals = pair.variants[-1].literals
     for pair in pairs.values():
         if order := str(pair.literals.get("rungs", "")).split():
             pair.variants.sort(key=lambda variant: order.index(variant.label) if variant.label in order else -1)
@@ -146,29 +147,28 @@ def read_variant(path: Path, folder: Folder) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
+    read: dict[str, Any] = {"sentence": "", "kinds": (), "required": Requirements()}
     try:
-        return _read(path, folder, role, label, path.read_bytes())
+        read = _read(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        wrong = getattr(error, "msg", error) or "nested too deeply"  # which MemoryError stands for
-        told = f"{folder.name}/{path.name}:{line}: {wrong}"
-        return Variant(path.stem, role, label, path, folder.module(path.stem), "", (), Requirements(), told)
+        wrong = str(getattr(error, "msg", error)) or "nested too deeply"  # which MemoryError stands for
+        read["problem"] = f"{folder.name}/{path.name}:{line}: {wrong[:MOST_QUOTED]}"
+    return Variant(path.stem, role, label, path, folder.module(path.stem), **read)
 
 
 @cache
-def _read(path: Path, folder: Folder, role: "Role", label: str, source: bytes) -> Variant:
+def _read(source: bytes) -> dict[str, Any]:
+    """What a file says of itself. Raises SyntaxError with the line of what is wrong."""
     tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
-    problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
-    required, wrong = _requirements(tree) if b"requires" in source else (Requirements(), "")
+    if not sentence:
+        raise SyntaxError("the first line must be a docstring that says the mechanism")
+    required = _requirements(tree) if b"requires" in source else Requirements()
     kinds = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
     if "CUDA" in kinds and not required.gpus:
         required = replace(required, gpus=1)
-    literals = workload_literals(tree) if role == "baseline" else {}
-    problem = wrong or problem
-    told = f"{folder.name}/{path.name}:{problem[:MOST_QUOTED]}" if problem else None
-    module = folder.module(path.stem)
-    return Variant(path.stem, role, label, path, module, sentence, kinds, required, told, literals)
+    return {"sentence": sentence, "kinds": kinds, "required": required, "literals": workload_literals(tree)}
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -195,26 +195,24 @@ def called(statement: ast.stmt) -> ast.Call | None:
     return None
 
 
-def _requirements(tree: ast.Module) -> tuple[Requirements, str]:
-    """The needs that a file declares, and why they cannot be read from its text, the line first, if they cannot."""
+def _requirements(tree: ast.Module) -> Requirements:
+    """The needs that a file declares. Raises SyntaxError where they cannot be read from its text, or are none."""
     found = bindings(tree, "requires")
     if not found:
-        return Requirements(), ""
+        return Requirements()
     statement, call = found[-1], called(found[-1])
-    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0][:MOST_TOLD]}`"
-    unreadable = f"{written} must be `requires = needs(...)`, once, with literal keyword arguments"
+    written, place = ast.unparse(statement).splitlines()[0][:MOST_TOLD], ("", statement.lineno, 1, "")
+    unreadable = f"`{written}` must be `requires = needs(...)`, once, with literal keyword arguments"
     if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
-        return Requirements(), unreadable
+        raise SyntaxError(unreadable, place)
     try:
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        arguments = {word.arg or "**": ast.literal_eval(word.value) for word in call.keywords}
     except (ValueError, TypeError):
-        return Requirements(), unreadable
-    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
-        return Requirements(), unreadable
+        raise SyntaxError(unreadable, place) from None
     try:
-        return needs(**arguments), ""
+        return needs(**arguments)
     except (TypeError, ValueError) as error:
-        return Requirements(), f"{written}: {error}"
+        raise SyntaxError(f"`{written}`: {error}", place) from None
 
 
 def workload_literals(tree: ast.Module) -> dict[str, Any]:
