@@ -73,7 +73,7 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         display = Display()
         with exits(options.artifacts_dir):
             beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
-            claim, began = claims(stack, wait, options.suite_timeout), time.monotonic() - age_s()
+            claim, began = claims(stack, wait), time.monotonic() - age_s()
             suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
         try:
             with Interrupts(told) as interrupts:

@@ -364,10 +364,10 @@ def open_suite(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
         machine, found = open_machine(options.root, folder, pairs, options.reproducible)
-    device, uuid = found["device"], found.get("uuid")
-    claim(uuid)
-    for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
-        claim(gpu.uuid)
+        device, uuid = found["device"], found.get("uuid")
+        claim(uuid)
+        for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
+            claim(gpu.uuid)
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
     about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
