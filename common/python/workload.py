@@ -5,7 +5,7 @@ and only calls of `step` are timed. Inputs, reference, cost and tolerance belong
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,11 @@ class Draw:
     rank: int = 0  # whose inputs these are, where a pair is on several GPUs
     ranks: int = 1
     onto_host: bool = False  # drawn on the device all the same: a GPU draws a gigabyte before a CPU has drawn a tenth
-    generator: torch.Generator = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def generator(self) -> torch.Generator:
         apart = self.seed + 2 * self.rank  # beside `host`; a CPU's generator takes notice of the lower 32 bits alone
-        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(apart))
+        return torch.Generator(self.device).manual_seed(apart)
 
     @cached_property
     def host(self) -> "Draw":

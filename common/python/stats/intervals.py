@@ -68,7 +68,7 @@ def interval(
     n = len(round_values)
     if n < 2:
         return None
-    half = t_quantile(0.95, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
+    half = t_95(n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
     return of_logs(middle(round_values), half, n)
 
 
@@ -84,7 +84,7 @@ def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
         return None
     df = n - 1 + HOST_ROUNDS
     variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
-    half = t_quantile(0.95, df) * math.sqrt(variance * (1 / n + OWN))
+    half = t_95(df) * math.sqrt(variance * (1 / n + OWN))
     return of_logs(MIDDLE["end_to_end"](round_values), half, n)
 
 
@@ -99,13 +99,11 @@ def of_logs(center: float, half: float, rounds: int) -> Interval:
 
 
 @cache
-def t_quantile(confidence: float, df: int) -> float:
-    """The value that a Student t variable with `df` degrees of freedom stays within, two-sided, with `confidence`."""
-    if not 0.0 < confidence < 1.0 or df < 1:
-        raise ValueError(f"confidence {confidence} must be inside (0, 1) and df {df} at least 1")
+def t_95(df: int) -> float:
+    """The value that a Student t variable with `df` degrees of freedom, one or more, stays within in 95% of cases."""
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:  # until no float lies between them
-        low, high = (middle, high) if _t_within(middle, df) < confidence else (low, middle)
+        low, high = (middle, high) if _t_within(middle, df) < 0.95 else (low, middle)
     return math.sqrt(df) * math.tan(low)
 
 

@@ -22,7 +22,6 @@ from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECIS
 from common.python.stats.timing_sanity import too_noisy, undecided, untrue
 
 NEAR_FLOOR = 10.0
-SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None)  # verdicts whose times compare
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # in a reason
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
@@ -200,20 +199,19 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
 def _compare_with_peers(result: PairResult) -> None:
     """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
     own = result.headline
-    sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
-    gains = {row.label: (gain.ratio, row) for row in sound if row.role == "peer" and (gain := result.gain(row))}
+    peers = [row for row in result.variants if row.role == "peer" and row.sound and result.gain(row)]
     result.best_peer, result.peer_ratio = None, None
-    if own is not None and own in sound and result.gain(own) and gains:
-        result.best_peer = max(gains, key=lambda label: gains[label][0])
-        result.peer_ratio = _gain_over(result, gains[result.best_peer][1], own)
+    if own is not None and own.sound and result.gain(own) and peers:
+        best = max(peers, key=lambda row: gain.ratio if (gain := result.gain(row)) else 0.0)
+        result.best_peer, result.peer_ratio = best.label, _gain_over(result, best, own)
 
 
 def _compare_with_ref(result: PairResult) -> None:
     """Compare each sound rung with what it was at the commit of --against, where that is sound too."""
-    sound = {row.name: row for row in result.variants if row.status == "measured" and row.verdict in SOUND}
+    refs = [row for row in result.variants if row.role == "ref" and row.sound]
     for row in result.variants:
-        refs = [ref for ref in sound.values() if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
-        row.against = _gain_over(result, refs[0], row) if refs and row.name in sound else None
+        own = [ref for ref in refs if ref.name.startswith(f"{row.name}@")]
+        row.against = _gain_over(result, own[0], row) if own and row.sound else None
 
 
 def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> Interval | None:
