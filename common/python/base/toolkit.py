@@ -15,10 +15,16 @@ TOOLKIT = Path("/usr/local/cuda")
 
 def find_nvcc() -> Path | None:
     """nvcc from the PATH, $CUDA_HOME, /usr/local/cuda, or the nvidia-cuda-nvcc wheel; $NVCC, if set, and no other."""
-    homes = [home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", *_wheel_roots()) if home]
-    named = os.environ.get("NVCC")
-    candidates = [named] if named else ["nvcc", *(f"{home}/bin/nvcc" for home in homes)]
-    return next((Path(found) for found in map(shutil.which, candidates) if found), None)
+    return find_program(os.environ.get("NVCC") or "nvcc")
+
+
+def find_program(name: str) -> Path | None:
+    """A program of CUDA's: from the PATH, or else from where toolkits, CUDA's wheels and Triton's keep theirs."""
+    homes = [home for home in (os.environ.get("CUDA_HOME"), TOOLKIT, *_wheel_roots()) if home]
+    folders = [f"{home}/bin" for home in homes]
+    folders += [f"{Path(origin).parent}/backends/nvidia/bin" for origin in [_origin("triton")] if origin]
+    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+    return Path(found) if found else None
 
 
 def include_dirs() -> list[Path]:
@@ -69,16 +75,6 @@ def nvcc_version() -> str | None:
 def version_text(nvcc: Path) -> str:
     """What this nvcc prints for --version."""
     return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
-
-
-def find_program(name: str) -> Path | None:
-    """A program of CUDA's: from the PATH, or else from where toolkits and Triton's wheel keep theirs."""
-    homes = [Path(home) / "bin" for home in (os.environ.get("CUDA_HOME"), TOOLKIT) if home]
-    beside = [path.resolve().parent for path in [find_nvcc()] if path]
-    wheels = [Path(origin).parent / "backends/nvidia/bin" for origin in [_origin("triton")] if origin]
-    folders = os.pathsep.join(map(str, [*homes, *beside, *wheels]))
-    found = shutil.which(name) or shutil.which(name, path=folders)
-    return Path(found) if found else None
 
 
 def _origin(package: str) -> str | None:
