@@ -51,6 +51,7 @@ SCALARS: dict[str, Any] = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
     "bool": ctypes.c_bool,
+    "cudaStream_t": ctypes.c_void_p,
 }
 WHOLE = (ctypes.c_int32, ctypes.c_int64)
 QUALIFIERS = {"const", "__restrict__", "__restrict"}
@@ -70,8 +71,7 @@ class Parameter:
 
     name: str
     dtype: str | None = None
-    const: bool = False
-    ctype: Any = None
+    ctype: Any = ctypes.c_void_p
 
 
 def signature(source: Path, function: str) -> list[Parameter]:
@@ -90,17 +90,15 @@ def signature(source: Path, function: str) -> list[Parameter]:
 
 
 def _parameter(text: str, source: Path, function: str) -> Parameter:
-    words = text.replace("*", " * ").split()
-    match [word for word in words if word not in QUALIFIERS]:
-        case ["cudaStream_t", name] if name.isidentifier():
-            return Parameter(name, ctype=ctypes.c_void_p)
+    words = [word for word in text.replace("*", " * ").split() if word not in QUALIFIERS]
+    match words:
         case [kind, "*", name] if kind in POINTERS and name.isidentifier():
-            return Parameter(name, POINTERS[kind], "const" in words[: words.index("*")], ctypes.c_void_p)
+            return Parameter(name, POINTERS[kind])
         case [kind, name] if kind in SCALARS and name.isidentifier():
             return Parameter(name, ctype=SCALARS[kind])
     raise CudaError(
-        f"{source.name}: {function} has the parameter {' '.join(words)!r}; a parameter is one of {sorted(SCALARS)}, "
-        f"one pointer to one of {sorted(POINTERS)}, or the cudaStream_t, and it has a name"
+        f"{source.name}: {function} has the parameter {' '.join(words)!r}; a parameter is one of {sorted(SCALARS)} "
+        f"or one pointer to one of {sorted(POINTERS)}, and it has a name"
     )
 
 

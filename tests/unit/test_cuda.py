@@ -50,7 +50,6 @@ def test_a_declaration_is_read_parameter_by_parameter(tmp_path: Path) -> None:
     )
     assert [p.name for p in found] == ["a", "b", "c", "n", "scale", "flag", "width", "eps", "stream"]
     assert [p.dtype for p in found[:4]] == ["float32", "bfloat16", "uint8", None]
-    assert [p.const for p in found[:2]] == [True, False]
     assert [p.ctype.__name__ for p in found[3:]] == ["c_long", "c_float", "c_bool", "c_int", "c_double", "c_void_p"]
 
 

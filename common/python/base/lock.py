@@ -41,7 +41,8 @@ def hold(uuid: str | None, say: Callable[[str], None], wait: bool = True) -> IO[
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        told = f"{name(uuid)} is in use by {holder(file)}"
+        device = f"GPU {uuid}" if uuid else "the CPU"
+        told = f"{device} is in use by {holder(file)}"
         if not wait:
             file.close()
             raise Busy(told) from None
@@ -53,10 +54,6 @@ def hold(uuid: str | None, say: Callable[[str], None], wait: bool = True) -> IO[
         file.truncate(0)
         os.pwrite(file.fileno(), json.dumps(about).encode()[:MOST_BYTES], 0)
     return file
-
-
-def name(uuid: str | None) -> str:
-    return f"GPU {uuid}" if uuid else "the CPU"
 
 
 def holder(file: IO[bytes]) -> str:
