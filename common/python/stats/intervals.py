@@ -17,10 +17,8 @@ NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal
 MARGIN = 0.01  # the smallest difference that counts; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: the error that all rounds of one run share
 HOST_ROUNDS = 2  # rounds that the usual deviation of the host counts as
-MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds; on a host one is slow now and then
-    "device": lambda values: float(np.mean(values)),
-    "end_to_end": lambda values: float(np.median(values)),
-}
+# Of rounds; on a host one is slow now and then.
+MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {"device": np.mean, "end_to_end": np.median}
 
 
 def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> Interval | None:
@@ -118,10 +116,10 @@ def _t_within(angle: float, df: int) -> float:
     return (angle + math.sin(angle) * total) * 2 / math.pi if odd else math.sin(angle) * total
 
 
-def spread(times_us: Sequence[float]) -> Spread:
-    """The distribution of one variant's times; the standard deviation is the sample's, 0 for a single time."""
-    if not len(times_us):
-        raise ValueError("a spread needs at least one time")
+def spread(times_us: Sequence[float]) -> Spread | None:
+    """The distribution of one variant's times, if any; the standard deviation is the sample's, 0 for a single time."""
+    if not times_us:
+        return None
     times = np.asarray(times_us, dtype=float)
     q1, median, q3, p95, p99 = (float(value) for value in np.percentile(times, (25, 50, 75, 95, 99)))
     reach = 3 * (q3 - q1)

@@ -118,9 +118,8 @@ def _phases(result: PairResult) -> list[Cost]:
 
 
 def _describe(row: VariantResult, result: PairResult) -> None:
-    device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
-    row.device = spread(device) if device else None
-    row.wall = spread(wall) if wall else None
+    row.device = spread(times(result.blocks, row.name, "device"))
+    row.wall = spread(times(result.blocks, row.name, "end_to_end"))
     main = result.spread(row)
     if main is None:
         return
