@@ -22,7 +22,7 @@ def find_program(name: str) -> Path | None:
     """A program of CUDA's: from the PATH, or else from where toolkits, CUDA's wheels and Triton's keep theirs."""
     homes = [home for home in (os.environ.get("CUDA_HOME"), TOOLKIT, *_wheel_roots()) if home]
     folders = [f"{home}/bin" for home in homes]
-    folders += [f"{Path(origin).parent}/backends/nvidia/bin" for origin in [_origin("triton")] if origin]
+    folders += [f"{folder}/backends/nvidia/bin" for folder in _folders("triton")]
     found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
     return Path(found) if found else None
 
@@ -35,7 +35,7 @@ def include_dirs() -> list[Path]:
     """
     nvcc = find_nvcc()
     bases = [HEADERS, *(_toolkit_includes(nvcc) if nvcc else ()), *(root / "include" for root in _wheel_roots())]
-    bases += [Path(origin).parent / "source" / "include" for origin in [_origin("cutlass_library")] if origin]
+    bases += [folder / "source" / "include" for folder in _folders("cutlass_library")]
     return list(dict.fromkeys(path for base in bases for path in (base, base / "cccl") if path.is_dir()))
 
 
@@ -57,11 +57,14 @@ def _toolkit_includes(nvcc: Path) -> tuple[Path, ...]:
     return *asked, nvcc.resolve().parent.parent / "include"
 
 
-@functools.cache
-def _wheel_roots() -> tuple[Path, ...]:
-    spec = importlib.util.find_spec("nvidia")
-    locations = [Path(p) for p in spec.submodule_search_locations or []] if spec else []
-    return tuple(root for place in locations for root in sorted(place.glob("cu[0-9]*")) if root.is_dir())
+def _wheel_roots() -> list[Path]:
+    return [root for place in _folders("nvidia") for root in sorted(place.glob("cu[0-9]*")) if root.is_dir()]
+
+
+def _folders(package: str) -> list[Path]:
+    """Where the modules of a package are, without importing it; none if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return [Path(place) for place in spec.submodule_search_locations or []] if spec else []
 
 
 def nvcc_version() -> str | None:
@@ -75,9 +78,3 @@ def nvcc_version() -> str | None:
 def version_text(nvcc: Path) -> str:
     """What this nvcc prints for --version."""
     return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
-
-
-def _origin(package: str) -> str | None:
-    """Where a package's __init__.py is, without importing it."""
-    spec = importlib.util.find_spec(package)
-    return spec.origin if spec else None
