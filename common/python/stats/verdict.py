@@ -63,7 +63,7 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     own: dict[str, list[Any]] = {"notes": [*result.notes]}  # what is written below; samples are not, and are many
     own |= {"blocks": [b.model_copy() for b in result.blocks], "variants": [v.model_copy() for v in result.variants]}
     result = result.model_copy(update=own)
-    discard_blocks(result)
+    discard_slow_host(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(_phases(result), peaks, result.floor_us if result.clock == "device" else None)
     for row in result.variants:
@@ -77,12 +77,6 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     return result
 
 
-def discard_blocks(result: PairResult) -> None:
-    """Discard the blocks in which the host ran slow, where the host has a part in the time that counts."""
-    if result.clock == "end_to_end" and result.best_pace_us:
-        discard_slow_host(result.blocks, result.best_pace_us, FEWEST_ROUNDS)
-
-
 def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) -> bool:
     """Eight rounds and a narrow interval of each of `names`, or at least three rounds where time is up (`late`).
 
@@ -91,7 +85,7 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
     """
     if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
         return False
-    discard_blocks(result)
+    discard_slow_host(result)
     baseline, clock = f"baseline_{result.name}", result.clock or "device"
     control = _control(result)
     if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
