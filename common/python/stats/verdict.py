@@ -13,6 +13,7 @@ from common.python.stats.intervals import (
     compare,
     control_ok,
     half_width,
+    interval,
     round_log_ratios,
     spread,
     verdict,
@@ -164,7 +165,7 @@ def _ratio(
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        return compare(blocks, above.name, below.name, clock)
+        return interval(ratios)
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
