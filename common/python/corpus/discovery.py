@@ -149,7 +149,11 @@ def read_variant(path: Path, folder: Folder) -> Variant:
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
     read: dict[str, Any] = {"sentence": "", "kinds": (), "required": Requirements()}
     try:
-        read = _read(path.read_bytes())
+        source = path.read_bytes()
+        read["kinds"] = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
+        read |= _read(source)
+        if "CUDA" in read["kinds"] and not read["required"].gpus:
+            read["required"] = replace(read["required"], gpus=1)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         wrong = str(getattr(error, "msg", error)) or "nested too deeply"  # which MemoryError stands for
@@ -165,10 +169,7 @@ def _read(source: bytes) -> dict[str, Any]:
     if not sentence:
         raise SyntaxError("the first line must be a docstring that says the mechanism")
     required = _requirements(tree) if b"requires" in source else Requirements()
-    kinds = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
-    if "CUDA" in kinds and not required.gpus:
-        required = replace(required, gpus=1)
-    return {"sentence": sentence, "kinds": kinds, "required": required, "literals": workload_literals(tree)}
+    return {"sentence": sentence, "required": required, "literals": workload_literals(tree)}
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
