@@ -15,6 +15,7 @@ from typing import Any
 
 from common.python.base.machine import Machine
 from common.python.base.text import counted
+from common.python.base.toolkit import find_header
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -114,9 +115,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
         reasons.append(f"needs huge pages on request, {HUGE_PAGES} does not give them: a superuser can")
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
     reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
-    if required.headers and not reasons:  # asking nvcc where it looks takes a process
-        from common.python.base.toolkit import find_header
-
+    if not reasons:  # asking nvcc where it looks takes a process
         reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
     return reasons
 
