@@ -80,7 +80,8 @@ def parse(text: str, root: Path) -> Target:
         chapter = f"ch{int(named[1]):02}"
         if chapter not in CHAPTERS:
             raise TargetError(f"{quoted(text)} is not a target: chapters are ch01 to ch20")
-        return Target(Folder(root / chapter, chapter), named[2] or (named[3] and pair_name(named[3])), named[3])
+        pair = pair_name(named[3]) if named[3] else named[2]
+        return Target(Folder(root / chapter, chapter), pair, named[3])
     named = PATH.fullmatch(text)
     if named is None or not ("/" in named[1] or "." in named[1] or os.path.isdir(named[1])):
         raise TargetError(f"{quoted(text)} is not a target: {FORMS}")
