@@ -16,8 +16,9 @@ from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, R
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
 KERNEL |= {PASSES: "7", FEWEST: "5"}
-# Not recorded, but written from public pages of ncu with --nvtx: CUB opens ranges of its own inside the step's.
-RANGES = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+# The columns of ranges as ncu prints them with --nvtx, the second one empty; CUB opens ranges of its own in the step's.
+KINDS = ("thread Domain:Push/Pop_Range", "Id:Domain:Start/Stop_Range")
+RANGES = [f"{kind}:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg" for kind in KINDS]
 RANGE = '71  "<default domain>:{}:none:none:none:none:none:none"  "CCCL:cub::DeviceReduce::Sum:none:none:none:REG:n/a"'
 
 
@@ -25,9 +26,9 @@ def page(*variants: str) -> str:
     """Two launches of each variant's step, in the order of these variants."""
     lines = io.StringIO()
     writer = csv.writer(lines, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([["ID", RANGES, *METRICS], [""] * (2 + len(METRICS))])
+    writer.writerows([["ID", *RANGES, *METRICS], [""] * (3 + len(METRICS))])
     for number, variant in enumerate(variant for variant in variants for _ in range(2)):
-        writer.writerow([number, RANGE.format(mark(variant)), *(KERNEL.get(metric, "0") for metric in METRICS)])
+        writer.writerow([number, RANGE.format(mark(variant)), "", *(KERNEL.get(metric, "0") for metric in METRICS)])
     return lines.getvalue()
 
 

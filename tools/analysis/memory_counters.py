@@ -61,8 +61,7 @@ def count(program: Path, pairs: list[Pair], log: Path) -> dict[str, pandas.Serie
         kernels = ncu_table(printed).droplevel(1, axis="columns")
     except Uncaptured:
         return found
-    lines = kernels.astype(str).agg(" ".join, axis="columns")  # one of the columns has a launch's NVTX ranges
-    marks = lines.str.extract(rf".*{mark('')}(\w+)", expand=False)
+    marks = kernels.filter(like="Push/Pop_Range").squeeze("columns").str.extract(rf"{mark('')}(\w+)", expand=False)
     numbers = kernels.reindex(columns=METRICS).apply(pandas.to_numeric, errors="coerce")
     return found | {str(name): of_one.sum(skipna=False) for name, of_one in numbers.groupby(marks)}
 
