@@ -8,6 +8,8 @@ from collections.abc import Callable
 from math import log2
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,7 +25,7 @@ from common.python.workload import Metered
 
 requires = needs(sm=80, memory_gib=60)
 Packed = tuple[Tensor, Tensor]  # words and scales, as the kernel's tiles have them
-ROWS = 16  # of a tile
+ROWS, PARTS = 16, 4  # of a tile, and groups that a warp takes of it
 STORED, GATED, ADDED = range(3)  # what becomes of a product
 
 
@@ -38,14 +40,29 @@ def tiled(rows: Tensor, gated: bool) -> Tensor:
 def packed(matrix: Tensor, gated: bool = False) -> Packed:
     """Lane 4 g + t of a group has, of rows g and g + 8, weights 16 t to 16 t + 15 of each 64: four words of eight."""
     scales = scales_of(matrix)
-    codes = tiled(codes_of(matrix, scales).to(torch.int8), gated) + 8  # tile, upper or lower, g, group, weight
+    rest = -scales.shape[1] % PARTS  # groups of zeros
+    codes = F.pad(codes_of(matrix, scales).to(torch.int8), (0, 0, 0, rest))
+    codes = tiled(codes, gated) + 8  # tile, upper or lower, g, group, weight
     codes = codes.unflatten(4, (2, 4, 4, 4)).permute(0, 3, 4, 2, 5, 6, 1, 7)  # tile, group, half, g, t, word, upper, e
     words = torch.zeros(codes.shape[:6], dtype=torch.int32, device=matrix.device)
     for lower in range(2):
         for element in range(4):
             place = 4 * (lower + element // 2 * 2) + element % 2 * 16
             words |= codes[..., lower, element].to(torch.int32) << place
-    return words, tiled(scales.to(torch.bfloat16), gated).permute(0, 3, 2, 1).contiguous()
+    return words, tiled(F.pad(scales.to(torch.bfloat16), (0, rest)), gated).permute(0, 3, 2, 1).contiguous()
+
+
+@triton.jit
+def settle(token, stream, gain, embedding, tokens, states, position, context, width, epsilon, WIDTH: tl.constexpr):
+    """Notes the chosen token and its normed state, and begins the next token's stream, which is its embedding."""
+    at, chosen, now = tl.arange(0, WIDTH), tl.load(token), tl.load(position)
+    live, place = at < width, now - context
+    x = tl.load(stream + at, mask=live, other=0.0)
+    x *= tl.rsqrt(tl.sum(x * x) / width + epsilon) * tl.load(gain + at, mask=live, other=0.0).to(tl.float32)
+    tl.store(states + place * width + at, x.to(states.dtype.element_ty), mask=live)
+    tl.store(stream + at, tl.load(embedding + chosen * width + at, mask=live).to(tl.float32), mask=live)
+    tl.store(tokens + place, chosen)
+    tl.store(position, now + 1)  # the sum above had all threads read it
 
 
 def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:
@@ -58,32 +75,29 @@ def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new:
     head, norm, embedding = packed(weights["head"]), weights["norm"].bfloat16(), weights["embedding"].bfloat16()
     context, cache = earlier.shape[3], F.pad(earlier.bfloat16(), (0, 0, 0, new)).transpose(0, 1)
     stream = torch.zeros(width, dtype=torch.float32, device=first.device)
-    qkv, logits = (stream.new_zeros(n) for n in ((shape.heads + 2 * shape.kv_heads) * dim, shape.vocabulary))
-    attended, active = stream.new_zeros(shape.heads * dim), stream.new_zeros(hidden + -hidden % 8)
-    tokens, states = first.new_zeros(1, new), embedding.new_zeros(1, new, width)
-    position, token = torch.full_like(first[0], context), first[0].clone()
-    shares = stream.new_zeros(shape.kv_heads, 64, 4, 130)
+    qkv, attended = (stream.new_zeros((shape.heads + n) * dim) for n in (2 * shape.kv_heads, 0))
+    active, logits = stream.new_zeros(hidden + -hidden % 8), stream.new_zeros(shape.vocabulary)
+    tokens, states = first.new_zeros(1, new), weights["norm"].new_zeros(1, new, width)
+    position, token = torch.full_like(first[0], context), torch.zeros_like(first[0])
+    shares = stream.new_zeros(shape.kv_heads, 32, 4, 132)
     arrived = torch.zeros(shape.kv_heads, dtype=torch.int32, device=first.device)
-    gain, angles, group = norm.float(), log2(shape.rope_base), shape.heads // shape.kv_heads
+    group, wide = shape.heads // shape.kv_heads, triton.next_power_of_2(width)
+    sizes = shape.heads, group, context + new, context, dim, log2(shape.rope_base)
 
     def advance() -> None:
-        stream.copy_(embedding.index_select(0, token)[0])
         for layer, (keys, values) in zip(layers, cache):
             linear(*layer["qkv"], stream, layer["attention_norm"], qkv, STORED, len(qkv), width, EPSILON)
-            sizes = shape.heads, group, context + new, context, dim, angles
             attend(qkv, keys, values, position, attended, shares, arrived, *sizes)
             linear(*layer["out"], attended, norm, stream, ADDED, width, len(attended), EPSILON)
             linear(*layer["gate_up"], stream, layer["mlp_norm"], active, GATED, hidden, width, EPSILON)
             linear(*layer["down"], active, norm, stream, ADDED, width, hidden, EPSILON)
         linear(*head, stream, norm, logits, STORED, len(logits), width, EPSILON)
         torch.argmax(logits, 0, keepdim=True, out=token)
-        tokens.index_copy_(1, position - context, token[None])
-        state = F.rms_norm(stream, (width,), gain, EPSILON).to(norm)
-        states.index_copy_(1, position - context, state[None, None])
-        position.add_(1)
+        notes = tokens, states, position, context
+        settle[(1,)](token, stream, norm, embedding, *notes, width, EPSILON, wide, num_warps=8)
 
     def begin() -> None:
-        position.fill_(context), token.copy_(first[0])
+        position.fill_(context), stream.copy_(embedding.index_select(0, first[0])[0])
 
     begin()
     again: Callable[[], None] = replayable(advance, first.device)
@@ -94,6 +108,6 @@ def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new:
         for _ in range(new):
             again()
             deliver([0])
-        return tokens, states.to(weights["norm"].dtype)
+        return tokens, states
 
     return metered(serve, first.device)
