@@ -128,12 +128,12 @@ def best_way(name: str, unit: Unit, ways: Iterable[Way], timer: Timer, seconds: 
                 time.sleep(rest_s)
                 rate = way.work / median(timer(way.step, *race).times)
             except (RuntimeError, TritonError) as error:  # the latter where a kernel does not fit or compile
-                failures.append(f"{way.method}: {_first_line(error)}")
+                failures.append(f"{way.method}: {error}".partition("\n")[0])
                 continue
             if rate > best_rate:
                 best, best_rate = way, rate
     except RuntimeError as error:  # such as too little memory for the next way's operands
-        failures.append(_first_line(error))
+        failures.append(str(error).partition("\n")[0])
     if best is None:
         raise RuntimeError("; ".join(failures) or "no way to measure it")
     method = "; ".join([best.method, *(f"failed: {text}" for text in failures)])
@@ -148,10 +148,6 @@ def best_way(name: str, unit: Unit, ways: Iterable[Way], timer: Timer, seconds: 
     rested = summarise(name, unit, best.work, Series(times, series.states), method, unsteady=0.0)
     fastest = max(rested.fastest or 0.0, lasting.fastest or 0.0)
     return rested.model_copy(update={"sustained": lasting.value, "fastest": fastest})
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def summarise(name: str, unit: Unit, work: float, series: Series, method: str, unsteady: float = 0.5) -> Peak:

@@ -74,11 +74,8 @@ class Peak(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> "Peak":
-        figures = (self.value, self.low, self.high, self.fastest)
-        if self.reason is None and None in figures:
-            raise ValueError(f"{self.name} has neither all of value, low, high and fastest, nor a reason why not")
-        if self.reason is not None and self.value is not None:
-            raise ValueError(f"{self.name} has a value and a reason why it has none")
+        if (None in (self.value, self.low, self.high, self.fastest)) == (self.reason is None):
+            raise ValueError(f"{self.name} must have value, low, high and fastest, or else a reason why not")
         return self
 
 
