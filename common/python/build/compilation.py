@@ -44,7 +44,7 @@ STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthan
 LIBRARY = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """One file to be compiled for one architecture."""
 
@@ -96,30 +96,25 @@ def compile_pairs(
     """
     here = machine()
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]
-    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
-    made_of: dict[Path, list[Path]] = {}
-    triton = [index for index, task in enumerate(tasks) if index not in results and task.language == "Triton"]
-    places = {index: _place(tasks[index], made_of) for index in triton}
-    for index, place in places.items():
+    results = {task: ended for task in tasks if (ended := _not_compiled(task, here))}
+    places = {task: _place(task) for task in tasks if task not in results and task.language == "Triton"}
+    for task, place in places.items():
         with suppress(OSError, ValueError):  # there is none, or not a whole one
             kept = Compiled.model_validate_json(place.read_text())
-            results[index] = kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
-    todo = [index for index in range(len(tasks)) if index not in results]
+            results[task] = kept.model_copy(update={"source": task.source, "cached": True, "seconds": 0.0})
+    todo = [task for task in tasks if task not in results]
     view.expect(len(todo), "compilations")
-    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
+    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as scratch:
 
-        def compiled(index: int) -> Compiled:
-            view.begin(tasks[index].name)
-            if index in places:
-                return _compile_kernels(tasks[index], scratch / str(index), places[index])
-            return _compile_source(tasks[index])
+        def compiled(task: Task) -> Compiled:
+            view.begin(task.name)
+            return _compile_kernels(task, Path(scratch), places[task]) if task in places else _compile_source(task)
 
-        with _compilers(scratch) if {*todo} & {*triton} else nullcontext():
-            for index, each in at_once(compiled, todo, jobs or here.cores):
-                results[index] = each
-                view.end(tasks[index].name)
-    return [results[index] for index in range(len(tasks))]
+        with _compilers(Path(scratch)) if {*todo} & {*places} else nullcontext():
+            for task, each in at_once(compiled, todo, jobs or here.cores):
+                results[task] = each
+                view.end(task.name)
+    return [results[task] for task in tasks]
 
 
 def _tasks(pair: Pair, archs: Sequence[str]) -> Iterator[Task]:
@@ -178,7 +173,7 @@ def _compile_source(task: Task) -> Compiled:
 
 def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
     """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
-    compiled = _judged(task, _record(task, scratch))
+    compiled = _judged(task, _record(task, scratch / place.stem))
     if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
         write(place, compiled.model_dump_json())
     return compiled
@@ -220,10 +215,10 @@ def _compilers(folder: Path) -> Iterator[None]:
         server._stop()
 
 
-def _record(task: Task, place: Path) -> dict[str, Any]:
+def _record(task: Task, scratch: Path) -> dict[str, Any]:
     """What a worker answers within the limit, or what became of it and its last words."""
-    root, log = task.pair.folder.root.resolve(), place.with_suffix(".log")
-    worker = Worker(root, place, log, {"seed": 0, "reproducible": False})
+    root, log = task.pair.folder.root.resolve(), scratch.with_suffix(".log")
+    worker = Worker(root, scratch, log, {"seed": 0, "reproducible": False})
     named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
     try:
         return dict(worker.call("call", LIMIT_S, **RECORD, **named))
@@ -235,27 +230,20 @@ def _record(task: Task, place: Path) -> dict[str, Any]:
         worker.kill()
 
 
-def _settings() -> dict[str, str]:
-    """What triton reads from the environment and compiles by: all but where it caches and whether it interprets."""
-    names = {name for name in os.environ if name.startswith("TRITON_")} - {"TRITON_INTERPRET", "TRITON_CACHE_DIR"}
-    return {name: os.environ[name] for name in sorted(names)}
-
-
-def _place(task: Task, made_of: dict[Path, list[Path]]) -> Path:
+def _place(task: Task) -> Path:
     """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
-    digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
-    own = LIBRARY / "common" / "python" / "build"
-    digest.update((own / "chips.json").read_bytes())
-    for start in (task.path, own / "triton_targets.py"):
-        if start not in made_of:
-            made_of[start] = imports_of(start, task.pair.folder.root)
-        for file in made_of[start]:
-            digest.update(file.read_bytes())
+    free = ("TRITON_INTERPRET", "TRITON_CACHE_DIR")  # by which nothing is compiled otherwise
+    settings = sorted(one for one in os.environ.items() if one[0].startswith("TRITON_") and one[0] not in free)
+    digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, settings]).encode())
+    root, own = task.pair.folder.root, LIBRARY / "common" / "python" / "build"
+    for file in (own / "chips.json", *imports_of(own / "triton_targets.py", root), *imports_of(task.path, root)):
+        digest.update(file.read_bytes())
     name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
     return build_folder(toolkit.ROOT) / "triton" / name
 
 
+@cache
 def imports_of(start: Path, root: Path, library: bool = True) -> list[Path]:
     """A file, the files under `root` that it imports, those that they import, and so on; with the `library`'s, too."""
     found, pending = {start}, [start]

@@ -47,32 +47,12 @@ with FakeTensorMode():
 
 
 class StandIn:
-    """As much of triton's CUDA driver as a launch asks for, and a list of the kernels that were launched."""
+    """What takes note of the kernels that triton compiles, and a list of those that were launched."""
 
-    def __init__(self, sm: int, output: io.StringIO) -> None:
-        self.sm, self.output = sm, output
+    def __init__(self, output: io.StringIO) -> None:
+        self.output = output
         self.compiled: dict[bytes, KernelUse] = {}  # by their machine code
         self.launched: list[KernelUse] = []  # since it was last emptied
-        self.utils = SimpleNamespace(load_binary=self.load, get_device_properties=self.properties)
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.sm, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        return lambda *arguments: None
-
-    def properties(self, device: int) -> dict[str, int]:
-        chip = CHIPS[self.sm]
-        return {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
 
     def compiled_one(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
         """Note a compiled kernel: triton's compilation listener. The log of ptxas stands at the end of the output."""
@@ -109,8 +89,17 @@ def first_that_works(tuner: Any, *arguments: Any, **options: Any) -> Any:
 
 def stand_in(sm: int, output: io.StringIO) -> StandIn:
     """Take the place of the GPU in this process, for triton and for what pairs ask torch of it."""
-    gpu, chip = StandIn(sm, output), CHIPS[sm]
-    driver.set_active(gpu)
+    gpu, chip = StandIn(output), CHIPS[sm]
+    limits = {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
+    asked: Any = SimpleNamespace(  # of triton's CUDA driver, by a launch
+        get_current_target=lambda: GPUTarget("cuda", sm, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+        get_active_torch_device=lambda: torch.device("cpu"),
+        launcher_cls=lambda source, metadata: lambda *arguments: None,
+        utils=SimpleNamespace(load_binary=gpu.load, get_device_properties=lambda device: limits),
+    )
+    driver.set_active(asked)
     knobs.compilation.listener = gpu.compiled_one
     Autotuner.run = first_that_works
     properties = SimpleNamespace(
