@@ -179,7 +179,7 @@ def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
 ) -> None:
     file = pair / "ch01" / "optimized_x.py"
     file.write_text(file.read_text() + "requires = needs(gpus=1)\n")
-    answer = {"error": error, "compiling": False}
+    answer = {"status": "skipped", "reason": f"cannot be run without a GPU: {error}"}
     monkeypatch.setattr(compilation, "_compilers", nullcontext)
     monkeypatch.setattr(compilation, "_record", lambda task, scratch: answer)
     assert sweep(pair)[0].status == "skipped"

@@ -27,9 +27,8 @@ from common.python.base.machine import Machine, crowding, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
 from common.python.build.kernel_use import kernels_of
-from common.python.build.record import ARCHS, Compiled, Language, sm_of
+from common.python.build.record import ARCHS, Compiled, Language, Outcome, sm_of
 from common.python.corpus.discovery import Pair, Variant
-from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
@@ -65,22 +64,14 @@ class Task:
     def source(self) -> str:
         return f"{self.pair.chapter}/{self.path.name}"
 
-    def ended(self, status: Any, **fields: Any) -> Compiled:
-        return Compiled(source=self.source, language=self.language, arch=self.arch, status=status, **fields)
-
-    def failed(self, reason: str, **fields: Any) -> Compiled:
-        """A failure, with the line if the reason names one of this file: `x.cu(3): error` or `x.py:3: message`."""
-        place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
-        folder = self.pair.folder
-        shown = reason.replace(f"{folder.path}/", f"{folder.name}/")
-        return self.ended("failed", reason=shown, line=int(place[1]) if place else None, **fields)
-
-
-def check_archs(archs: Sequence[str]) -> None:
-    """Raise TargetError, naming the known ones, for an architecture that is not among them, or for none at all."""
-    unknown = [arch for arch in archs if arch not in ARCHS] or ([] if archs else [""])
-    if unknown:
-        raise TargetError(f"{unknown[0]!r} is not an architecture; known are {', '.join(ARCHS)}")
+    def ended(self, status: Outcome, reason: str | None = None, **fields: Any) -> Compiled:
+        """The result; of a failure with the line, if it names one of this file: `x.cu(3): error`, `x.py:3: message`."""
+        if status == "failed" and reason:
+            place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
+            fields["line"] = int(place[1]) if place else None
+            reason = reason.replace(f"{self.pair.folder.path}/", f"{self.pair.folder.name}/")
+        fields |= {"source": self.source, "language": self.language, "arch": self.arch}
+        return Compiled(status=status, reason=reason, **fields)
 
 
 def compile_pairs(
@@ -136,14 +127,14 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
             return task.ended("failed", reason=f"{variant.path.name} loads it, but there is no {task.source}")
         only, why = cuda_targets(task.path)
         if unknown := [arch for arch in only if arch not in ARCHS]:
-            return task.failed(f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
+            return task.ended("failed", f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
         if not variant.problem and set(only) != set(required.targets):
             written = f"needs(targets={list(required.targets)})"
-            return task.failed(f"// targets: says {list(only)}, but {variant.path.name} {written}")
+            return task.ended("failed", f"// targets: says {list(only)}, but {variant.path.name} {written}")
         wants = Requirements(headers=required.headers)
     else:
         if variant.problem:
-            return task.failed(variant.problem)
+            return task.ended("failed", variant.problem)
         wants = Requirements(modules=("torch", "triton", *required.modules))
     reasons = [f"for {', '.join(only)} only" + f": {why}" * bool(why)] * bool(only and task.arch not in only)
     reasons += [f"needs sm_{required.sm} or later"] * (sm_of(task.arch) < (required.sm or 0))
@@ -163,7 +154,7 @@ def _compile_source(task: Task) -> Compiled:
     try:
         built = compile_source(task.path, task.arch)
     except (CudaError, OSError) as error:
-        return task.failed(str(error), seconds=time.monotonic() - started)
+        return task.ended("failed", str(error), seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
     return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=kernels_of(built))
 
@@ -173,25 +164,10 @@ def _compile_source(task: Task) -> Compiled:
 
 def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
     """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
-    compiled = _judged(task, _record(task, scratch / place.stem))
+    compiled = task.ended(**_record(task, scratch / place.stem))
     if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
         write(place, compiled.model_dump_json())
     return compiled
-
-
-def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
-    """What an answer means. A pair that needs a GPU may fail without one; any other has no excuse."""
-    seconds, required = answer.get("seconds", 0.0), task.variant.required
-    several = task.pair.literals.get("gpus", 1) != 1
-    wants_gpu = required.gpus or required.memory_gib or required.sm or required.targets or several
-    if error := answer["error"]:
-        if answer["compiling"] or not wants_gpu:
-            return task.failed(error, seconds=seconds)
-        return task.ended("skipped", reason=f"cannot be run without a GPU: {error}", seconds=seconds)
-    if not answer["kernels"]:
-        return task.ended("skipped", reason="launches no Triton kernel", seconds=seconds)
-    kernels = {"kernels": answer["kernels"], "at_test_size": answer["at_test_size"]}
-    return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
 
 
 @contextmanager
@@ -216,16 +192,18 @@ def _compilers(folder: Path) -> Iterator[None]:
 
 
 def _record(task: Task, scratch: Path) -> dict[str, Any]:
-    """What a worker answers within the limit, or what became of it and its last words."""
-    root, log = task.pair.folder.root.resolve(), scratch.with_suffix(".log")
-    worker = Worker(root, scratch, log, {"seed": 0, "reproducible": False})
+    """What a worker answers within the limit, or what became of it and its last words: fields of the result."""
+    root, log, required = task.pair.folder.root.resolve(), scratch.with_suffix(".log"), task.variant.required
+    several = task.pair.literals.get("gpus", 1) != 1
+    wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
     named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
+    worker = Worker(root, scratch, log, {"seed": 0, "reproducible": False})
     try:
-        return dict(worker.call("call", LIMIT_S, **RECORD, **named))
+        return dict(worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
     except WorkerError as error:
         last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
         ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
-        return {"error": ": ".join([ended, *last]), "compiling": True}
+        return {"status": "failed", "reason": ": ".join([ended, *last])}
     finally:
         worker.kill()
 

@@ -9,10 +9,11 @@ from common.python.base import manifest
 from common.python.base.hardware import KIB
 from common.python.base.journal import new_folder
 from common.python.base.text import clean, counted, text_table, wide_console
-from common.python.build.compilation import TARGETS, check_archs, compile_pairs
+from common.python.build.compilation import TARGETS, compile_pairs
 from common.python.build.kernel_use import KernelUse
-from common.python.build.record import Build, Compiled
+from common.python.build.record import ARCHS, Build, Compiled
 from common.python.corpus.discovery import choose
+from common.python.corpus.targets import TargetError
 from common.python.report.live_view import LiveView, aside
 from common.python.report.markdown import table
 
@@ -30,7 +31,8 @@ def sweep(
     started = time.monotonic()
     pairs = choose(root, targets)
     names = list(TARGETS) if archs is None else list(dict.fromkeys(name.strip() for name in archs.split(",")))
-    check_archs(names)
+    if unknown := [name for name in names if name not in ARCHS]:
+        raise TargetError(f"{unknown[0]!r} is not an architecture; known are {', '.join(ARCHS)}")
     folder = new_folder(artifacts_dir)
     with LiveView(aside()) as view:
         compiled = compile_pairs(pairs, names, jobs, view)

@@ -42,6 +42,7 @@ from common.python.workers.commands import Commands
 from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
+TENSORS: dict[str, Any] = {"bench": FakeTensorMode, "test": contextlib.nullcontext}  # by size
 with FakeTensorMode():
     torch.empty(1).add(1)  # the first operation imports for a second: once in the server, not in every task
 
@@ -121,11 +122,11 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
     return gpu
 
 
-def record(worker: Commands, variant: str, baseline: str, arch: str, log: str) -> dict[str, Any]:
-    """Run a variant, a module, at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
+def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, wants_gpu: bool) -> dict[str, Any]:
+    """Run a variant, a module, at both sizes with a stand-in GPU; the fields of its `Compiled`.
 
-    `error` is why nothing was compiled; `compiling` says whether triton raised it, or the pair. `note` is why the bench
-    size could not be run on fake tensors. `log` is where stderr goes.
+    A pair that `wants_gpu` may fail without one, but for what triton raises; any other has no excuse. `log` is where
+    stderr goes.
     """
     worker.at(variant.rpartition(".")[2], "compilation")
     started = time.monotonic()
@@ -133,35 +134,44 @@ def record(worker: Commands, variant: str, baseline: str, arch: str, log: str) -
     os.environ |= {"TRITON_CACHE_DIR": f"{worker.scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
     torch.set_num_threads(1)  # tasks run side by side
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
-    answer = at_both_sizes(variant, baseline, sm_of(arch), worker.scratch)
-    if answer["compiling"] and ERROR.search(said := Path(log).read_text()):  # by MLIR: what it found wrong, and where
-        answer["error"] += f": {first_error(said)}"
-    return answer | {"seconds": time.monotonic() - started}
-
-
-def at_both_sizes(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
-    answer: dict[str, Any] = {"error": None, "compiling": False, "note": None}
-    launched: dict[str, list[dict[str, Any]]] = {}
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        gpu = stand_in(sm, output)
-        for size, tensors in (("bench", FakeTensorMode), ("test", contextlib.nullcontext)):
-            try:
-                workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
-                with tensors():
-                    made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
-                    (made.step if isinstance(made, Metered) else made)()
-            except Exception as error:
-                frames = traceback.extract_tb(error.__traceback__)
-                compiling = any(frame.filename.startswith(TRITON) for frame in frames)
-                said = told(module, error)
-                if size == "test" or compiling:
-                    return answer | {"error": said, "compiling": compiling}
-                answer["note"] = f"compiled for the test size alone: {said}"
-            else:
-                launched[size], gpu.launched = [use.model_dump() for use in gpu.launched], []
-    if "bench" not in launched:
-        return answer | {"kernels": launched["test"], "at_test_size": []}
-    return answer | {"kernels": launched["bench"], "at_test_size": launched["test"]}
+        gpu = stand_in(sm_of(arch), output)
+        fields = at_both_sizes(variant, baseline, gpu, worker.scratch, Path(log), wants_gpu)
+    return fields | {"seconds": time.monotonic() - started}
+
+
+def at_both_sizes(
+    module: str, baseline: str, gpu: StandIn, scratch: Path, log: Path, wants_gpu: bool
+) -> dict[str, Any]:
+    launched: dict[str, list[KernelUse]] = {}
+    note = None
+    for size in TENSORS:
+        try:
+            step_once(module, baseline, size, scratch)
+        except Exception as error:
+            said = told(module, error)
+            compiling = any(frame.filename.startswith(TRITON) for frame in traceback.extract_tb(error.__traceback__))
+            if compiling and ERROR.search(printed := log.read_text()):  # by MLIR: what it found wrong, and where
+                said += f": {first_error(printed)}"
+            if compiling or (size == "test" and not wants_gpu):
+                return {"status": "failed", "reason": said}
+            if size == "test":
+                return {"status": "skipped", "reason": f"cannot be run without a GPU: {said}"}
+            note = f"compiled for the test size alone: {said}"
+        else:
+            launched[size], gpu.launched = gpu.launched, []
+    timed, *odd = launched.values()
+    if not timed:
+        return {"status": "skipped", "reason": "launches no Triton kernel"}
+    return {"status": "compiled", "reason": note, "kernels": timed, "at_test_size": odd[0] if odd else []}
+
+
+def step_once(module: str, baseline: str, size: str, scratch: Path) -> None:
+    """Call the step of a variant, a module, on the CPU; at `bench` size its tensors are fake."""
+    workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
+    with TENSORS[size]():
+        made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
+        (made.step if isinstance(made, Metered) else made)()
 
 
 def told(module: str, error: BaseException) -> str:
