@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from common.python.base import manifest
@@ -54,11 +55,8 @@ def sweep(
 
 
 def by_source(compiled: Iterable[Compiled]) -> dict[str, list[Compiled]]:
-    """The results of each file, in their order."""
-    found: dict[str, list[Compiled]] = {}
-    for one in compiled:
-        found.setdefault(one.source, []).append(one)
-    return found
+    """The results of each file, which stand side by side, in their order."""
+    return {source: [*those] for source, those in groupby(compiled, lambda one: one.source)}
 
 
 def table_rows(build: Build) -> list[Row]:
