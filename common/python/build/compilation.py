@@ -34,7 +34,7 @@ from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
 from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import Worker, WorkerError, one_worker, warm_up_forkserver
+from common.python.workers.process import WorkerError, one_worker, warm_up_forkserver
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
@@ -162,9 +162,9 @@ def _compile_source(task: Task) -> Compiled:
 # Triton.
 
 
-def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
+def _compile_kernels(task: Task, logs: Path, place: Path) -> Compiled:
     """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
-    compiled = task.ended(**_record(task, scratch / place.stem))
+    compiled = task.ended(**_record(task, logs / f"{place.stem}.log"))
     if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
         write(place, compiled.model_dump_json())
     return compiled
@@ -173,16 +173,12 @@ def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
 @contextmanager
 def _compilers(folder: Path) -> Iterator[None]:
     """Workers inside see no GPU and have no interpreter of Triton's, on whatever machine: their server is a new one."""
+    from unittest.mock import patch  # slow to load
+
     server: Any = forkserver._forkserver
     server._stop()
-    kept = dict(os.environ)
-    try:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        os.environ.pop("TRITON_INTERPRET", None)
+    with patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="0"):
         warm_up_forkserver(RECORD["module"])
-    finally:
-        os.environ.clear()
-        os.environ.update(kept)
     try:
         with suppress(WorkerError), one_worker(folder, folder / "first.log") as worker:
             worker.call("refusals", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
@@ -191,21 +187,18 @@ def _compilers(folder: Path) -> Iterator[None]:
         server._stop()
 
 
-def _record(task: Task, scratch: Path) -> dict[str, Any]:
+def _record(task: Task, log: Path) -> dict[str, Any]:
     """What a worker answers within the limit, or what became of it and its last words: fields of the result."""
-    root, log, required = task.pair.folder.root.resolve(), scratch.with_suffix(".log"), task.variant.required
-    several = task.pair.literals.get("gpus", 1) != 1
+    required, several = task.variant.required, task.pair.literals.get("gpus", 1) != 1
     wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
     named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
-    worker = Worker(root, scratch, log, {"seed": 0, "reproducible": False})
     try:
-        return dict(worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
+        with one_worker(task.pair.folder.root.resolve(), log) as worker:
+            return dict(worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
     except WorkerError as error:
         last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
         ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
         return {"status": "failed", "reason": ": ".join([ended, *last])}
-    finally:
-        worker.kill()
 
 
 def _place(task: Task) -> Path:
