@@ -83,14 +83,10 @@ def _cell(one: Compiled, kernel: KernelUse | None, number: int) -> str:
     if kernel is None:
         return "" if number or one.status == "compiled" else one.status
     words = ["registers unknown" if kernel.registers is None else f"{kernel.registers} regs"]
-    words += [_bytes(kernel.shared_bytes or 0)] * bool(kernel.shared_bytes)
+    words += [f"{(kernel.shared_bytes or 0) / KIB:.4g} KiB"] * bool(kernel.shared_bytes)
     words += [f"{kernel.spill_bytes} B spilled"] * bool(kernel.spill_bytes)
     words += [f"{kernel.stack_bytes} B stack"] * bool(kernel.stack_bytes)
     return ", ".join([*words, *([kernel.matrix] if kernel.matrix else [])])
-
-
-def _bytes(count: int) -> str:
-    return f"{count} B" if count < KIB else f"{count / KIB:.4g} KiB"
 
 
 def remarks(build: Build) -> list[str]:

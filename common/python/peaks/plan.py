@@ -32,10 +32,6 @@ class Kind:
     seconds: float = 0.5  # the power cap shows after a tenth of a second
 
 
-def _matrix(name: str) -> Kind:
-    return Kind("OP/s" if name.startswith("int8") else "FLOP/s", partial(matrix.ways, name), bursts=True)
-
-
 KINDS: dict[str, Kind] = {
     "hbm_read": Kind("B/s", memory.read_ways),
     "hbm_write": Kind("B/s", memory.write_ways),
@@ -43,7 +39,10 @@ KINDS: dict[str, Kind] = {
     "hbm_triad": Kind("B/s", memory.triad_ways),
     "l2_read": Kind("B/s", memory.l2_ways),
     "shared_read": Kind("B/s", memory.shared_ways),
-    **{name: _matrix(name) for name in (*matrix.DENSE, *matrix.SPARSE)},
+    **{
+        name: Kind("OP/s" if name.startswith("int8") else "FLOP/s", partial(matrix.ways, name), bursts=True)
+        for name in (*matrix.DENSE, *matrix.SPARSE)
+    },
     "bf16_mma_sync": Kind("FLOP/s", matrix.mma_ways, bursts=True),
     "fp32_fma": Kind("FLOP/s", matrix.fma_ways),
     "exp2": Kind("OP/s", matrix.exp2_ways),

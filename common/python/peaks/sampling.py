@@ -59,15 +59,12 @@ def device_timer(monitor: Monitor | None) -> Timer:
 
     def timer(step: Step, seconds: float, fewest: int) -> Series:
         step()
-        once = _elapsed_s(step)
+        start, stop = recorded(step, 1, 1)
+        stop.synchronize()
+        once = max(start.elapsed_time(stop) / 1e3, 1e-6)
         count = max(1, math.ceil(SAMPLE_S / once))
         samples = min(MOST, max(fewest, int(seconds / (count * once))))
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
-        events[0].record()
-        for event in events[1:]:
-            for _ in range(count):
-                step()
-            event.record()
+        events = recorded(step, samples, count)
         states = []
         if monitor is not None and seconds > RACE_S:
             for share in READINGS:  # all is enqueued by now: reading leaves no gap
@@ -79,13 +76,15 @@ def device_timer(monitor: Monitor | None) -> Timer:
     return timer
 
 
-def _elapsed_s(step: Step) -> float:
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    step()
-    stop.record()
-    stop.synchronize()
-    return max(start.elapsed_time(stop) / 1e3, 1e-6)
+def recorded(step: Step, samples: int, count: int) -> list[torch.cuda.Event]:
+    """The events between which lie so many samples of `count` steps each; all are enqueued, none is waited for."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
+    events[0].record()
+    for event in events[1:]:
+        for _ in range(count):
+            step()
+        event.record()
+    return events
 
 
 def host_timer(settle: Step = lambda: None, monitor: Monitor | None = None) -> Timer:
