@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from synthetic_run import written
@@ -181,6 +182,7 @@ def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
     file.write_text(file.read_text() + "requires = needs(gpus=1)\n")
     answer = {"status": "skipped", "reason": f"cannot be run without a GPU: {error}"}
     monkeypatch.setattr(compilation, "_compilers", nullcontext)
-    monkeypatch.setattr(compilation, "_record", lambda task, scratch: answer)
+    worker = SimpleNamespace(call=lambda *words, **named: answer)
+    monkeypatch.setattr(compilation, "one_worker", lambda root, log: nullcontext(worker))
     assert sweep(pair)[0].status == "skipped"
     assert place(pair).exists() == kept

@@ -99,7 +99,9 @@ def compile_pairs(
 
         def compiled(task: Task) -> Compiled:
             view.begin(task.name)
-            return _compile_kernels(task, Path(scratch), places[task]) if task in places else _compile_source(task)
+            started, place = time.monotonic(), places.get(task)
+            done = _compile_kernels(task, Path(scratch), place) if place else _compile_source(task)
+            return done.model_copy(update={"seconds": time.monotonic() - started})
 
         with _compilers(Path(scratch)) if {*todo} & {*places} else nullcontext():
             for task, each in at_once(compiled, todo, jobs or here.cores):
@@ -150,21 +152,32 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
 
 
 def _compile_source(task: Task) -> Compiled:
-    started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)
     except (CudaError, OSError) as error:
-        return task.ended("failed", str(error), seconds=time.monotonic() - started)
-    seconds = time.monotonic() - started
-    return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=kernels_of(built))
+        return task.ended("failed", str(error))
+    return task.ended("compiled", cached=built.cached, kernels=kernels_of(built))
 
 
 # Triton.
 
 
 def _compile_kernels(task: Task, logs: Path, place: Path) -> Compiled:
-    """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
-    compiled = task.ended(**_record(task, logs / f"{place.stem}.log"))
+    """What a worker makes of a variant's kernels within the limit, or what became of it and its last words.
+
+    `place` keeps the result, unless it may be another later.
+    """
+    log, required = logs / f"{place.stem}.log", task.variant.required
+    several = task.pair.literals.get("gpus", 1) != 1
+    wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
+    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
+    try:
+        with one_worker(task.pair.folder.root.resolve(), log) as worker:
+            compiled = task.ended(**worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
+    except WorkerError as error:
+        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
+        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
+        compiled = task.ended("failed", ": ".join([ended, *last]))
     if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
         write(place, compiled.model_dump_json())
     return compiled
@@ -185,20 +198,6 @@ def _compilers(folder: Path) -> Iterator[None]:
         yield
     finally:
         server._stop()
-
-
-def _record(task: Task, log: Path) -> dict[str, Any]:
-    """What a worker answers within the limit, or what became of it and its last words: fields of the result."""
-    required, several = task.variant.required, task.pair.literals.get("gpus", 1) != 1
-    wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
-    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
-    try:
-        with one_worker(task.pair.folder.root.resolve(), log) as worker:
-            return dict(worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
-    except WorkerError as error:
-        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
-        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
-        return {"status": "failed", "reason": ": ".join([ended, *last])}
 
 
 def _place(task: Task) -> Path:

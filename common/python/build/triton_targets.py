@@ -15,7 +15,6 @@ import importlib
 import io
 import os
 import sys
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -129,37 +128,28 @@ def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, w
     stderr goes.
     """
     worker.at(variant.rpartition(".")[2], "compilation")
-    started = time.monotonic()
     # A cache of triton's that held anything would hide the log of ptxas.
     os.environ |= {"TRITON_CACHE_DIR": f"{worker.scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
     torch.set_num_threads(1)  # tasks run side by side
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
+    launched, note = dict[str, list[KernelUse]](), None
     with contextlib.redirect_stdout(io.StringIO()) as output:
         gpu = stand_in(sm_of(arch), output)
-        fields = at_both_sizes(variant, baseline, gpu, worker.scratch, Path(log), wants_gpu)
-    return fields | {"seconds": time.monotonic() - started}
-
-
-def at_both_sizes(
-    module: str, baseline: str, gpu: StandIn, scratch: Path, log: Path, wants_gpu: bool
-) -> dict[str, Any]:
-    launched: dict[str, list[KernelUse]] = {}
-    note = None
-    for size in TENSORS:
-        try:
-            step_once(module, baseline, size, scratch)
-        except Exception as error:
-            said = told(module, error)
-            compiling = any(frame.filename.startswith(TRITON) for frame in traceback.extract_tb(error.__traceback__))
-            if compiling and ERROR.search(printed := log.read_text()):  # by MLIR: what it found wrong, and where
-                said += f": {first_error(printed)}"
-            if compiling or (size == "test" and not wants_gpu):
-                return {"status": "failed", "reason": said}
-            if size == "test":
-                return {"status": "skipped", "reason": f"cannot be run without a GPU: {said}"}
-            note = f"compiled for the test size alone: {said}"
-        else:
-            launched[size], gpu.launched = gpu.launched, []
+        for size in TENSORS:
+            try:
+                step_once(variant, baseline, size, worker.scratch)
+            except Exception as error:
+                said, frames = told(variant, error), traceback.extract_tb(error.__traceback__)
+                compiling = any(frame.filename.startswith(TRITON) for frame in frames)
+                if compiling and ERROR.search(printed := Path(log).read_text()):  # by MLIR: what was wrong, and where
+                    said += f": {first_error(printed)}"
+                if compiling or (size == "test" and not wants_gpu):
+                    return {"status": "failed", "reason": said}
+                if size == "test":
+                    return {"status": "skipped", "reason": f"cannot be run without a GPU: {said}"}
+                note = f"compiled for the test size alone: {said}"
+            else:
+                launched[size], gpu.launched = gpu.launched, []
     timed, *odd = launched.values()
     if not timed:
         return {"status": "skipped", "reason": "launches no Triton kernel"}
