@@ -37,11 +37,6 @@ class Board:
         except pynvml.NVMLError:
             return None
 
-    @property
-    def pci(self) -> Path:
-        where = self.ask("PciInfo")
-        return self.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
-
     def smi(self, option: str) -> str:
         return f"sudo nvidia-smi -i {self.index} {option}"
 
@@ -136,7 +131,9 @@ def nvlink(board: Board) -> Answer:
 
 
 def numa(board: Board) -> Answer:
-    node, near = int(text(board.pci / "numa_node")), text(board.pci / "local_cpulist")
+    where = board.ask("PciInfo")
+    device = board.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
+    node, near = int(text(device / "numa_node")), text(device / "local_cpulist")
     if not near:
         raise ValueError("/sys names no CPUs near it, as on some virtual machines")
     found = f"node {node}, CPUs {near}" if node >= 0 else f"the host's only one, CPUs {near}"

@@ -21,10 +21,9 @@ from common.python.peaks.display import peak_line, show
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF, Curve, Peak, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.launch import ONE_HOST
-from common.python.workers.probe import open_machine
+from common.python.workers.probe import START_LIMIT_S, open_machine
 from common.python.workers.process import Worker, WorkerError
 
-START_LIMIT_S = 120.0
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB

@@ -164,24 +164,18 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
             result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
             continue
         how = (settings.size, settings.time_limit_s, settings.seed, settings.reproducible, True)
-        steps = [Capture(program, step_command(pair.only({row.name}), *how), row, settings, deadline) for row in rows]
-        result.notes += _uncaptured(tool, capture, steps)
+        reasons: dict[str, list[str]] = {}  # why rows, by their labels, are not captured
+        for row in rows:
+            try:
+                capture(Capture(program, step_command(pair.only({row.name}), *how), row, settings, deadline))
+            except (Uncaptured, OSError, ValueError, sqlite3.Error) as error:
+                if FORBIDDEN in str(error):
+                    reasons[str(error)] = [other.label for other in rows]
+                    break
+                reasons.setdefault(str(error), []).append(row.label)
+        result.notes += [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
     result.seconds["profilers"] = time.monotonic() - started
     return result
-
-
-def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
-    """Capture one step after the other; a note for each reason why something is not captured."""
-    reasons: dict[str, list[str]] = {}
-    for index, step in enumerate(steps):
-        try:
-            capture(step)
-        except (Uncaptured, OSError, ValueError, sqlite3.Error) as error:
-            if FORBIDDEN in str(error):  # for all of them
-                reasons[str(error)] = [other.row.label for other in steps[index:]]
-                break
-            reasons.setdefault(str(error), []).append(step.row.label)
-    return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
 def by_ncu(step: Capture) -> None:
