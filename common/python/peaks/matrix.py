@@ -15,7 +15,8 @@ from common.python.peaks.sampling import Step, Unavailable, Way
 
 SHAPES = (4096, 8192, 16384)  # m, n and k alike
 MOST_BYTES = 4 * 2**30  # of operands and result together: a card of 24 GB holds two shapes while they race
-SPARSE_SHAPE = 8192  # one alone, since cuSPARSELt's search runs every algorithm several times
+# cuSPARSELt's search runs every algorithm several times, so one shape is searched and the other takes its default.
+SPARSE_SHAPES = ((8192, 8192, 8192, True), (16384, 8192, 8192, False))  # m, n, k, searched
 
 DENSE = {  # torch's type, and the first architecture that multiplies it
     "bf16": (torch.bfloat16, 80),
@@ -133,12 +134,13 @@ def multiply_bytes(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 
 def sparse_ways(name: str) -> Iterator[Way]:
-    n = SPARSE_SHAPE
-    a, b = torch._cslt_compress(half_zeros(noise(name, n, n // 2, "cuda"))), noise(name, n, n, "cuda").t()
-    out_dtype = torch.bfloat16 if b.itemsize == 1 else None
-    found = torch._cslt_sparse_mm_search(a, b, out_dtype=out_dtype)
-    step = partial(torch._cslt_sparse_mm, a, b, out_dtype=out_dtype, alg_id=found)
-    yield Way(f"cuSPARSELt {n} x {n} x {n}, counted as if dense, searched algorithm", 2 * n**3, step)
+    for m, n, k, searched in SPARSE_SHAPES:
+        method = f"cuSPARSELt {m} x {n} x {k}, counted as if dense, {'searched' if searched else 'default'} algorithm"
+        a, b = torch._cslt_compress(half_zeros(noise(name, m, k // 2, "cuda"))), noise(name, n, k, "cuda").t()
+        out_dtype = torch.bfloat16 if b.itemsize == 1 else None
+        found = torch._cslt_sparse_mm_search(a, b, out_dtype=out_dtype) if searched else 0
+        step = partial(torch._cslt_sparse_mm, a, b, out_dtype=out_dtype, alg_id=found)
+        yield Way(method, 2 * m * n * k, step)
 
 
 def half_zeros(values: Tensor) -> Tensor:
