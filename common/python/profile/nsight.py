@@ -173,24 +173,18 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
             result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
             continue
         how = (settings.size, settings.time_limit_s, settings.seed, settings.reproducible, True)
-        steps = [Capture(program, step_command([pair.only({row.name})], *how), row, settings, deadline) for row in rows]
-        result.notes += _uncaptured(tool, capture, steps)
+        reasons: dict[str, list[str]] = {}  # why rows, by their labels, are not captured
+        for row in rows:
+            try:
+                capture(Capture(program, step_command([pair.only({row.name})], *how), row, settings, deadline))
+            except (Uncaptured, OSError, ValueError, sqlite3.Error) as error:
+                if FORBIDDEN in str(error):
+                    reasons[str(error)] = [other.label for other in rows]
+                    break
+                reasons.setdefault(str(error), []).append(row.label)
+        result.notes += [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
     result.seconds["profilers"] = time.monotonic() - started
     return result
-
-
-def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
-    """Capture one step after the other; a note for each reason why something is not captured."""
-    reasons: dict[str, list[str]] = {}
-    for index, step in enumerate(steps):
-        try:
-            capture(step)
-        except (Uncaptured, OSError, ValueError) as error:
-            if FORBIDDEN in str(error):  # for all of them
-                reasons[str(error)] = [other.row.label for other in steps[index:]]
-                break
-            reasons.setdefault(str(error), []).append(step.row.label)
-    return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
 def by_ncu(step: Capture) -> None:
@@ -285,14 +279,11 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     import pandas  # slow to load
 
     found = ncu_table(page)
-    if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
-        raise Uncaptured(f"the report lacks {', '.join(lacks)}")
-    seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")
-    if lacks := [metric for metric in seen if seen[metric].isna().any()]:
-        raise Uncaptured(f"no number for each kernel: {', '.join(lacks)}")
+    seen = found.reindex(columns=[*UNITS.items()]).apply(pandas.to_numeric, errors="coerce")
+    if lacks := [f"{metric} in {unit}" for metric, unit in seen if seen[metric, unit].isna().any()]:
+        raise Uncaptured(f"no number for each kernel of {', '.join(lacks)}")
+    seen = seen.droplevel(1, axis="columns")
     total = seen.sum()
-    if total[TIME] <= 0:
-        raise Uncaptured("its kernels took no time")
     mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
     return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
         dram_percent=mean[DRAM],
@@ -308,12 +299,9 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
 def timeline_kernels(table: Path) -> list[str]:
     """The kernels in a timeline that was turned into SQLite, a name for each launch."""
     query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
-            present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
-            return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
-    except sqlite3.Error as error:
-        raise Uncaptured(f"its SQLite export cannot be read: {error}") from error
+    with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
+        present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
+        return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
 
 
 def base_name(kernel: str) -> str:
