@@ -18,9 +18,10 @@ from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
 from common.python.workers.probe import open_machine
+from common.python.workers.process import WorkerError
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, exits, told, usage
 from tools.selftest import aa, cheats, others, truth
-from tools.selftest.models import NAMES, Name, Report
+from tools.selftest.promises import NAMES, Name, Report
 from tools.selftest.sessions import FORMS, Bench, Form
 
 EXPERIMENTS = {"aa": aa, "truth": truth, "others": others, "cheats": cheats}
@@ -90,10 +91,8 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
         until = bench.deadline = max(until, began) + longer * form.seconds[name]
         try:
             with tempfile.TemporaryDirectory(prefix="selftest-", ignore_cleanup_errors=True) as scratch:
-                found = EXPERIMENTS[name].experiment(bench, Path(scratch))
-            write(bench.folder / name / f"{name}.json", found.model_dump_json(indent=1))
-            report.promises += EXPERIMENTS[name].promises(found)
-        except (RuntimeError, ValueError, SuiteTimeUp) as error:
+                report.promises += EXPERIMENTS[name].experiment(bench, Path(scratch))
+        except (RuntimeError, ValueError, WorkerError, SuiteTimeUp) as error:
             report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
         report.seconds[name] = time.monotonic() - began
         write(bench.folder / REPORT, report.model_dump_json(indent=1))

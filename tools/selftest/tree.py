@@ -6,7 +6,8 @@ every session here is one over an ordinary tree of pairs, and nothing in the har
 
 import ast
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.python.base.results import CONTROL
@@ -51,13 +52,21 @@ SUBJECTS = (
 )
 
 
+def subjects(gpu: bool) -> list[Subject]:
+    """The ten pairs on a GPU; on a CPU those that it can time."""
+    return list(SUBJECTS) if gpu else [subject for subject in (*SUBJECTS, PAUSED) if subject.cpu]
+
+
 @dataclass(frozen=True)
 class Lane:
-    """Two variants of a session that are compared with each other and with no third. `planted` slows `below`."""
+    """Two variants of a session that are compared with each other and with no third.
+
+    `planted` is what slows `below`: a share of its own time, for SPIN microseconds before the launch.
+    """
 
     above: str
     below: str
-    planted: float = 0.0
+    planted: float
 
 
 @dataclass(frozen=True)
@@ -66,12 +75,12 @@ class Laid:
 
     root: Path
     pair: Pair
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: list[Lane]
     lever: Lane | None = None  # a slowdown so large that its size is known well
 
 
-def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float | None = None) -> Laid:
-    """Lay out a pair with a lane for each planted share; those of 0 are the variant against itself.
+def lay_lanes(root: Path, subject: Subject, planted: Sequence[float], lever: float | None = None) -> Laid:
+    """Lay out a pair with a lane for each planted slowdown; those of 0 are the variant against itself.
 
     The first lane is the pair's own comparison, the second begins with the session's control, later ones have a twin of
     the baseline of their own: what disturbs one lane's baseline is not in another's.
@@ -89,13 +98,6 @@ def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float |
         pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
         rungs[pulled.below] = f"partial(given.slowed, {lever})"
     return Laid(root, _lay(root, subject, rungs), lanes, pulled)
-
-
-def lay_delays(root: Path, subject: Subject, delays_us: list[int]) -> Laid:
-    """Lay out a pair whose rungs launch after the host has been busy for so many microseconds; the first is 0."""
-    names = [f"optimized_{subject.name}" + (f"__host{delay}" if delay else "") for delay in delays_us]
-    rungs = {name: f"partial(given.after_host, {delay})" for name, delay in zip(names, delays_us)}
-    return Laid(root, _lay(root, subject, rungs), [Lane(f"baseline_{subject.name}", name) for name in names])
 
 
 def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
