@@ -18,7 +18,7 @@ from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, claims, exits, make_room, usage, written
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, claims, exits, usage, written
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
@@ -135,7 +135,6 @@ def report(
 
     from tools.cli.measuring import publish
 
-    make_room(junit)
     with exits(folder):
         path = publish(folder, root, junit)
     typer.echo(f"report: {path}")

@@ -5,7 +5,6 @@ import io
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -118,19 +117,3 @@ def age_s() -> float:
     """How long this process has run: on a busy machine its imports are a part of the suite's time that counts."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): field 22, starttime
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
-def make_room(file: Path | None) -> None:
-    """Make the folder of a file that is written last, while a wrong name has cost nothing. Raises the exit for one.
-
-    A file in it, of as long a name as `journal.write` needs, tells whether it takes one.
-    """
-    if file is None:
-        return
-    if not file.name:
-        raise usage("--junit '' names no file")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
-    except OSError as error:
-        raise usage(f"cannot write {file}: {error.strerror or error}") from error

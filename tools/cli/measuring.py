@@ -41,7 +41,6 @@ from tools.cli.exits import (
     claims,
     exits,
     hush,
-    make_room,
     told,
     usage,
 )
@@ -65,7 +64,6 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
             raise usage(NO_TARGETS)
         if options.shard is not None:
             options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
-    make_room(junit)
     with ExitStack() as stack:
         data = sys.stdout if as_json else None
         if as_json:
@@ -130,7 +128,6 @@ def on_ray(options: Options, address: str, words: Sequence[str], other: bool, ju
         raise usage(f"--ray goes without {without}")
     if not options.targets:
         raise usage(NO_TARGETS)
-    make_room(junit)
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
     with exits(options.artifacts_dir):
         pairs = choose(options.root, options.targets)
@@ -157,7 +154,6 @@ def merge_runs(
     not_run: Mapping[str, str] | None = None,
 ) -> int:
     """Merge runs and show what they are together; the exit code, as of a run."""
-    make_room(junit)
     with exits(artifacts_dir):
         folder = merge(folders, artifacts_dir, not_run)
         summary = read_run(folder).summary
