@@ -32,9 +32,8 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     folder.mkdir(parents=True)
     for path in (CHEATS / "__init__.py", CHEATS / "row_logsumexp.py"):
         shutil.copy(path, folder)
-    subjects = tuple(subject for subject in trees.SUBJECTS if subject.key == "ch01:short")
-    monkeypatch.setattr(trees, "SUBJECTS", subjects)
-    monkeypatch.setattr(trees, "PAUSED", subjects[0])
+    monkeypatch.setattr(trees, "SUBJECTS", (trees.SHORT, trees.SPIN))
+    monkeypatch.setattr(trees, "PAUSED", trees.SPIN)
     monkeypatch.setitem(FORMS, "quick", SHORT)
     return tree
 
@@ -50,7 +49,7 @@ def sessions(folder: Path, name: str) -> list[PairResult]:
         return [PairResult.model_validate_json(line) for line in lines]
 
 
-def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
+def test_the_experiments_run_and_leave_every_raw_number(small: Tree, capfd: pytest.CaptureFixture[str]) -> None:
     code, output, folder = selftest(small, "aa,truth,others,cheats")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {}, output
@@ -58,9 +57,8 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert code == (1 if any(promise.standing == "refuted" for promise in report.promises) else 0)
     assert {promise.experiment for promise in report.promises} == set(NAMES)
 
-    first, second = sessions(folder, "aa")
+    [first] = sessions(folder, "aa")
     assert first.blocks
-    assert second.status == "measured"
     assert {proof.when for row in first.variants for proof in row.proofs} >= {"before timing", "after timing"}
     read = json.loads((folder / "truth" / "empty_step.json").read_text())
     assert read["floor_us"] > 0
@@ -71,7 +69,7 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree) -> None:
     assert (timings[["a_us", "b_us", "seconds"]] > 0).all(axis=None)
 
     told = {promise.promise: promise for promise in report.promises}
-    assert {promise.n for name, promise in told.items() if name.startswith("A/A")} == {4}  # two sessions of two
+    assert {promise.n for name, promise in told.items() if name.startswith("A/A")} == {2}
     assert told["planted slowdowns: the interval contains the truth"].n == 4
     assert told["fewest ratios of equal sides that are over 1% from 1"].note == "triton do_bench: it times GPUs only"
     assert told["every cheat is refused"].measured == "3 of 3"

@@ -19,7 +19,7 @@ from tools.selftest.sessions import Bench, in_turn, lay_runnable, record
 from tools.selftest.tree import Laid, subjects
 
 OURS = "this harness"
-FIRST = ("ch07:transpose", "ch01:cuda_graph", "ch01:gemm", "ch18:flash_forward")  # where there is no time for all
+FIRST = ("transpose", "cuda_graph", "gemm", "flash_forward")  # where there is no time for all
 FEWEST_REPEATS = 10  # of each method on each pair, for a promise
 DIFFERENT = 0.01  # what a reader would take for a difference
 CLEARLY = 1.645  # standard errors: 95% on one side
@@ -30,8 +30,8 @@ COLUMNS = ["pair", "repeat", "method", "a_us", "b_us", "ratio", "seconds"]
 
 def experiment(bench: Bench, scratch: Path) -> list[Promise]:
     """Every method on every pair, as often as the form says or the time allows. A pair that fails has no more turns."""
-    chosen = sorted(subjects(bench.gpu), key=lambda subject: subject.key not in FIRST)[: bench.form.others_pairs]
-    ready = lay_runnable(bench, scratch, chosen, [0.0])
+    first = sorted(subjects(bench.gpu), key=lambda path: path.stem.partition("_")[2] not in FIRST)
+    ready = lay_runnable(bench, scratch, first[: bench.form.others_pairs], [0.0])
     timings, skipped = list[dict[str, Any]](), {} if bench.gpu else {"triton do_bench": "it times GPUs only"}
     for repeat, laid in in_turn(bench, "others", ready, bench.form.repeats):
         key = laid.pair.key
@@ -58,7 +58,7 @@ def _compare(bench: Bench, laid: Laid, repeat: int) -> list[dict[str, Any]]:
     ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": about.interval.ratio, "seconds": seconds}
     modules = [variant.module for variant in laid.pair.variants]
     asked = {"modules": modules, "size": bench.size, "seconds": seconds, "seed": bench.seed + repeat}
-    with one_worker(laid.root, bench.log, bench.seed) as worker:
+    with one_worker(laid.pair.folder.root, bench.log, bench.seed) as worker:
         return [ours, *worker.call("call", LIMIT_S, module="tools.selftest.methods", function="compare", **asked)]
 
 

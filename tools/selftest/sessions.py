@@ -19,7 +19,7 @@ from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
 from tools.selftest.promises import Name, Promise, promised_share
-from tools.selftest.tree import Laid, Lane, Subject, lay_lanes
+from tools.selftest.tree import Laid, Lane, lay_lanes
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
@@ -84,9 +84,6 @@ class Bench:
     def size(self) -> str:
         return "bench" if self.gpu else "cpu"
 
-    def out_of_time(self) -> bool:
-        return time.monotonic() >= self.deadline
-
     @property
     def log(self) -> Path:
         """Of workers apart from those of sessions."""
@@ -94,18 +91,17 @@ class Bench:
 
 
 def lay_runnable(
-    bench: Bench, scratch: Path, subjects: Sequence[Subject], planted: Sequence[float], lever: float | None = None
+    bench: Bench, scratch: Path, baselines: Sequence[Path], planted: Sequence[float], lever: float | None = None
 ) -> list[Laid]:
-    """The subjects that can be timed here, laid out with a lane for each planted share. Of others it says why not."""
+    """The pairs that can be timed here, laid out with a lane for each planted slowdown. Of others it says why not."""
     ready = []
-    for subject in subjects:
-        laid = lay_lanes(scratch, subject, planted, lever)
+    for laid in (lay_lanes(scratch, baseline, planted, lever) for baseline in baselines):
         timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
         if len(timed) == len(laid.pair.variants):
             ready.append(laid)
         else:
             why = next((row.reason for row in rows if row.reason), "it can only be proven here")
-            bench.say(f"{subject.key} is left out: {why}")
+            bench.say(f"{laid.pair.key} is left out: {why}")
     return ready
 
 
@@ -113,7 +109,7 @@ def in_turn(bench: Bench, what: str, ready: Sequence[Laid], count: int) -> Itera
     """Each of these `count` times, with the number of the turn, until the time is up; one, however short the time."""
     for turn in range(count):
         for laid in ready:
-            if (turn or laid is not ready[0]) and bench.out_of_time():
+            if (turn or laid is not ready[0]) and time.monotonic() >= bench.deadline:
                 return
             bench.say(f"{what}: {laid.pair.key}, {turn + 1} of {count}")
             yield turn, laid
@@ -135,9 +131,9 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     result.best_pace_us = bench.best_pace_us
     timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
     settings = Settings(
-        root=laid.root,
+        root=laid.pair.folder.root,
         folder=bench.folder / "sessions" / f"{bench.count:04}",
-        scratch=laid.root / "workers" / f"{bench.count:04}",
+        scratch=laid.pair.folder.root / "workers" / f"{bench.count:04}",
         size=bench.size,
         seed=bench.seed + bench.count,
         device=bench.device,
