@@ -44,7 +44,7 @@ def build(
     if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", version):
         raise usage(f"{version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7", PROGRAM)
     work = root / "build" / "transformer_engine"
-    with exits(program=PROGRAM):
+    with exits(PROGRAM):
         changed = environment(work / "tools")
     reference = f"v{version}" if re.fullmatch(RELEASE, version) else version
     pip, wheels = [sys.executable, "-m", "pip"], work / "wheel"

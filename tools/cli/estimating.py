@@ -16,7 +16,6 @@ from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import ARITHMETIC, Board, Case, splits, work
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
-from tools.cli.exits import exits, usage
 from tools.cli.options import GpuName, JsonOption, number
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def estimate(
 
 
 def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> Model:
-    """The model that a word names or counts, with so many layers and words. Raises the exit for what is neither."""
+    """The model that a word names or counts, with so many layers and words. Raises ValueError for what is neither."""
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
         changed = [f"{count} {what}" for count, what in ((layers, "layers"), (vocab, "words")) if count]
@@ -105,14 +104,14 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
         return model_of(replace(shape, name=name, layers=layers or shape.layers, vocab=vocab or shape.vocab))
     if (counted := model_of_count(word)) is None:
         hint = nearest(word, list(shapes))
-        raise usage(f"MODEL {quoted(word)} is not a published shape or a number of parameters, such as 8B{hint}")
+        raise ValueError(f"MODEL {quoted(word)} is not a published shape or a number of parameters, such as 8B{hint}")
     if layers or vocab:
-        raise usage(f"--layers and --vocab need a published shape: {word.strip()} parameters have none to replace")
+        raise ValueError(f"--layers and --vocab need a published shape: {word.strip()} parameters have none to replace")
     return counted
 
 
 def find_board(word: str | None, artifacts_dir: Path) -> Board:
-    """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
+    """The board of that name by its datasheet; without a name, this machine's GPU. Raises ValueError for any other."""
     name, peaks = find_peaks(word, artifacts_dir)
     memory = find_sheet(word).memory_gb * 1e9 if word is not None else machine().gpus[0].memory_gib * GIB
     rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
@@ -120,16 +119,18 @@ def find_board(word: str | None, artifacts_dir: Path) -> Board:
 
 
 def find_sheet(word: str) -> Datasheet:
-    """The datasheet of a GPU as the table or a driver names it. Raises the exit where there is none."""
+    """The datasheet of a GPU as the table or a driver names it. Raises ValueError where there is none."""
     names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
     if found := names.get(word.strip().lower()) or datasheet(word):
         return found
-    raise usage(f"--gpu {quoted(word)} is not in the table of datasheets{nearest(word, [s.name for s in DATASHEETS])}")
+    raise ValueError(
+        f"--gpu {quoted(word)} is not in the table of datasheets{nearest(word, [s.name for s in DATASHEETS])}"
+    )
 
 
 def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
     """The GPU of that name and its datasheet's peaks; without a name, this machine's first GPU, by its measured peaks
-    if they are of these versions, else by its datasheet. Raises the exit for any other."""
+    if they are of these versions, else by its datasheet. Raises ValueError for any other."""
     from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
@@ -137,30 +138,31 @@ def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
         return sheet.name, found
     here = machine()
     if not here.gpus:
-        raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
+        raise ValueError("this machine has no GPU: name one of the table, such as --gpu H200")
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
-    with exits():
-        stored, other = store.known(artifacts_dir, uuid, here)
+    stored, other = store.known(artifacts_dir, uuid, here)
     peaks = store.peaks_of(stored) if stored else datasheet_peaks(gpu.name)
     if peaks is None:
-        raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
+        raise ValueError(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
         path = store.path_of(artifacts_dir, uuid)
-        raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
+        raise ValueError(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
     source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
     return gpu.name, peaks.model_copy(update={"source": source})
 
 
 def check(case: Case, board: Board, gpus: int | None) -> None:
-    """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
+    """Raise ValueError for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
     if case.arithmetic not in board.rates:
         hint = nearest(case.arithmetic, sorted(board.rates))
-        raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{hint}")
+        raise ValueError(
+            f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{hint}"
+        )
     counts = splits(case.model)
     if gpus is not None and counts and gpus not in counts:
         can = ", ".join(map(str, counts))
-        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
+        raise ValueError(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
 
 
 def measured_step(
@@ -169,7 +171,7 @@ def measured_step(
     """The measured phase and the seconds of its step; None if nothing was measured."""
     given = [value for value in (tokens_per_s, ms) if value is not None]
     if len(given) == 2 or (phase and not given):
-        raise usage("give one of --measured-ms and --measured-tokens-per-s; --phase goes with it")
+        raise ValueError("give one of --measured-ms and --measured-tokens-per-s; --phase goes with it")
     measured = phase or "decode"
     if tokens_per_s is not None:
         return measured, work(measured, case).tokens / tokens_per_s

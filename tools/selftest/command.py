@@ -19,7 +19,7 @@ from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
 from common.python.workers.probe import open_machine
 from common.python.workers.process import WorkerError
-from tools.cli.exits import DONE, FAILED, NOTHING, claims, exits, told, usage
+from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
 from tools.selftest import aa, cheats, others, truth
 from tools.selftest.promises import NAMES, Name, Report
 from tools.selftest.sessions import FORMS, Bench, Form
@@ -34,9 +34,9 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
     """Run the experiments that `--only aa,truth` names, or all, and print their table; the exit code."""
     words = NAMES if only is None else [word.strip() for word in only.split(",")]
     if unknown := [word for word in words if word not in NAMES]:
-        raise usage(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
+        raise ValueError(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
     names = [name for name in NAMES if name in words]
-    with exits(artifacts_dir), ExitStack() as stack:
+    with ExitStack() as stack:
         bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claims(stack, wait))
         if not bench.gpu:
             told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
