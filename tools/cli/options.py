@@ -195,7 +195,8 @@ def repeated(ctx: typer.Context) -> list[str]:
         source, value = ctx.get_parameter_source(option.name or ""), ctx.params.get(option.name or "")
         if option.name not in OF_THE_SUITE and source is not None and source.name == "COMMANDLINE":
             flag = option.secondary_opts[-1] if value is False else option.opts[0]
-            words += [flag] if isinstance(value, bool) else [flag, str(value)]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [flag] if isinstance(one, bool) else [flag, str(one)]
     return words
 
 
