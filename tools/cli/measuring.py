@@ -69,12 +69,9 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
         claim, began = claims(stack, wait, options.suite_timeout), time.monotonic() - age_s()
         suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
-        try:
-            with Interrupts(told) as interrupts:
-                suite.asked_to_stop = lambda: interrupts.asked
-                return _run(suite, display, junit, interrupts, data)
-        except KeyboardInterrupt:  # the second one
-            return INTERRUPTED
+        with Interrupts(told) as interrupts:
+            suite.asked_to_stop = lambda: interrupts.asked
+            return _run(suite, display, junit, interrupts, data)
 
 
 def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interrupts, data: TextIO | None) -> int:
