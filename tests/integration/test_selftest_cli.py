@@ -11,9 +11,8 @@ import pytest
 from small_tree import Tree, assert_usage, cli
 
 from common.python.base.results import PairResult
-from tools.selftest import aa, cheats, truth
 from tools.selftest import tree as trees
-from tools.selftest.command import REPORT
+from tools.selftest.command import EXPERIMENTS, REPORT
 from tools.selftest.promises import NAMES, Promise, Report
 from tools.selftest.sessions import FORMS, Bench
 
@@ -83,7 +82,7 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
     def broken(bench: Bench, scratch: Path) -> list[Promise]:
         raise RuntimeError("the heater's process has died\nand more")
 
-    monkeypatch.setattr(aa, "experiment", broken)
+    monkeypatch.setitem(EXPERIMENTS, "aa", broken)
     code, output, folder = selftest(small, "aa,truth")
     report = Report.model_validate_json((folder / REPORT).read_text())
     assert report.failed == {"aa": "the heater's process has died"}
@@ -92,8 +91,8 @@ def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others
 
 
 def test_what_is_about_a_gpu_is_left_out_on_a_cpu_and_said(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (aa, truth, cheats):
-        monkeypatch.setattr(module, "experiment", lambda bench, scratch: [])
+    for name in ("aa", "truth", "cheats"):
+        monkeypatch.setitem(EXPERIMENTS, name, lambda bench, scratch: [])
     done = cli("selftest", "--root", small.root, "--artifacts-dir", small.artifacts)
     assert done.returncode == 4  # for nothing ran
     assert "others not run: it is about a GPU" in done.stdout

@@ -9,7 +9,7 @@ import pytest
 from synthetic_run import noisy_blocks, variant
 
 from common.python.base.results import PairResult, Status, Verdict
-from tools.selftest import aa, cheats, others, truth
+from tools.selftest import cheats, others, truth
 from tools.selftest.cheats import Caught
 from tools.selftest.promises import Promise, clopper_pearson, promised_share
 from tools.selftest.sessions import Outcome, outcomes
@@ -79,26 +79,26 @@ def test_a_promised_share_is_kept_undecided_or_refuted(hits: int, n: int, standi
 
 
 def test_an_unbiased_sampler_keeps_promise_1() -> None:
-    assert standings(aa.promises(many(200, TWINS))) == ["kept", "kept"]
+    assert standings(truth.no_difference(many(200, TWINS))) == ["kept", "kept"]
 
 
 def test_a_biased_sampler_breaks_promise_1() -> None:
     biased = many(200, TWINS, times=TRUE_TIMES | {"b": 1.02, "d": 1.02})
-    assert standings(aa.promises(biased)) == ["refuted", "refuted"]
+    assert standings(truth.no_difference(biased)) == ["refuted", "refuted"]
 
 
 def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     good = many(170, TWINS)
     died = outcomes(PairResult(chapter="ch01", name="x", status="failed", reason="it died"), TWINS)
-    false, covered = aa.promises([*good, *died * 40])
+    false, covered = truth.no_difference([*good, *died * 40])
     assert (false.standing, covered.standing) == ("refuted", "refuted")
     assert "80 failed, such as ch01:x: it died" in (false.note or "")
     invalid = [replace(one, verdict="invalid") for one in good[:120]]
-    assert aa.promises([*good, *invalid])[0].standing == "refuted"
+    assert truth.no_difference([*good, *invalid])[0].standing == "refuted"
 
 
 def test_fewer_sessions_than_the_promise_is_about_leave_it_undecided() -> None:
-    assert standings(aa.promises(many(199, TWINS))) == ["undecided", "undecided"]
+    assert standings(truth.no_difference(many(199, TWINS))) == ["undecided", "undecided"]
 
 
 # 2. Known truth

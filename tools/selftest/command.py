@@ -20,11 +20,16 @@ from common.python.report.rows import LOUD
 from common.python.workers.probe import open_machine
 from common.python.workers.process import WorkerError
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
-from tools.selftest import aa, cheats, others, truth
+from tools.selftest import cheats, others, truth
 from tools.selftest.promises import NAMES, Name, Report
 from tools.selftest.sessions import FORMS, Bench, Form
 
-EXPERIMENTS = {"aa": aa, "truth": truth, "others": others, "cheats": cheats}
+EXPERIMENTS = {
+    "aa": truth.against_itself,
+    "truth": truth.known_truth,
+    "others": others.experiment,
+    "cheats": cheats.experiment,
+}
 REPORT = "selftest.json"
 NEEDS_GPU = {"others": "it is about a GPU: name it with --only to run it on a CPU all the same"}
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
@@ -91,7 +96,7 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
         until = bench.deadline = max(until, began) + longer * form.seconds[name]
         try:
             with tempfile.TemporaryDirectory(prefix="selftest-", ignore_cleanup_errors=True) as scratch:
-                report.promises += EXPERIMENTS[name].experiment(bench, Path(scratch))
+                report.promises += EXPERIMENTS[name](bench, Path(scratch))
         except (RuntimeError, ValueError, WorkerError, SuiteTimeUp) as error:
             report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
         report.seconds[name] = time.monotonic() - began

@@ -1,4 +1,6 @@
-"""Experiment 2, known truth: a kernel that waits a known time, an empty step, and slowdowns that were planted."""
+"""Experiments 1 and 2, whose answers are known: a variant against itself; a kernel that waits a known time, an empty
+step, and slowdowns that were planted.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +12,10 @@ from common.python.stats.verdict import times
 from common.python.workers.process import one_worker
 from tools.selftest.promises import Promise, promised_share, standing
 from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, note_on, record
-from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_lanes
+from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_lanes, subjects
 
+MOST_FALSE = 0.05
+AA_COMPARISONS = 400  # that the promise is about: 200 sessions
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
 SHARES = [0.005, 0.01, 0.02]
@@ -23,7 +27,15 @@ EVENT_US = 0.5  # CUDA says that the times between its events are good to about 
 EMPTY_LIMIT_S = 60.0
 
 
-def experiment(bench: Bench, scratch: Path) -> list[Promise]:
+def against_itself(bench: Bench, scratch: Path) -> list[Promise]:
+    """Sessions of every pair in turn, each with two comparisons, where every difference that is found is false."""
+    ready, found = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0]), list[Outcome]()
+    for _, laid in in_turn(bench, "aa", ready, bench.form.aa_sessions):
+        found += record(bench, laid, bench.folder / "aa")[0]
+    return no_difference(found)
+
+
+def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     """The spin kernel and the empty step first: planted slowdowns take what time is left."""
     said = [spin(_spin_kernel(bench, scratch))] if bench.gpu else []
     said.append(empty(*_empty_step(bench, scratch)))
@@ -55,6 +67,22 @@ def _empty_step(bench: Bench, scratch: Path) -> tuple[float, list[float]]:
         read = worker.call("call", EMPTY_LIMIT_S, **asked, size=bench.size)
     write(bench.folder / "truth" / "empty_step.json", json.dumps(read))
     return read["floor_us"], read["empty_us"]
+
+
+def no_difference(found: Sequence[Outcome]) -> list[Promise]:
+    """False differences and coverage, of variants against themselves."""
+    what = "A/A sessions: a verdict other than same or inconclusive"
+    false = sum(one.verdict not in ("same", "inconclusive") for one in found)
+    said = [
+        promised_share("aa", what, false, len(found), MOST_FALSE, at_most=True),
+        coverage("aa", "A/A sessions", found),
+    ]
+    for promise in said:
+        promise.note = note_on(found)
+        if len(found) < AA_COMPARISONS:
+            promise.note += f"; the promise is about {AA_COMPARISONS}"
+            promise.standing = "undecided" if promise.standing == "kept" else promise.standing
+    return said
 
 
 def spin(reads: Mapping[str, Sequence[float]]) -> Promise:
