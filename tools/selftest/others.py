@@ -38,7 +38,7 @@ def experiment(bench: Bench, scratch: Path) -> list[Promise]:
         if key not in skipped:
             try:
                 timings += [{"pair": key, "repeat": repeat} | line for line in _compare(bench, laid, repeat)]
-            except (WorkerError, ArithmeticError) as error:
+            except WorkerError as error:
                 skipped[key] = str(error)
     frame = pandas.DataFrame(timings, columns=COLUMNS)
     write(bench.folder / "others" / "timings.csv", frame.to_csv(index=False))
@@ -46,13 +46,10 @@ def experiment(bench: Bench, scratch: Path) -> list[Promise]:
 
 
 def _compare(bench: Bench, laid: Laid, repeat: int) -> list[dict[str, Any]]:
-    """A session, then every other method in a worker, with as much time each.
-
-    Raises WorkerError, and ArithmeticError for a session without an interval.
-    """
+    """A session, then every other method in a worker, with as much time each. Raises WorkerError."""
     (about,), result = record(bench, laid, bench.folder / "others")
     if about.interval is None:
-        raise ArithmeticError(about.failed or "the session took no samples")
+        raise WorkerError(OURS, about.failed or "the session took no samples")
     a_us, b_us = (median(times(result.blocks, v.name, result.clock or "device")) for v in laid.pair.variants)
     seconds = sum(result.seconds.get(phase, 0.0) for phase in TIMED)
     ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": about.interval.ratio, "seconds": seconds}
