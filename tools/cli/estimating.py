@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from common.python.base.hardware import DATASHEETS, Datasheet, datasheet
+from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
 from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import ARITHMETIC, Board, Case, splits, work
@@ -111,31 +111,26 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
 
 
 def find_board(word: str | None, artifacts_dir: Path) -> Board:
-    """The board of that name by its datasheet; without a name, this machine's GPU. Raises ValueError for any other."""
-    name, peaks = find_peaks(word, artifacts_dir)
-    memory = find_sheet(word).memory_gb * 1e9 if word is not None else machine().gpus[0].memory_gib * GIB
+    """The board that the floors are of. Raises as `find_gpu`."""
+    name, memory_bytes, peaks = find_gpu(word, artifacts_dir)
     rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
-    return Board(name, memory, peaks.values["hbm"], rates, peaks.source)
+    return Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
 
 
-def find_sheet(word: str) -> Datasheet:
-    """The datasheet of a GPU as the table or a driver names it. Raises ValueError where there is none."""
-    names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
-    if found := names.get(word.strip().lower()) or datasheet(word):
-        return found
-    raise ValueError(
-        f"--gpu {quoted(word)} is not in the table of datasheets{nearest(word, [s.name for s in DATASHEETS])}"
-    )
-
-
-def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
-    """The GPU of that name and its datasheet's peaks; without a name, this machine's first GPU, by its measured peaks
-    if they are of these versions, else by its datasheet. Raises ValueError for any other."""
+def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]":
+    """A GPU's name, its bytes of memory and its peaks: those of the datasheet for one that is named by the table or as
+    a driver does; else of this machine's first, as measured if by these versions. Raises ValueError for any other."""
     from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
-    if word is not None and (found := datasheet_peaks((sheet := find_sheet(word)).reported[0])):
-        return sheet.name, found
+    if word is not None:
+        names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
+        sheet = names.get(word.strip().lower()) or datasheet(word)
+        promised = datasheet_peaks(sheet.reported[0]) if sheet else None
+        if sheet is None or promised is None:
+            hint = nearest(word, [sheet.name for sheet in DATASHEETS])
+            raise ValueError(f"--gpu {quoted(word)} is not in the table of datasheets{hint}")
+        return sheet.name, sheet.memory_gb * 1e9, promised
     here = machine()
     if not here.gpus:
         raise ValueError("this machine has no GPU: name one of the table, such as --gpu H200")
@@ -149,7 +144,7 @@ def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
         path = store.path_of(artifacts_dir, uuid)
         raise ValueError(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
     source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
-    return gpu.name, peaks.model_copy(update={"source": source})
+    return gpu.name, gpu.memory_gib * GIB, peaks.model_copy(update={"source": source})
 
 
 def check(case: Case, board: Board, gpus: int | None) -> None:

@@ -15,14 +15,14 @@ from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
 from common.python.workers.probe import START_LIMIT_S
 from common.python.workers.process import one_worker
-from tools.cli.estimating import find_peaks
+from tools.cli.estimating import find_gpu
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
 
 
 def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Path) -> None:
     """What a GPU allows these pairs: one by name, by its datasheet, else the one that is here."""
-    name, peaks = find_peaks(gpu, artifacts_dir)
+    name, _, peaks = find_gpu(gpu, artifacts_dir)
     found = costs(root, targets)
     lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
     _print(f"{name}: {peaks.source}", lines)
