@@ -44,7 +44,7 @@ def build(
     if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", version):
         raise usage(f"{version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7", PROGRAM)
     work = root / "build" / "transformer_engine"
-    with exits(program=PROGRAM):
+    with exits(PROGRAM):
         changed = environment(work / "tools")
     reference = f"v{version}" if re.fullmatch(RELEASE, version) else version
     pip, wheels = [sys.executable, "-m", "pip"], work / "wheel"
@@ -74,13 +74,10 @@ def environment(tools: Path) -> dict[str, str]:
         raise RuntimeError(f"{sys.executable} has no torch: ./setup.sh installs it, PYTHON=... names another Python")
     import torch
 
-    built, nvcc = f"torch {torch.__version__}", find_nvcc()
-    if torch.version.cuda is None:
-        raise RuntimeError(f"{built} is a build without CUDA: install one with it")
-    if nvcc is None:
-        raise RuntimeError(f"no nvcc found: install the CUDA toolkit {torch.version.cuda}, as {built} was built with")
-    if (release := nvcc_version() or "").split(".")[0] != torch.version.cuda.split(".")[0]:
-        raise RuntimeError(f"{nvcc} is of CUDA {release}, {built} of {torch.version.cuda}: name another by NVCC=...")
+    nvcc, ours, theirs = find_nvcc(), nvcc_version(), torch.version.cuda
+    if nvcc is None or ours is None or theirs is None or ours.split(".")[0] != theirs.split(".")[0]:
+        found = f"torch {torch.__version__} is built with CUDA {theirs}, and nvcc here ({nvcc}) is of {ours}"
+        raise RuntimeError(f"{found}: both must have one major release; NVCC=... names another")
     cuda_home, spec = nvcc.resolve().parents[1], importlib.util.find_spec("nvidia")  # the wheels that torch brought
     places = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
     libraries = [folder for place in places for folder in sorted(place.iterdir()) if (folder / "include").is_dir()]

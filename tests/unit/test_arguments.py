@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+
+from tools.cli.benchmark_cli import app
+from tools.cli.options import repeated
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,6 +19,13 @@ def test_a_wrong_word_is_one_line_and_exit_code_2() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "`benchmark_cli peak --help`" in done.stderr
+
+
+def test_what_says_how_a_pair_is_measured_is_repeated_to_each_machine_of_a_cluster(tmp_path: Path) -> None:
+    measured = ["--quick", "--set", "n=4", "--set", "m=2", "--seed", "3", "--no-wait"]
+    words = ["ch07", "--ray", "auto", *measured, "--junit", str(tmp_path / "x.xml")]
+    command = typer.main.get_command(app).commands["run"]
+    assert sorted(repeated(command.make_context("run", words))) == sorted(measured)
 
 
 SCRIPTS = {

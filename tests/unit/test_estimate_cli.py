@@ -37,14 +37,19 @@ def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     assert "weights 16.06 GB 8.03 billion parameters; a step reads 15.01 GB of them" in text
     assert "KV cache 131.1 kB a token 536.9 MB for 1 sequence" in text
     assert "fits yes, on 1 GPU weights and cache take 16.6 GB of the 126.9 GB on each GPU" in text
-    assert "decode, at least 3.239 ms a token bound by memory at 4.8 TB/s; arithmetic would take 0.01734 ms" in text
-    assert "prefill, at least 62.23 ms bound by arithmetic at 989 TFLOP/s; memory would take 3.239 ms" in text
+    assert "decode, at least 3.24 ms a token bound by memory at 4.8 TB/s; arithmetic would take 17.3 us" in text
+    assert "prefill, at least 62.2 ms bound by arithmetic at 989 TFLOP/s; memory would take 3.24 ms" in text
     assert "ridge batch none at this context a sequence's cache takes longer to read than its FLOPs to do" in text
-    assert "measured decode 4.4 ms 73.6% of the speed that its floor of 3.239 ms allows; 227 tokens/s" in text
+    assert "measured decode 4.40 ms 73.6% of the speed that its floor of 3.24 ms allows; 227 tokens/s" in text
     assert "model FLOPs utilisation 0.39%" in text
     assert "Peaks: datasheet of H200. Model: https://huggingface.co/meta-llama/Llama-3.1-8B" in text
     assert "no real step is as fast" in text
     assert "FASTER" not in text
+
+
+def test_a_gpu_is_found_by_its_name_in_the_table_and_by_what_a_driver_calls_it() -> None:
+    for word in ("H100 SXM", "h100 sxm", "NVIDIA H100 80GB HBM3"):
+        assert found("8B", "--gpu", word)["board"]["name"] == "H100 SXM"
 
 
 def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander() -> None:
@@ -56,17 +61,16 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
     ("words", "told"),
     [
         (["llama-3.1-9b", *H200], "did you mean llama-3.1-8b?"),
-        (["llama-3.1", *H200], "did you mean llama-3.1-8b or llama-3.1-70b or llama-3.1-405b?"),
         (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
         (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
         (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}...' is not in the table"),
         (["8B", *H200, "--weights", "bf17"], "'--weights': 'bf17' is not one of 'fp32', 'bf16', "),
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),
-        (["8B", *H200, "--layers", "3"], "--layers needs a published shape"),
+        (["8B", *H200, "--layers", "3"], "--layers and --vocab need a published shape"),
         (["qwen2.5-7b", *H200, "--gpus", "3"], "--gpus 3 cannot split the heads of qwen2.5-7b evenly: 1, 2, 4, 28 can"),
-        (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "say the same: give one of them"),
+        (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "give one of --measured-ms and"),
         (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "is not one of 'decode', 'prefill', 'train'"),
-        (["8B", *H200, "--phase", "train"], "give --measured-ms or --measured-tokens-per-s"),
+        (["8B", *H200, "--phase", "train"], "--phase goes with it"),
     ],
 )
 def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str], told: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from test_rules import RULES, nothing_is_left_lying
 
 from common.python.corpus.targets import TargetError
-from tools.cli.new_pair import MOST_LETTERS, Kind, NewPair, plan, write
+from tools.cli.new_pair import MOST_LETTERS, Kind, plan, write
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = "n" * MOST_LETTERS
@@ -24,10 +24,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def new(tree: Path, address: str, kind: Kind = "torch") -> NewPair:
-    planned = plan(tree, address, kind)
-    write(tree, planned)
-    return planned
+def new(tree: Path, address: str, kind: Kind) -> None:
+    write(tree, plan(tree, address, kind)[1])
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -66,8 +64,8 @@ def test_a_pair_of_which_anything_exists_is_refused(name: str, tree: Path) -> No
 
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten(tree: Path) -> None:
-    planned = plan(tree, "ch07:x", "cuda")
+    _, files = plan(tree, "ch07:x", "cuda")
     (tree / "ch07" / "optimized_x.py").write_text("mine")
     with pytest.raises(FileExistsError):
-        write(tree, planned)
+        write(tree, files)
     assert (tree / "ch07" / "optimized_x.py").read_text() == "mine"

@@ -1,18 +1,21 @@
 """The arithmetic of each experiment: an honest harness keeps its promise, one with a planted fault does not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 from synthetic_run import noisy_blocks, variant
 
 from common.python.base.results import PairResult, Status, Verdict
-from tools.selftest import aa, cheats, others, truth
-from tools.selftest.models import Caught, Cheats, Others, Promise, Reading, Session, Sessions, Timing, Truth
-from tools.selftest.sessions import outcomes
+from tools.selftest import cheats, others, truth
+from tools.selftest.cheats import Caught
+from tools.selftest.promises import Promise, clopper_pearson, promised_share
+from tools.selftest.sessions import Outcome, outcomes
 from tools.selftest.tree import Lane
 
-TWINS = [Lane("a", "b"), Lane("c", "d")]
+TWINS = [Lane("a", "b", 0.0), Lane("c", "d", 0.0)]
 PLANTED = [Lane("a", "p1", 0.005), Lane("b", "p2", 0.01), Lane("c", "p3", 0.02), Lane("d", "p4", 0.05)]
 LEVER = Lane("a", "lever", 0.2)
 TRUE_TIMES = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
@@ -26,53 +29,79 @@ def many(
     noise: float = 0.003,
     lever: Lane | None = None,
     placed: float = 0.001,
-) -> list[Session]:
-    """Sessions of a harness whose clock reads `times` with this noise."""
-    rng, made = np.random.default_rng(5), []
-    for number in range(count):
+) -> list[Outcome]:
+    """The comparisons of sessions of a harness whose clock reads `times` with this noise."""
+    rng, found = np.random.default_rng(5), list[Outcome]()
+    for _ in range(count):
         blocks = noisy_blocks(rng, times, noise, placed)
         result = PairResult(chapter="ch01", name="x", status="measured", clock="device", blocks=blocks)
-        made.append(Session(pair="ch01:x", number=number, outcomes=outcomes(result, list(lanes), lever)))
-    return made
+        found += outcomes(result, lanes, lever)
+    return found
 
 
 def standings(promises: Sequence[Promise]) -> list[str]:
     return [promise.standing for promise in promises]
 
 
+# Shares
+
+
+# From tables of the Clopper-Pearson interval: e.g. 0 of n has the upper end 1 - 0.025^(1/n).
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (5, 10, 0.1871, 0.8129), (190, 200, 0.9100, 0.9758)],
+)
+def test_the_interval_is_that_of_the_tables(hits: int, n: int, low: float, high: float) -> None:
+    assert clopper_pearson(hits, n) == pytest.approx((low, high), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "standing"),
+    [
+        (186, 200, "kept"),  # exactly 93%
+        (185, 200, "undecided"),  # below, but 200 trials cannot tell
+        (170, 200, "refuted"),
+        (41, 41, "undecided"),  # one trial short of what a perfect record needs
+        (42, 42, "kept"),
+        (0, 0, "not run"),
+    ],
+)
+def test_a_promised_share_is_kept_undecided_or_refuted(hits: int, n: int, standing: str) -> None:
+    for found in (
+        promised_share("aa", "it covers", hits, n, 0.93),
+        promised_share("aa", "it errs", n - hits, n, 0.07, at_most=True),
+    ):
+        assert found.standing == standing
+        assert (found.measured == "-") == (standing == "not run")
+
+
 # 1. A/A
 
 
 def test_an_unbiased_sampler_keeps_promise_1() -> None:
-    assert standings(aa.promises(Sessions(sessions=many(200, TWINS)))) == ["kept", "kept"]
+    assert standings(truth.no_difference(many(200, TWINS))) == ["kept", "kept"]
 
 
 def test_a_biased_sampler_breaks_promise_1() -> None:
     biased = many(200, TWINS, times=TRUE_TIMES | {"b": 1.02, "d": 1.02})
-    assert standings(aa.promises(Sessions(sessions=biased))) == ["refuted", "refuted"]
+    assert standings(truth.no_difference(biased)) == ["refuted", "refuted"]
 
 
 def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     good = many(170, TWINS)
-    lost = [Session(pair="ch01:x", number=n, failed="it died") for n in range(40)]
-    false, covered = aa.promises(Sessions(sessions=[*good, *lost]))
+    died = outcomes(PairResult(chapter="ch01", name="x", status="failed", reason="it died"), TWINS)
+    false, covered = truth.no_difference([*good, *died * 40])
     assert (false.standing, covered.standing) == ("refuted", "refuted")
-    assert "40 failed, such as ch01:x: it died" in (false.note or "")
-    bad = [outcome.model_copy(update={"verdict": "invalid"}) for one in good[:60] for outcome in one.outcomes]
-    invalid = [one.model_copy(update={"outcomes": bad[2 * i : 2 * i + 2]}) for i, one in enumerate(good[:60])]
-    assert aa.promises(Sessions(sessions=[*good, *invalid]))[0].standing == "refuted"
+    assert "80 failed, such as ch01:x: it died" in (false.note or "")
+    invalid = [replace(one, verdict="invalid") for one in good[:120]]
+    assert truth.no_difference([*good, *invalid])[0].standing == "refuted"
+
+
+def test_fewer_sessions_than_the_promise_is_about_leave_it_undecided() -> None:
+    assert standings(truth.no_difference(many(199, TWINS))) == ["undecided", "undecided"]
 
 
 # 2. Known truth
-
-
-def reading(label: str, off: float) -> Reading:
-    return Reading(label=label, known_us=1000.0, read_us=[1000.0 * (1 + off), 1000.0 * (1 + off), 1e6])
-
-
-def known(*off: float, floor: float = 2.0, empty: float = 2.1, planted: Sequence[Session] = ()) -> Truth:
-    readings = [reading(f"{delay} us before the launch", error) for delay, error in zip((0, 20, 200), off)]
-    return Truth(readings=readings, floor_us=floor, empty_us=[empty] * 5, planted=list(planted))
 
 
 @pytest.mark.parametrize(
@@ -87,44 +116,45 @@ def known(*off: float, floor: float = 2.0, empty: float = 2.1, planted: Sequence
     ],
 )
 def test_a_wrong_clock_breaks_promise_2(off: tuple[float, ...], standing: str) -> None:
-    assert truth.promises(known(*off))[0].standing == standing
+    reads = {f"{delay} us before": [1000 * (1 + error)] * 2 + [1e6] for delay, error in zip((0, 20, 200), off)}
+    assert truth.spin(reads).standing == standing
 
 
 @pytest.mark.parametrize(("empty", "standing"), [(2.3, "kept"), (2.7, "refuted"), (1.3, "refuted")])
 def test_an_empty_step_must_read_the_floor(empty: float, standing: str) -> None:
-    assert truth.promises(known(empty=empty))[1].standing == standing
+    assert truth.empty(2.0, [empty] * 5).standing == standing
 
 
-def planted(count: int, **how: object) -> list[Promise]:
-    found = known(planted=many(count, [*PLANTED, *[PLANTED[-1]] * 2], **({"times": SLOWED, "lever": LEVER} | how)))
-    return truth.promises(found)[2:]
+def planted(noise: float) -> list[Promise]:
+    return truth.planted(many(100, [*PLANTED, *[PLANTED[-1]] * 2], SLOWED, noise, LEVER))
 
 
 def test_planted_slowdowns_are_found_by_a_sharp_clock_with_their_size() -> None:
-    assert standings(planted(100, noise=0.002)) == ["kept"] * 5
+    assert standings(planted(noise=0.002)) == ["kept"] * 5
 
 
 def test_a_blunt_clock_misses_them() -> None:
-    assert standings(planted(100, noise=0.1))[1:4] == ["refuted"] * 3
+    assert standings(planted(noise=0.1))[1:4] == ["refuted"] * 3
 
 
 def test_the_truth_is_what_the_lever_says_a_share_adds() -> None:
     strong = TRUE_TIMES | {lane.below: 1 + 1.5 * lane.planted for lane in (*PLANTED, LEVER)}
-    (quiet,) = many(1, PLANTED, strong, 1e-9, lever=LEVER, placed=0.0)
-    assert [o.truth for o in quiet.outcomes] == pytest.approx([1 / (1 + 1.5 * lane.planted) for lane in PLANTED])
-    assert [o.interval and o.interval.ratio for o in quiet.outcomes] == pytest.approx([o.truth for o in quiet.outcomes])
+    quiet = many(1, PLANTED, strong, 1e-9, lever=LEVER, placed=0.0)
+    assert [o.truth for o in quiet] == pytest.approx([1 / (1 + 1.5 * lane.planted) for lane in PLANTED])
+    assert [o.interval and o.interval.ratio for o in quiet] == pytest.approx([o.truth for o in quiet])
 
 
 # 3. Against others
 
 
-def timings(pair: str, method: str, spread: float, n: int = 20, bias: float = 0.0) -> list[Timing]:
+def timings(ours: tuple[float, float], other: tuple[float, float], n: int = 20) -> pandas.DataFrame:
+    """Those of this harness and of an event loop on one pair, each of a spread and a bias."""
     shape = np.linspace(-1, 1, n)
-    ratios = np.exp(bias + spread * (shape / shape.std(ddof=1) if n > 1 else shape))
-    return [
-        Timing(pair=pair, method=method, repeat=i, a_us=float(r), b_us=1.0, ratio=float(r), seconds=0.3)
-        for i, r in enumerate(ratios)
-    ]
+    frames = []
+    for method, (spread, bias) in ((others.OURS, ours), ("event loop", other)):
+        ratios = np.exp(bias + spread * shape / shape.std(ddof=1))
+        frames.append(pandas.DataFrame({"pair": "ch01:x", "method": method, "ratio": ratios}))
+    return pandas.concat(frames)
 
 
 @pytest.mark.parametrize(
@@ -132,37 +162,38 @@ def timings(pair: str, method: str, spread: float, n: int = 20, bias: float = 0.
     [(0.001, 20, "kept"), (0.011, 20, "undecided"), (0.03, 20, "refuted"), (0.001, 5, "undecided")],
 )
 def test_the_smallest_spread(ours: float, n: int, standing: str) -> None:
-    found = Others(timings=[*timings("ch01:x", others.OURS, ours, n), *timings("ch01:x", "event loop", 0.01, n)])
-    assert others.promises(found)[0].standing == standing
+    assert others.promises(timings((ours, 0), (0.01, 0), n), {})[0].standing == standing
 
 
 def test_a_harness_with_more_false_differences_than_an_event_loop_breaks_promise_4() -> None:
-    ours, other = (timings("ch01:x", name, 0.001, bias=off) for name, off in ((others.OURS, 0.02), ("event loop", 0)))
-    assert others.promises(Others(timings=[*ours, *other]))[-1].standing == "refuted"
-    ours, other = (timings("ch01:x", name, 0.001, bias=off) for name, off in ((others.OURS, 0), ("event loop", 0.02)))
-    assert standings(others.promises(Others(timings=[*ours, *other]))) == ["kept", "kept"]
+    assert others.promises(timings((0.001, 0.02), (0.001, 0)), {})[-1].standing == "refuted"
+    assert standings(others.promises(timings((0.001, 0), (0.001, 0.02)), {})) == ["kept", "kept"]
+
+
+def test_without_a_pair_to_time_nothing_is_said_of_other_methods() -> None:
+    (found,) = others.promises(pandas.DataFrame(columns=others.COLUMNS), {"ch01:x": "it died"})
+    assert (found.standing, found.note) == ("not run", "ch01:x: it died")
 
 
 # 4. Cheats
 
 
 def caught(honest: bool, refused: bool) -> Caught:
-    return Caught(pair="ch01:x", variant="optimized_x", honest=honest, refused=refused, reason="why" * refused)
+    return Caught("ch01:x optimized", honest, refused, "why" * refused)
 
 
 @pytest.mark.parametrize(
-    ("rows", "not_run", "expected"),
+    ("rows", "late", "expected"),
     [
-        ([caught(False, True), caught(True, False)], [], ["kept", "kept"]),
-        ([caught(False, False), caught(True, False)], [], ["refuted", "kept"]),
-        ([caught(False, True), caught(True, True)], [], ["kept", "refuted"]),
-        ([caught(False, True), caught(True, False)], ["ch01:y"], ["undecided", "undecided"]),
-        ([], [], ["not run", "not run"]),
+        ([caught(False, True), caught(True, False)], "", ["kept", "kept"]),
+        ([caught(False, False), caught(True, False)], "", ["refuted", "kept"]),
+        ([caught(False, True), caught(True, True)], "", ["kept", "refuted"]),
+        ([caught(False, True), caught(True, False)], "no time", ["undecided", "undecided"]),
+        ([], "", ["not run", "not run"]),
     ],
 )
-def test_cheats_are_refused_and_nobody_else(rows: list[Caught], not_run: list[str], expected: list[str]) -> None:
-    found = Cheats(rows=rows, not_run=not_run, honest_pairs=10)
-    assert standings(cheats.promises(found)) == expected
+def test_cheats_are_refused_and_nobody_else(rows: list[Caught], late: str, expected: list[str]) -> None:
+    assert standings(cheats.promises(rows, late, honest_pairs=10, honest_late=0)) == expected
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def analyze(
         raise usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}", PROGRAM)
     if provisional and not update:
         raise usage("--provisional goes with --update", PROGRAM)
-    with exits(artifacts_dir, PROGRAM):
+    with exits(PROGRAM):
         folders = run_folders(artifacts_dir)
         newest = read_run(folders[-1])
         words = newest.summary.manifest.targets

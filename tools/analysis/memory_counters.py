@@ -83,7 +83,7 @@ def counters(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
     logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),
 ) -> None:
-    with exits(logs, PROGRAM):
+    with exits(PROGRAM):
         pairs, program, gpus = choose(ROOT, targets), find_program("ncu"), machine().gpus
         if program is None or not gpus:
             raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")

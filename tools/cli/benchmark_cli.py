@@ -18,12 +18,13 @@ from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, claims, exits, make_room, usage, written
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, Commands, claims, usage, written
 from tools.cli.new_pair import new
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=True,
     **PLAIN,
     help="Pairs of GPU workloads: a plain and an optimized solution, proven equal and measured against each other. "
@@ -48,8 +49,7 @@ def list_pairs(
     from common.python.corpus.discovery import choose
     from common.python.report.listing import print_list
 
-    with exits():
-        print_list(choose(root, o.named(words, targets) or ["all"]), machine(), kind, runnable, as_json)
+    print_list(choose(root, o.named(words, targets) or ["all"]), machine(), kind, runnable, as_json)
 
 
 @app.command()
@@ -62,8 +62,7 @@ def show(
     """
     from common.python.report.listing import print_targets
 
-    with exits():
-        print_targets(root, o.named(words, targets), as_json)
+    print_targets(root, o.named(words, targets), as_json)
 
 
 @app.command(
@@ -111,10 +110,9 @@ def run(
     asked |= o.counts(iterations, warmup)
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
     asked |= {"figure": figures(root, asked["targets"], set_ or [])}
-    with exits():
-        options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
+    options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if against is not None and (sweep or ray or resume or profile):
-        raise usage("--against goes without --sweep, --ray, --resume and --profile")
+        raise ValueError("--against goes without --sweep, --ray, --resume and --profile")
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
@@ -135,9 +133,7 @@ def report(
 
     from tools.cli.measuring import publish
 
-    make_room(junit)
-    with exits(folder):
-        path = publish(folder, root, junit)
+    path = publish(folder, root, junit)
     typer.echo(f"report: {path}")
     if opened and not webbrowser.open(path.resolve().as_uri()):
         typer.echo(f"benchmark_cli: there is no browser here: open {path} in one elsewhere", err=True)
@@ -174,8 +170,7 @@ def compare(
     """
     from common.python.regress.run_comparison import print_comparison
 
-    with exits():
-        print_comparison(run_a, run_b, as_json)
+    print_comparison(run_a, run_b, as_json)
 
 
 @app.command()
@@ -197,7 +192,7 @@ def verify(
     from common.python.verify.sweep import print_report
     from common.python.verify.sweep import verify as sweep
 
-    with exits(root), ExitStack() as stack, LiveView(aside()) as view:
+    with ExitStack() as stack, LiveView(aside()) as view:
         report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claims(stack, wait), again)
     print_report(report)
     if report.nothing_checked:
@@ -224,8 +219,7 @@ def build(
     """
     from common.python.build.report import print_build, sweep
 
-    with exits(artifacts_dir):
-        built, folder = sweep(root, o.named(words, targets) or ["all"], arch, artifacts_dir, jobs)
+    built, folder = sweep(root, o.named(words, targets) or ["all"], arch, artifacts_dir, jobs)
     print_build(built, folder)
     outcomes = {one.status for one in built.compiled}
     raise typer.Exit(FAILED if "failed" in outcomes else DONE if "compiled" in outcomes else NOTHING)
@@ -248,11 +242,10 @@ def peak(
     from common.python.report.publish import publish_links
 
     if publish is not None:
-        with exits(root):
-            for path in publish_links(publish, root):
-                typer.echo(f"wrote {path}")
+        for path in publish_links(publish, root):
+            typer.echo(f"wrote {path}")
         return
-    with exits(artifacts_dir), ExitStack() as stack:
+    with ExitStack() as stack:
         measure_and_keep(root, artifacts_dir, as_json, claims(stack, wait))
 
 
@@ -278,7 +271,7 @@ def roofline(
     if run is None:
         show(root, o.named(words, targets) or ["all"], gpu, artifacts_dir)
     elif gpu or words or targets:
-        raise usage("--run has its own pairs and peaks: name no target and no --gpu with it")
+        raise ValueError("--run has its own pairs and peaks: name no target and no --gpu with it")
     else:
         show_run(run)
 

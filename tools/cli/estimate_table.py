@@ -3,6 +3,7 @@
 from common.python.base.text import counted, text_table, wide_console
 from common.python.estimate.estimate import USABLE, Estimate, Floor, Measured
 from common.python.performance_targets import peak_text
+from common.python.report.rows import time_text
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 MARGIN = 0.05  # by which a measured step may beat a measured peak, as for the rates of pairs
@@ -26,7 +27,9 @@ def show(estimate: Estimate) -> None:
 def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
     """The lines of the table."""
     case, needed, took = estimate.case, estimate.gpus_needed, estimate.measured
-    weights = f"{count_text(estimate.parameters)} parameters; a step reads {bytes_text(estimate.read_bytes)} of them"
+    weights = (
+        f"{estimate.parameters / 1e9:,.4g} billion parameters; a step reads {bytes_text(estimate.read_bytes)} of them"
+    )
     cache, taken = "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
     if each := estimate.kv_bytes_per_token:
         cache = f"{bytes_text(each)} a token"
@@ -45,11 +48,11 @@ def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
         ("weights", bytes_text(estimate.weight_bytes), weights),
         ("KV cache", cache, taken),
         ("fits", fits, share),
-        ("decode, at least", f"{time_text(estimate.decode.ms)} a token", _bound(estimate, estimate.decode)),
-        ("prefill, at least", time_text(estimate.prefill.ms), _bound(estimate, estimate.prefill)),
+        ("decode, at least", f"{ms_text(estimate.decode.ms)} a token", _bound(estimate, estimate.decode)),
+        ("prefill, at least", ms_text(estimate.prefill.ms), _bound(estimate, estimate.prefill)),
         ("ridge batch", ridge, turns),
     ]
-    return found + ([(f"measured {took.phase}", time_text(took.ms), _verdict(took))] if took else [])
+    return found + ([(f"measured {took.phase}", ms_text(took.ms), _verdict(took))] if took else [])
 
 
 def _bound(estimate: Estimate, floor: Floor) -> str:
@@ -58,14 +61,14 @@ def _bound(estimate: Estimate, floor: Floor) -> str:
     bandwidth = peak_text("hbm", estimate.board.bandwidth)
     total = f"{rate_text(floor.tokens_per_s)} in all"
     if floor.bound == "memory":
-        return f"bound by memory at {bandwidth}; arithmetic would take {time_text(floor.arithmetic_ms)}; {total}"
-    return f"bound by arithmetic at {rate}; memory would take {time_text(floor.memory_ms)}; {total}"
+        return f"bound by memory at {bandwidth}; arithmetic would take {ms_text(floor.arithmetic_ms)}; {total}"
+    return f"bound by arithmetic at {rate}; memory would take {ms_text(floor.memory_ms)}; {total}"
 
 
 def _verdict(took: Measured) -> str:
     doubt = ": FASTER THAN PHYSICS ALLOWS, so doubt what was measured" * (took.share_of_floor > 1 + MARGIN)
     return (
-        f"{took.share_of_floor:.1%} of the speed that its floor of {time_text(took.floor_ms)} allows; "
+        f"{took.share_of_floor:.1%} of the speed that its floor of {ms_text(took.floor_ms)} allows; "
         f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}{doubt}"
     )
 
@@ -76,16 +79,8 @@ def bytes_text(value: float) -> str:
     return f"{value / scale:.4g} {prefix}B"
 
 
-def count_text(count: int) -> str:
-    """A number of parameters as models are named: `8.03 billion`, `15.19 million`."""
-    for scale, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
-        if count >= scale:
-            return f"{count / scale:.4g} {word}"
-    return str(count)
-
-
-def time_text(ms: float) -> str:
-    return f"{ms:.4g} ms" if ms < 1e4 else f"{ms / 1e3:,.0f} s"
+def ms_text(ms: float) -> str:
+    return time_text(1e3 * ms)
 
 
 def rate_text(tokens_per_s: float) -> str:

@@ -4,7 +4,6 @@ What loads pydantic or rich is imported inside: --help is quick.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,16 +13,9 @@ import typer
 from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
 from common.python.corpus.targets import nearest, quoted
-from common.python.estimate.estimate import (
-    ARITHMETIC,
-    Board,
-    Case,
-    splits,
-    work,
-)
+from common.python.estimate.estimate import ARITHMETIC, Board, Case, splits, work
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
-from tools.cli.exits import exits, usage
 from tools.cli.options import GpuName, JsonOption, number
 
 if TYPE_CHECKING:
@@ -95,7 +87,7 @@ def estimate(
     )
     board = find_board(gpu, artifacts_dir)
     check(case, board, gpus)
-    took = _step(phase, case, measured_tokens_per_s, measured_ms)
+    took = measured_step(phase, case, measured_tokens_per_s, measured_ms)
     result = estimated(case, board, gpus, took)
     if as_json:
         typer.echo(json.dumps(asdict(result), indent=1))
@@ -104,89 +96,78 @@ def estimate(
 
 
 def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> Model:
-    """The model that a word names or counts, with so many layers and words. Raises the exit for what is neither."""
+    """The model that a word names or counts, with so many layers and words. Raises ValueError for what is neither."""
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
         changed = [f"{count} {what}" for count, what in ((layers, "layers"), (vocab, "words")) if count]
         name = " of ".join([shape.name, *([" and ".join(changed)] if changed else [])])
         return model_of(replace(shape, name=name, layers=layers or shape.layers, vocab=vocab or shape.vocab))
     if (counted := model_of_count(word)) is None:
-        raise _unknown("MODEL", word, "a published shape or a number of parameters, such as 8B", shapes)
-    for option, given, lacks in (("--layers", layers, "layers"), ("--vocab", vocab, "vocabulary")):
-        if given is not None:
-            raise usage(f"{option} needs a published shape: {word.strip()} parameters have no {lacks} to replace")
+        hint = nearest(word, list(shapes))
+        raise ValueError(f"MODEL {quoted(word)} is not a published shape or a number of parameters, such as 8B{hint}")
+    if layers or vocab:
+        raise ValueError(f"--layers and --vocab need a published shape: {word.strip()} parameters have none to replace")
     return counted
 
 
 def find_board(word: str | None, artifacts_dir: Path) -> Board:
-    """The board of that name by its datasheet; without a name, this machine's GPU. Raises the exit for any other."""
-    name, peaks = find_peaks(word, artifacts_dir)
-    sheet = datasheet(name) if word is not None else None
-    memory = sheet.memory_gb * 1e9 if sheet else machine().gpus[0].memory_gib * GIB
+    """The board that the floors are of. Raises as `find_gpu`."""
+    name, memory_bytes, peaks = find_gpu(word, artifacts_dir)
     rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
-    return Board(name, memory, peaks.values["hbm"], rates, peaks.source)
+    return Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
 
 
-def find_peaks(word: str | None, artifacts_dir: Path) -> "tuple[str, Peaks]":
-    """The GPU of that name and its datasheet's peaks; without a name, this machine's first GPU, by its measured peaks
-    if they are of these versions, else by its datasheet. Raises the exit for any other."""
+def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]":
+    """A GPU's name, its bytes of memory and its peaks: those of the datasheet for one that is named by the table or as
+    a driver does; else of this machine's first, as measured if by these versions. Raises ValueError for any other."""
     from common.python.peaks import store
     from common.python.performance_targets import datasheet_peaks
 
     if word is not None:
-        sheets = {sheet.name.lower(): sheet for sheet in DATASHEETS}
-        sheet = sheets.get(word.strip().lower()) or datasheet(word)
-        found = datasheet_peaks(sheet.name) if sheet else None
-        if sheet is None or found is None:
-            raise _unknown("--gpu", word, "in the table of datasheets", [sheet.name for sheet in DATASHEETS])
-        return sheet.name, found
+        names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
+        sheet = names.get(word.strip().lower()) or datasheet(word)
+        promised = datasheet_peaks(sheet.reported[0]) if sheet else None
+        if sheet is None or promised is None:
+            hint = nearest(word, [sheet.name for sheet in DATASHEETS])
+            raise ValueError(f"--gpu {quoted(word)} is not in the table of datasheets{hint}")
+        return sheet.name, sheet.memory_gb * 1e9, promised
     here = machine()
     if not here.gpus:
-        raise usage("this machine has no GPU: name one of the table, such as --gpu H200")
+        raise ValueError("this machine has no GPU: name one of the table, such as --gpu H200")
     gpu = here.gpus[0]
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
-    with exits():
-        stored, other = store.known(artifacts_dir, uuid, here)
+    stored, other = store.known(artifacts_dir, uuid, here)
     peaks = store.peaks_of(stored) if stored else datasheet_peaks(gpu.name)
     if peaks is None:
-        raise usage(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
+        raise ValueError(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
     if "hbm" not in peaks.values:
         path = store.path_of(artifacts_dir, uuid)
-        raise usage(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
+        raise ValueError(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
     source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
-    return gpu.name, peaks.model_copy(update={"source": source})
+    return gpu.name, gpu.memory_gib * GIB, peaks.model_copy(update={"source": source})
 
 
 def check(case: Case, board: Board, gpus: int | None) -> None:
-    """Raise the exit for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
+    """Raise ValueError for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
     if case.arithmetic not in board.rates:
-        known = _hint(case.arithmetic, sorted(board.rates))
-        raise usage(f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{known}")
+        hint = nearest(case.arithmetic, sorted(board.rates))
+        raise ValueError(
+            f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{hint}"
+        )
     counts = splits(case.model)
     if gpus is not None and counts and gpus not in counts:
         can = ", ".join(map(str, counts))
-        raise usage(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
+        raise ValueError(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
 
 
-def _step(phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None) -> tuple[str, float] | None:
+def measured_step(
+    phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None
+) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
+    given = [value for value in (tokens_per_s, ms) if value is not None]
+    if len(given) == 2 or (phase and not given):
+        raise ValueError("give one of --measured-ms and --measured-tokens-per-s; --phase goes with it")
     measured = phase or "decode"
-    if tokens_per_s is not None and ms is not None:
-        raise usage("--measured-tokens-per-s and --measured-ms say the same: give one of them")
     if tokens_per_s is not None:
         return measured, work(measured, case).tokens / tokens_per_s
-    if ms is not None:
-        return measured, ms / 1e3
-    if phase is not None:
-        raise usage(f"--phase {phase} says what was measured: give --measured-ms or --measured-tokens-per-s with it")
-    return None
-
-
-def _unknown(option: str, word: str, right: str, known: Iterable[str]) -> typer.Exit:
-    return usage(f"{option} {quoted(word)} is not {right}{_hint(word, list(known))}")
-
-
-def _hint(word: str, known: list[str]) -> str:
-    """What begins like the word, whatever its case, else what is most like it: `H100` is short for two boards."""
-    begun = [name for name in known if word.strip() and name.lower().startswith(word.strip().lower())]
-    return f"; did you mean {' or '.join(begun)}?" if begun else nearest(word, known)
+    return (measured, ms / 1e3) if ms is not None else None

@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.lock import Busy, Claim, hold
@@ -33,11 +33,10 @@ def usage(message: str, program: str = "benchmark_cli") -> typer.Exit:
 
 
 @contextmanager
-def exits(place: Path | None = None, program: str = "benchmark_cli") -> Iterator[None]:
+def exits(program: str = "benchmark_cli") -> Iterator[None]:
     """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
 
-    And 1 where the time of a suite is up. `place` is what cannot be used by an OSError that names no file; without a
-    place such errors pass.
+    And 1 where the time of a suite is up. An OSError that names no file is of the output, and passes.
     """
     try:
         yield
@@ -48,15 +47,23 @@ def exits(place: Path | None = None, program: str = "benchmark_cli") -> Iterator
     except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
         raise usage(str(error), program) from error
     except OSError as error:
-        if place is None:
+        if error.filename is None:
             raise
-        raise usage(f"cannot use {error.filename or place}: {error.strerror or error}", program) from error
+        raise usage(f"cannot use {error.filename}: {error.strerror or error}", program) from error
     except SuiteTimeUp as error:
         typer.echo(f"{program}: {error}", err=True)
         raise typer.Exit(FAILED) from error
     except (RuntimeError, Busy) as error:
         typer.echo(f"{program}: {str(error).strip()}", err=True)
         raise typer.Exit(NOTHING) from error
+
+
+class Commands(TyperGroup):
+    """All commands of a program, each of which raises what is wrong: what that means is decided here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with exits():
+            return super().invoke(ctx)
 
 
 def told(line: str) -> None:
@@ -113,19 +120,3 @@ def age_s() -> float:
     """How long this process has run: on a busy machine its imports are a part of the suite's time that counts."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): field 22, starttime
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
-def make_room(file: Path | None) -> None:
-    """Make the folder of a file that is written last, while a wrong name has cost nothing. Raises the exit for one.
-
-    A file in it, of as long a name as `journal.write` needs, tells whether it takes one.
-    """
-    if file is None:
-        return
-    if not file.name:
-        raise usage("--junit '' names no file")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
-    except OSError as error:
-        raise usage(f"cannot write {file}: {error.strerror or error}") from error

@@ -39,11 +39,8 @@ from tools.cli.exits import (
     SLOWER,
     age_s,
     claims,
-    exits,
     hush,
-    make_room,
     told,
-    usage,
 )
 
 NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
@@ -55,32 +52,26 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
     With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
     """
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
-        raise usage(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
+        raise ValueError(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
     if options.resume is not None and options.shard is not None:
-        raise usage("--resume goes on with the shard that its run is of: leave --shard out")
-    with exits():
-        if options.resume is not None and not options.targets:
-            options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
-        if not options.targets:
-            raise usage(NO_TARGETS)
-        if options.shard is not None:
-            options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
-    make_room(junit)
+        raise ValueError("--resume goes on with the shard that its run is of: leave --shard out")
+    if options.resume is not None and not options.targets:
+        options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
+    if not options.targets:
+        raise ValueError(NO_TARGETS)
+    if options.shard is not None:
+        options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
     with ExitStack() as stack:
         data = sys.stdout if as_json else None
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
-        with exits(options.artifacts_dir):
-            beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
-            claim, began = claims(stack, wait), time.monotonic() - age_s()
-            suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
-        try:
-            with interrupts(told) as heard:
-                suite.asked_to_stop = lambda: heard() > 0
-                return _run(suite, display, junit, heard, data)
-        except KeyboardInterrupt:  # the second one
-            return INTERRUPTED
+        beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
+        claim, began = claims(stack, wait), time.monotonic() - age_s()
+        suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
+        with interrupts(told) as heard:
+            suite.asked_to_stop = lambda: heard() > 0
+            return _run(suite, display, junit, heard, data)
 
 
 def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[], int], data: TextIO | None) -> int:
@@ -104,8 +95,6 @@ def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[],
         told(f"stopped, since {lost} cannot be written: {error.strerror or error}; {kept}")
         hush()
         return FAILED
-    except (ValueError, ArithmeticError) as error:
-        raise usage(str(error)) from error
     return _code(summary)
 
 
@@ -127,17 +116,15 @@ def on_ray(options: Options, address: str, words: Sequence[str], other: bool, ju
         without = (
             "--resume, --shard, --sweep, --json, --suite-timeout, --fail-fast and options for several hosts or ranks"
         )
-        raise usage(f"--ray goes without {without}")
+        raise ValueError(f"--ray goes without {without}")
     if not options.targets:
-        raise usage(NO_TARGETS)
-    make_room(junit)
+        raise ValueError(NO_TARGETS)
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
-    with exits(options.artifacts_dir):
-        pairs = choose(options.root, options.targets)
-        options.artifacts_dir.mkdir(parents=True, exist_ok=True)
-        with display:
-            display.expect(len(pairs))
-            landed = run_on_ray(address, options.root, pairs, words, parts, display.show)
+    pairs = choose(options.root, options.targets)
+    options.artifacts_dir.mkdir(parents=True, exist_ok=True)
+    with display:
+        display.expect(len(pairs))
+        landed = run_on_ray(address, options.root, pairs, words, parts, display.show)
     for one in landed:
         if one.folders:
             codes.append(merge_runs(one.folders, options.artifacts_dir, options.root, junit, one.not_run))
@@ -157,13 +144,11 @@ def merge_runs(
     not_run: Mapping[str, str] | None = None,
 ) -> int:
     """Merge runs and show what they are together; the exit code, as of a run."""
-    make_room(junit)
-    with exits(artifacts_dir):
-        folder = merge(folders, artifacts_dir, not_run)
-        summary = read_run(folder).summary
-        mark_latest(folder)
-        Display().finish(summary, folder)
-        publish(folder, root, junit)
+    folder = merge(folders, artifacts_dir, not_run)
+    summary = read_run(folder).summary
+    mark_latest(folder)
+    Display().finish(summary, folder)
+    publish(folder, root, junit)
     return _code(summary)
 
 

@@ -1,7 +1,6 @@
 """`benchmark_cli new`: a pair that can be verified and run as it is, and the lines that its author then changes."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Annotated, Literal
@@ -11,7 +10,6 @@ import typer
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
 from tools.cli.completion import ROOT, complete_chapter
-from tools.cli.exits import usage
 from tools.cli.options import RootOption
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
@@ -31,26 +29,16 @@ def new(pair: NewPairArgument, kind: KindOption = "torch", root: RootOption = RO
 
     For example `benchmark_cli new ./kernels:my_pair --kind triton`. Its files say what to change, it what to run then.
     """
-    try:
-        planned = plan(root, pair, kind)
-        write(root, planned)
-    except TargetError as error:
-        raise usage(str(error)) from error
-    except OSError as error:
-        raise usage(f"cannot write {error.filename}: {error.strerror}") from error
-    typer.echo(told(planned))
+    key, files = plan(root, pair, kind)
+    write(root, files)
+    typer.echo(told(key, files))
 
 
-@dataclass(frozen=True)
-class NewPair:
-    """A pair that is about to be written: its files, named from the root or in full, with their text."""
+def plan(root: Path, text: str, kind: Kind) -> tuple[str, dict[Path, str]]:
+    """The key of the pair that `./kernels:my_pair` names; its files, named from the root or in full, with their text.
 
-    key: str
-    files: dict[Path, str]
-
-
-def plan(root: Path, text: str, kind: Kind) -> NewPair:
-    """The pair that `./kernels:my_pair` names. Raises TargetError where it is no such name, or names what exists."""
+    Raises TargetError where it is no such name, or names what exists.
+    """
     folder, place, name = _address(root, text)
     own = re.compile(rf"(baseline|optimized|peer)_{name}(__\w+)?\.(py|cu)")
     if taken := sorted(path.name for path in folder.path.glob("*") if own.fullmatch(path.name)):
@@ -63,7 +51,7 @@ def plan(root: Path, text: str, kind: Kind) -> NewPair:
         code = Template(path.read_text()).substitute(baseline=folder.module(f"baseline_{name}"))
         file = (folder.package or folder.path) / Path(f"{role}_{name}{path.suffixes[0]}")
         files[file] = code if folder.package else _by_one_import(code)
-    return NewPair(f"{place}:{name}", files)
+    return f"{place}:{name}", files
 
 
 def _by_one_import(code: str) -> str:
@@ -95,18 +83,18 @@ def _address(root: Path, text: str) -> tuple[Folder, str, str]:
     return folder, chapter, name
 
 
-def write(root: Path, pair: NewPair) -> None:
-    """Write the pair's files. Raises OSError, and FileExistsError rather than overwrite one."""
-    for path, text in pair.files.items():
+def write(root: Path, files: dict[Path, str]) -> None:
+    """Write a pair's files. Raises OSError, and FileExistsError rather than overwrite one."""
+    for path, text in files.items():
         (root / path).parent.mkdir(exist_ok=True)
         with (root / path).open("x", encoding="utf-8") as file:
             file.write(text)
 
 
-def told(pair: NewPair) -> str:
+def told(key: str, files: dict[Path, str]) -> str:
     """What to say of a pair just written, and of what its author does next."""
-    chapter, _, name = pair.key.rpartition(":")
-    known = {"files": ", ".join(map(str, pair.files)), "pair": pair.key, "chapter": chapter, "name": name}
+    chapter, _, name = key.rpartition(":")
+    known = {"files": ", ".join(map(str, files)), "pair": key, "chapter": chapter, "name": name}
     text = Template((TEMPLATES / "told.template").read_text()).substitute(known)
     always, in_a_chapter = text.strip().split("\n\n")
     return f"{always}\n{in_a_chapter}" if chapter in CHAPTERS else always

@@ -1,6 +1,7 @@
 """The arguments and options of the commands, with their help: those of several, and the many of `run`."""
 
 import math
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +38,22 @@ def run_folder(value: str) -> Path:
     from common.python.report.artifacts import followed
 
     return followed(folder(value))
+
+
+def writable(value: str) -> Path:
+    """A file that is written last, where a wrong name costs nothing yet; its folder is made. Raises BadParameter.
+
+    A file beside it, of as long a name as `journal.write` needs, tells whether its folder takes one.
+    """
+    file = Path(value)
+    if file.is_dir():  # so is ''
+        raise typer.BadParameter(f"{value!r} names no file")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name).close()
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {value}: {error.strerror or error}") from error
+    return file
 
 
 def counts(iterations: int | None, warmup: int | None) -> dict[str, Any]:
@@ -80,7 +97,9 @@ KindOption = Annotated[
 RunnableOption = Annotated[
     bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can be timed here.")
 ]
-JunitOption = Annotated[Path | None, typer.Option(help="Write JUnit XML for a CI system here.", dir_okay=False)]
+JunitOption = Annotated[
+    Path | None, typer.Option(parser=writable, metavar="FILE", help="Write JUnit XML for a CI system here.")
+]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
 SizeOption = Annotated[
@@ -176,7 +195,8 @@ def repeated(ctx: typer.Context) -> list[str]:
         source, value = ctx.get_parameter_source(option.name or ""), ctx.params.get(option.name or "")
         if option.name not in OF_THE_SUITE and source is not None and source.name == "COMMANDLINE":
             flag = option.secondary_opts[-1] if value is False else option.opts[0]
-            words += [flag] if isinstance(value, bool) else [flag, str(value)]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [flag] if isinstance(one, bool) else [flag, str(one)]
     return words
 
 

@@ -15,17 +15,15 @@ from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
 from common.python.workers.probe import START_LIMIT_S
 from common.python.workers.process import one_worker
-from tools.cli.estimating import find_peaks
-from tools.cli.exits import exits
+from tools.cli.estimating import find_gpu
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
 
 
 def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Path) -> None:
     """What a GPU allows these pairs: one by name, by its datasheet, else the one that is here."""
-    name, peaks = find_peaks(gpu, artifacts_dir)
-    with exits():
-        found = costs(root, targets)
+    name, _, peaks = find_gpu(gpu, artifacts_dir)
+    found = costs(root, targets)
     lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
     _print(f"{name}: {peaks.source}", lines)
 
@@ -47,8 +45,7 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
 
 def show_run(folder: Path) -> None:
     """What a run measured, under its own peaks."""
-    with exits():
-        found = read_run(folder)
+    found = read_run(folder)
     costed = [(pair, pair.phases or [pair.cost]) for pair in found.summary.pairs if pair.cost]
     lines = [_line(pair.key, phases, found.peaks, pair) for pair, phases in costed]
     _print(found.peaks.source if found.peaks else "no peaks", lines)

@@ -17,7 +17,7 @@ from common.python.report.rows import blame, gain_text, time_text, verdict_text
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.verdict import lacked_memory
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, exits, told, usage
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, told
 from tools.cli.roofline import costs
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
@@ -26,37 +26,35 @@ TIMES = ("baseline_us", "optimized_us")
 
 
 def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
-    """What `--set` asks of a size, such as `n=4096,batch=2`. Raises the exit for what a pair has not."""
+    """What `--set` asks of a size, such as `n=4096,batch=2`. Raises ValueError for what a pair has not."""
     if not changes:
         return None
     for change in changes:
         if not re.fullmatch(r"\w+=[1-9][0-9]*", change):
-            raise usage(f"--set {change!r} is not of the form n=4096")
-    with exits():
-        for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
-            if isinstance(cost, str):
-                raise usage(f"--set {' '.join(changes)}: {key}: {cost}")
+            raise ValueError(f"--set {change!r} is not of the form n=4096")
+    for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
+        if isinstance(cost, str):
+            raise ValueError(f"--set {' '.join(changes)}: {key}: {cost}")
     return ",".join(changes)
 
 
 def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
-    """Measure the pair at each value; the exit code. Raises the exit for what cannot be swept."""
+    """Measure the pair at each value; the exit code. Raises ValueError for what cannot be swept."""
     if options.resume or options.shard or as_json:
-        raise usage("--sweep goes without --resume, --shard and --json")
-    with exits():
-        figure, values = read(text)
-        fixed = f"{options.figure}," if options.figure else ""
-        found = costs(options.root, options.targets, f"bench,{fixed}{figure}={values[0]}")
+        raise ValueError("--sweep goes without --resume, --shard and --json")
+    figure, values = read(text)
+    fixed = f"{options.figure}," if options.figure else ""
+    found = costs(options.root, options.targets, f"bench,{fixed}{figure}={values[0]}")
     if len(found) != 1:
-        raise usage(f"--sweep measures one pair, and these targets are {len(found)}")
+        raise ValueError(f"--sweep measures one pair, and these targets are {len(found)}")
     (key, cost), code = *found.items(), DONE
     if isinstance(cost, str):
-        raise usage(f"--sweep {text}: {cost}")
+        raise ValueError(f"--sweep {text}: {cost}")
     points, unit = [], cost[0].unit or "steps"
     folder = options.artifacts_dir / f"sweep-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%SZ')}"
     with interrupts(told) as heard:
         for value in values:
-            with ExitStack() as stack, exits(options.artifacts_dir):
+            with ExitStack() as stack:
                 changed = replace(options, figure=f"{fixed}{figure}={value}")
                 suite = open_suite(changed, lambda *news: None, lambda line: None, claims(stack, wait))
                 suite.asked_to_stop = lambda: heard() > 0
@@ -75,8 +73,7 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
 def read(text: str) -> tuple[str, list[int]]:
     """A figure and its values, of `batch=1,2,4,...,512`. Raises ValueError.
 
-    Dots go on as the numbers before them do: by the ratio of the last two if it is whole, and by their difference if it
-    is not, or if three numbers differ by the same.
+    Dots go on by the ratio of the two numbers before them if it is whole, and by their difference if it is not.
     """
     figure, _, words = text.partition("=")
     wrong = ValueError(f"--sweep {text!r} is not of the form batch=1,2,4,...,512")
@@ -89,8 +86,7 @@ def read(text: str) -> tuple[str, list[int]]:
         if len(values) < 2:
             raise wrong
         step, (ratio, rest) = values[-1] - values[-2], divmod(values[-1], max(values[-2], 1))
-        even = rest or (len(values) > 2 and values[-2] - values[-3] == step)
-        while step > 0 and (following := values[-1] + step if even else values[-1] * ratio) <= end:
+        while step > 0 and (following := values[-1] + step if rest else values[-1] * ratio) <= end:
             values.append(following)
     if not figure or values[0] < 1 or values != sorted(set(values)):
         raise wrong

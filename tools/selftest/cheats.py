@@ -2,6 +2,8 @@
 
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.python.base.results import PairResult, Summary
@@ -11,7 +13,7 @@ from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.run.variant_status import missing
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
-from tools.selftest.models import Caught, Cheats, Promise, standing
+from tools.selftest.promises import Promise, standing
 from tools.selftest.sessions import Bench
 from tools.selftest.tree import lay_cheats
 
@@ -21,29 +23,32 @@ SAMPLES = 6  # of each variant, in three rounds: by the wall of one alone, an ho
 FEWEST_HONEST = 10  # pairs of the chapters, for a promise about honest ones
 
 
-def experiment(bench: Bench, scratch: Path) -> Cheats:
+@dataclass(frozen=True)
+class Caught:
+    """One variant of an honest or a cheating pair, and what became of it."""
+
+    name: str
+    honest: bool
+    refused: bool
+    reason: str | None
+
+
+def experiment(bench: Bench, scratch: Path) -> list[Promise]:
     """The cheats with their honest twins, then honest pairs of the chapters: some, or in the full form all."""
-    found = Cheats()
+    rows, late = list[Caught](), f"{bench.root / CHEATS} is not there"
     if (bench.root / CHEATS).is_dir():
         bench.say("cheats: cheats and their honest twins")
         seconds = CHEATS_SHARE * (bench.deadline - time.monotonic())
         summary = _run_suite(bench, lay_cheats(scratch, bench.root / CHEATS), seconds, iterations=SAMPLES)
-        found.not_run = list(summary.not_run)
-        for result in summary.pairs:
-            found.rows += caught(result, cheating=True)
-    else:
-        found.not_run = [f"those of {bench.root / CHEATS}, which is not there"]
+        late = f"no time for {len(summary.not_run)} pairs of cheats" if summary.not_run else ""
+        rows += [row for result in summary.pairs for row in caught(result, cheating=True)]
     able = _able_pairs(bench)
-    pairs = random.Random(bench.seed).sample(able, min(len(able), bench.form.honest_pairs))
+    pairs, ran = random.Random(bench.seed).sample(able, min(len(able), bench.form.honest_pairs)), list[PairResult]()
     if pairs:
         bench.say(f"cheats: {len(pairs)} honest pairs of the chapters")
-        summary = _run_suite(bench, pairs, bench.deadline - time.monotonic())
-        ran = [result.key for result in summary.pairs]
-        found.honest_not_run = [pair.key for pair in pairs if pair.key not in ran]
-        found.honest_pairs = sum(result.status == "measured" for result in summary.pairs)
-        for result in summary.pairs:
-            found.rows += caught(result, cheating=False)
-    return found
+        ran = _run_suite(bench, pairs, bench.deadline - time.monotonic()).pairs
+        rows += [row for result in ran for row in caught(result, cheating=False)]
+    return promises(rows, late, sum(result.status == "measured" for result in ran), len(pairs) - len(ran))
 
 
 def _able_pairs(bench: Bench) -> list[Pair]:
@@ -90,31 +95,29 @@ def caught(result: PairResult, cheating: bool) -> list[Caught]:
         cheats = cheating and (row.label == "optimized" or result.name == "loose_tolerance")
         refused = row.status == "failed" or row.verdict == "invalid"
         if row.status == "measured" or refused:
-            rows.append(
-                Caught(pair=result.key, variant=row.name, honest=not cheats, refused=refused, reason=row.reason)
-            )
+            rows.append(Caught(f"{result.key} {row.label}", not cheats, refused, row.reason))
     if result.status == "failed" and not any(row.refused for row in rows):  # such as for want of a baseline
-        rows.append(Caught(pair=result.key, variant="itself", honest=True, refused=True, reason=result.reason))
+        rows.append(Caught(result.key, honest=True, refused=True, reason=result.reason))
     return rows
 
 
-def promises(found: Cheats) -> list[Promise]:
-    """All that cheat are refused, none that is honest."""
-    cheats = [row for row in found.rows if not row.honest]
-    honest = [row for row in found.rows if row.honest]
-    accepted = [f"{row.pair}: accepted" for row in cheats if not row.refused]
-    alarms = [f"{row.pair} {row.variant}: {row.reason}" for row in honest if row.refused]
-    missed = [f"no time for {len(found.not_run)} pairs of cheats"] if found.not_run else []
-    late = [f"{found.honest_pairs} pairs of the chapters run"]
-    late += [f"no time for {len(found.honest_not_run)} more"] if found.honest_not_run else []
+def promises(rows: Sequence[Caught], late: str, honest_pairs: int, honest_late: int) -> list[Promise]:
+    """All that cheat are refused, none that is honest.
+
+    `late` says which cheats nothing is known of; `honest_pairs` of the chapters were measured, `honest_late` not run.
+    """
+    cheats, honest = ([row for row in rows if row.honest is kind] for kind in (False, True))
+    accepted = [f"{row.name}: accepted" for row in cheats if not row.refused]
+    alarms = [f"{row.name}: {row.reason}" for row in honest if row.refused]
+    chapters = f"{honest_pairs} pairs of the chapters run" + f"; no time for {honest_late} more" * bool(honest_late)
     return [
         Promise(
             experiment="cheats",
             promise="every cheat is refused",
             bound="all",
             measured=f"{len(cheats) - len(accepted)} of {len(cheats)}",
-            standing=standing(tried=bool(cheats), kept=not found.not_run, refuted=bool(accepted)),
-            note="; ".join([*accepted[:5], *missed]) or None,
+            standing=standing(tried=bool(cheats), kept=not late, refuted=bool(accepted)),
+            note="; ".join(filter(None, [*accepted[:5], late])) or None,
         ),
         Promise(
             experiment="cheats",
@@ -123,9 +126,9 @@ def promises(found: Cheats) -> list[Promise]:
             measured=f"{len(alarms)} of {len(honest)}",
             standing=standing(
                 tried=bool(honest),
-                kept=not (found.not_run or found.honest_not_run) and found.honest_pairs >= FEWEST_HONEST,
+                kept=not late and not honest_late and honest_pairs >= FEWEST_HONEST,
                 refuted=bool(alarms),
             ),
-            note="; ".join([*alarms[:5], *late]),
+            note="; ".join([*alarms[:5], chapters]),
         ),
     ]

@@ -18,12 +18,18 @@ from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
 from common.python.workers.probe import open_machine
-from tools.cli.exits import DONE, FAILED, NOTHING, claims, exits, told, usage
-from tools.selftest import aa, cheats, others, truth
-from tools.selftest.models import NAMES, Name, Report
+from common.python.workers.process import WorkerError
+from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
+from tools.selftest import cheats, others, truth
+from tools.selftest.promises import NAMES, Name, Report
 from tools.selftest.sessions import FORMS, Bench, Form
 
-EXPERIMENTS = {"aa": aa, "truth": truth, "others": others, "cheats": cheats}
+EXPERIMENTS = {
+    "aa": truth.against_itself,
+    "truth": truth.known_truth,
+    "others": others.experiment,
+    "cheats": cheats.experiment,
+}
 REPORT = "selftest.json"
 NEEDS_GPU = {"others": "it is about a GPU: name it with --only to run it on a CPU all the same"}
 STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
@@ -33,9 +39,9 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
     """Run the experiments that `--only aa,truth` names, or all, and print their table; the exit code."""
     words = NAMES if only is None else [word.strip() for word in only.split(",")]
     if unknown := [word for word in words if word not in NAMES]:
-        raise usage(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
+        raise ValueError(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
     names = [name for name in NAMES if name in words]
-    with exits(artifacts_dir), ExitStack() as stack:
+    with ExitStack() as stack:
         bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claims(stack, wait))
         if not bench.gpu:
             told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
@@ -90,10 +96,8 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
         until = bench.deadline = max(until, began) + longer * form.seconds[name]
         try:
             with tempfile.TemporaryDirectory(prefix="selftest-", ignore_cleanup_errors=True) as scratch:
-                found = EXPERIMENTS[name].experiment(bench, Path(scratch))
-            write(bench.folder / name / f"{name}.json", found.model_dump_json(indent=1))
-            report.promises += EXPERIMENTS[name].promises(found)
-        except (RuntimeError, ValueError, SuiteTimeUp) as error:
+                report.promises += EXPERIMENTS[name](bench, Path(scratch))
+        except (RuntimeError, ValueError, WorkerError, SuiteTimeUp) as error:
             report.failed[name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
         report.seconds[name] = time.monotonic() - began
         write(bench.folder / REPORT, report.model_dump_json(indent=1))

@@ -4,111 +4,104 @@ Both sides of every pair are the same code, so that a ratio that is not 1 is an 
 """
 
 import math
-from collections import Counter
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import median
+from typing import Any
 
+import numpy
+import pandas
+
+from common.python.base.journal import write
 from common.python.stats.verdict import times
 from common.python.workers.process import WorkerError, one_worker
-from tools.selftest.aa import subjects
-from tools.selftest.binomial import clopper_pearson
-from tools.selftest.models import Others, Promise, Timing, standing
+from tools.selftest.promises import Promise, clopper_pearson, standing
 from tools.selftest.sessions import Bench, in_turn, lay_runnable, record
-from tools.selftest.tree import Laid
+from tools.selftest.tree import Laid, subjects
 
 OURS = "this harness"
-FIRST = ("ch07:transpose", "ch01:cuda_graph", "ch01:gemm", "ch18:flash_forward")  # where there is no time for all
+FIRST = ("transpose", "cuda_graph", "gemm", "flash_forward")  # where there is no time for all
 FEWEST_REPEATS = 10  # of each method on each pair, for a promise
 DIFFERENT = 0.01  # what a reader would take for a difference
 CLEARLY = 1.645  # standard errors: 95% on one side
 LIMIT_S = 60.0  # of all other methods on a pair
 TIMED = ("prepare", "warm-up", "samples")  # phases of a session; the other methods prove and profile nothing
+COLUMNS = ["pair", "repeat", "method", "a_us", "b_us", "ratio", "seconds"]
 
 
-def experiment(bench: Bench, scratch: Path) -> Others:
-    """Every method on every pair, as often as the form says or the time allows."""
-    chosen = sorted(subjects(bench.gpu), key=lambda subject: subject.key not in FIRST)[: bench.form.others_pairs]
-    ready, skipped = lay_runnable(bench, scratch, chosen, [0.0])
-    found = Others(timings=[], skipped=skipped)
-    if not bench.gpu:
-        found.skipped["triton do_bench"] = "it times GPUs only"
+def experiment(bench: Bench, scratch: Path) -> list[Promise]:
+    """Every method on every pair, as often as the form says or the time allows. A pair that fails has no more turns."""
+    first = sorted(subjects(bench.gpu), key=lambda path: path.stem.partition("_")[2] not in FIRST)
+    ready = lay_runnable(bench, scratch, first[: bench.form.others_pairs], [0.0])
+    timings, skipped = list[dict[str, Any]](), {} if bench.gpu else {"triton do_bench": "it times GPUs only"}
     for repeat, laid in in_turn(bench, "others", ready, bench.form.repeats):
-        if laid.pair.key not in found.skipped:
-            _compare(bench, laid, repeat, found)
-    return found
+        key = laid.pair.key
+        if key not in skipped:
+            try:
+                timings += [{"pair": key, "repeat": repeat} | line for line in _compare(bench, laid, repeat)]
+            except WorkerError as error:
+                skipped[key] = str(error)
+    frame = pandas.DataFrame(timings, columns=COLUMNS)
+    write(bench.folder / "others" / "timings.csv", frame.to_csv(index=False))
+    return promises(frame, skipped)
 
 
-def _compare(bench: Bench, laid: Laid, repeat: int, found: Others) -> None:
-    """A session, then every other method in a worker, with as much time each. A pair that fails has no more turns."""
-    key, modules = laid.pair.key, [variant.module for variant in laid.pair.variants]
-    about, result = record(bench, laid, bench.folder / "others")
-    interval = about.outcomes[0].interval if about.outcomes else None
-    if interval is None:
-        found.skipped[key] = about.failed or "the session took no samples"
-        return
+def _compare(bench: Bench, laid: Laid, repeat: int) -> list[dict[str, Any]]:
+    """A session, then every other method in a worker, with as much time each. Raises WorkerError."""
+    (about,), result = record(bench, laid, bench.folder / "others")
+    if about.interval is None:
+        raise WorkerError(OURS, about.failed or "the session took no samples")
     a_us, b_us = (median(times(result.blocks, v.name, result.clock or "device")) for v in laid.pair.variants)
     seconds = sum(result.seconds.get(phase, 0.0) for phase in TIMED)
-    ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": interval.ratio, "seconds": seconds}
+    ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": about.interval.ratio, "seconds": seconds}
+    modules = [variant.module for variant in laid.pair.variants]
     asked = {"modules": modules, "size": bench.size, "seconds": seconds, "seed": bench.seed + repeat}
-    try:
-        with one_worker(laid.root, bench.log, bench.seed) as worker:
-            theirs = worker.call("call", LIMIT_S, module="tools.selftest.methods", function="compare", **asked)
-    except WorkerError as error:
-        found.skipped[key] = error.reason
-        return
-    found.timings += [Timing(pair=key, repeat=repeat, **line) for line in (ours, *theirs)]
+    with one_worker(laid.pair.folder.root, bench.log, bench.seed) as worker:
+        return [ours, *worker.call("call", LIMIT_S, module="tools.selftest.methods", function="compare", **asked)]
 
 
-def promises(found: Others) -> list[Promise]:
+def promises(timings: pandas.DataFrame, skipped: dict[str, str]) -> list[Promise]:
     """Ours has the smallest spread of the ratio on every pair, and the fewest false differences."""
-    logs: dict[str, dict[str, list[float]]] = {}  # of the ratios, by pair and method, in the order first met
-    for timing in found.timings:
-        logs.setdefault(timing.pair, {}).setdefault(timing.method, []).append(math.log(timing.ratio))
-    said = [_spread(pair, methods) for pair, methods in logs.items()]
-    said.append(_differences(found.timings))
-    said[-1].note = "; ".join(f"{what}: {why}" for what, why in found.skipped.items()) or None
+    said = [_spread(str(pair), its) for pair, its in timings.groupby("pair", sort=False)]
+    said.append(_differences(timings))
+    said[-1].note = "; ".join(f"{what}: {why}" for what, why in skipped.items()) or None
     return said
 
 
-def _spread(pair: str, logs: dict[str, list[float]]) -> Promise:
+def _spread(pair: str, timings: pandas.DataFrame) -> Promise:
     """Kept where no method spreads less; refuted where one clearly does; else undecided.
 
-    The log ratio of two standard deviations, of n and m values, has an error of sqrt(1/(2(n-1)) + 1/(2(m-1))).
+    The log ratio of two standard deviations, of n values each, has an error of sqrt(1/(n-1)).
     """
-    spreads = {method: stdev(taken) for method, taken in logs.items() if len(taken) > 1}
-    best = min((method for method in spreads if method != OURS), key=lambda method: spreads[method], default=OURS)
-    ours, least = spreads.get(OURS, 0.0), spreads.get(best, 0.0)
-    n, m = len(logs.get(OURS, ())), len(logs.get(best, ()))
-    error = math.sqrt(0.5 / max(1, n - 1) + 0.5 / max(1, m - 1))
-    told = "; ".join(f"{name} {spread:.2%} (bias {fmean(logs[name]):+.2%})" for name, spread in spreads.items())
+    logs = numpy.log(timings["ratio"]).groupby(timings["method"], sort=False)
+    spreads, biases, n = logs.std(), logs.mean(), len(timings) // logs.ngroups
+    ours, least = spreads[OURS], spreads.drop(OURS).min()
     return Promise(
         experiment="others",
         promise=f"{pair}: the smallest spread of the ratio at equal time",
         bound="no method spreads less",
-        measured=told,
+        measured="; ".join(f"{name} {spreads[name]:.2%} (bias {biases[name]:+.2%})" for name in spreads.index),
         standing=standing(
-            tried=OURS in spreads and best != OURS,
-            kept=ours <= least and min(n, m) >= FEWEST_REPEATS,
-            refuted=least < ours * math.exp(-CLEARLY * error),
+            tried=n > 1,
+            kept=ours <= least and n >= FEWEST_REPEATS,
+            refuted=n > 1 and least < ours * math.exp(-CLEARLY * math.sqrt(1 / (n - 1))),
         ),
     )
 
 
-def _differences(timings: list[Timing]) -> Promise:
+def _differences(timings: pandas.DataFrame) -> Promise:
     """Kept where no method has a smaller share of false differences; refuted where ours is clearly larger."""
-    trials = Counter(timing.method for timing in timings)
-    wrong = Counter(timing.method for timing in timings if abs(timing.ratio - 1) > DIFFERENT)
-    ours, n = wrong[OURS], trials[OURS]
-    best = min((wrong[method] / trials[method] for method in trials if method != OURS), default=0.0)
-    few = min(Counter((timing.pair, timing.method) for timing in timings).values(), default=0) < FEWEST_REPEATS
+    wrong = (timings["ratio"] - 1).abs().gt(DIFFERENT).groupby(timings["method"], sort=False).agg(["sum", "count"])
+    tried, repeats = not timings.empty, timings.groupby(["pair", "method"]).size()
+    ours, n = wrong.loc[OURS] if tried else (0, 0)
+    best = (wrong["sum"] / wrong["count"]).drop(OURS, errors="ignore").min()
     return Promise(
         experiment="others",
         promise="fewest ratios of equal sides that are over 1% from 1",
         bound="no method has fewer",
-        measured=", ".join(f"{method} {wrong[method]} of {n}" for method, n in trials.items()),
+        measured=", ".join(f"{method} {its['sum']} of {its['count']}" for method, its in wrong.iterrows()),
         standing=standing(
-            tried=n > 0 and len(trials) > 1,
-            kept=ours / max(1, n) <= best and not few,
-            refuted=n > 0 and clopper_pearson(ours, n)[0] > best,
+            tried=tried,
+            kept=tried and ours / n <= best and repeats.min() >= FEWEST_REPEATS,
+            refuted=tried and clopper_pearson(ours, n)[0] > best,
         ),
     )

@@ -6,21 +6,20 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from common.python.base.machine import Machine
-from common.python.base.results import PairResult
+from common.python.base.results import Interval, PairResult, Verdict
 from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
 from common.python.run.variant_status import Roster, assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
-from tools.selftest.binomial import promised_share
-from tools.selftest.models import Name, Outcome, Promise, Session
-from tools.selftest.tree import Laid, Lane, Subject, lay_lanes
+from tools.selftest.promises import Name, Promise, promised_share
+from tools.selftest.tree import Laid, Lane, lay_lanes
 
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
@@ -43,6 +42,21 @@ class Form:
 
 
 FORMS = {row["name"]: Form(**row) for row in json.loads(Path(__file__).with_name("forms.json").read_text())}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a session says of one lane: the time of the lane's `above` over that of its `below`.
+
+    `truth` is what the ratio is known to be: 1 for a variant against itself, less where a slowdown was planted below.
+    """
+
+    pair: str
+    planted: float
+    truth: float
+    interval: Interval | None
+    verdict: Verdict
+    failed: str | None = None  # why there was no session to compare anything by
 
 
 @dataclass
@@ -70,58 +84,44 @@ class Bench:
     def size(self) -> str:
         return "bench" if self.gpu else "cpu"
 
-    def out_of_time(self) -> bool:
-        return time.monotonic() >= self.deadline
-
     @property
     def log(self) -> Path:
         """Of workers apart from those of sessions."""
         return self.folder / "logs" / "worker.log"
 
 
-def not_runnable(bench: Bench, laid: Laid) -> str | None:
-    """Why a pair cannot be timed here; None if it can."""
-    timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
-    if len(timed) < len(laid.pair.variants):
-        return next((row.reason for row in rows if row.reason), "it can only be proven here")
-    return None
-
-
 def lay_runnable(
-    bench: Bench, scratch: Path, subjects: Sequence[Subject], planted: list[float]
-) -> tuple[list[Laid], dict[str, str]]:
-    """The subjects that can be timed here, laid out with a lane for each planted share; and why others cannot."""
-    ready, skipped = [], {}
-    for subject in subjects:
-        laid = lay_lanes(scratch, subject, planted)
-        if reason := not_runnable(bench, laid):
-            skipped[subject.key] = reason
-        else:
+    bench: Bench, scratch: Path, baselines: Sequence[Path], planted: Sequence[float], lever: float | None = None
+) -> list[Laid]:
+    """The pairs that can be timed here, laid out with a lane for each planted slowdown. Of others it says why not."""
+    ready = []
+    for laid in (lay_lanes(scratch, baseline, planted, lever) for baseline in baselines):
+        timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
+        if len(timed) == len(laid.pair.variants):
             ready.append(laid)
-    return ready, skipped
+        else:
+            why = next((row.reason for row in rows if row.reason), "it can only be proven here")
+            bench.say(f"{laid.pair.key} is left out: {why}")
+    return ready
 
 
 def in_turn(bench: Bench, what: str, ready: Sequence[Laid], count: int) -> Iterator[tuple[int, Laid]]:
     """Each of these `count` times, with the number of the turn, until the time is up; one, however short the time."""
     for turn in range(count):
         for laid in ready:
-            if (turn or laid is not ready[0]) and bench.out_of_time():
+            if (turn or laid is not ready[0]) and time.monotonic() >= bench.deadline:
                 return
             bench.say(f"{what}: {laid.pair.key}, {turn + 1} of {count}")
             yield turn, laid
 
 
-def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[Session, PairResult]:
-    """Run a session, append all of its samples to a file in `folder`, and give what it says of each comparison."""
+def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[list[Outcome], PairResult]:
+    """Run a session, append all of its samples to a file in `folder`, and give what it says of each lane."""
     result = _run(bench, laid, iterations)
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
         file.write(result.model_dump_json() + "\n")
-    failed = result.reason if result.status != "measured" else None
-    if failed is None and not result.blocks:
-        failed = "; ".join(result.notes) or "it took no samples"
-    told = outcomes(result, laid.lanes, laid.lever) if failed is None else []
-    return Session(pair=result.key, number=bench.count, failed=failed, outcomes=told), result
+    return outcomes(result, laid.lanes, laid.lever), result
 
 
 def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
@@ -131,9 +131,9 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     result.best_pace_us = bench.best_pace_us
     timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
     settings = Settings(
-        root=laid.root,
+        root=laid.pair.folder.root,
         folder=bench.folder / "sessions" / f"{bench.count:04}",
-        scratch=laid.root / "workers" / f"{bench.count:04}",
+        scratch=laid.pair.folder.root / "workers" / f"{bench.count:04}",
         size=bench.size,
         seed=bench.seed + bench.count,
         device=bench.device,
@@ -152,38 +152,35 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     return done
 
 
-def outcomes(result: PairResult, lanes: list[Lane], lever: Lane | None = None) -> list[Outcome]:
+def outcomes(result: PairResult, lanes: Sequence[Lane], lever: Lane | None = None) -> list[Outcome]:
     """What a session says of each lane, by the arithmetic and the verdicts of every session.
 
-    A session that the harness calls invalid is invalid in every lane.
+    A session that failed, or that the harness calls invalid, is invalid in every lane.
     """
-    clock = result.clock or "device"
+    clock, failed = result.clock or "device", None
+    if result.status != "measured" or not result.blocks:
+        failed = result.reason or "; ".join(result.notes) or "it took no samples"
     growth = 0.0  # of the step's time, by a planted share of 1
     if lever is not None and (pulled := compare(result.blocks, lever.below, lever.above, clock)):
         growth = (pulled.ratio - 1) / lever.planted
     found = []
     for lane in lanes:
-        interval = compare(result.blocks, lane.above, lane.below, clock)
+        interval = None if failed else compare(result.blocks, lane.above, lane.below, clock)
         said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
-        found.append(
-            Outcome(
-                **asdict(lane),
-                truth=1 / (1 + lane.planted * growth),
-                interval=interval,
-                verdict="invalid" if result.verdict == "invalid" else said,
-            )
-        )
+        if failed or result.verdict == "invalid":
+            said = "invalid"
+        truth = 1 / (1 + lane.planted * growth)
+        found.append(Outcome(result.key, lane.planted, truth, interval, said, failed))
     return found
 
 
-def coverage(experiment: Name, what: str, sessions: Sequence[Session]) -> Promise:
-    """The promise that intervals contain the truth; a session that failed has one that does not."""
-    told = [outcome.covered for session in sessions for outcome in session.outcomes]
-    n = len(told) + sum(session.failed is not None for session in sessions)
-    return promised_share(experiment, f"{what}: the interval contains the truth", sum(told), n, LEAST_COVERED)
+def coverage(experiment: Name, what: str, found: Sequence[Outcome]) -> Promise:
+    """The promise that intervals contain the truth; a session that failed has none that does."""
+    covered = sum(one.interval is not None and one.interval.low <= one.truth <= one.interval.high for one in found)
+    return promised_share(experiment, f"{what}: the interval contains the truth", covered, len(found), LEAST_COVERED)
 
 
-def note_on(sessions: Sequence[Session]) -> str:
-    failed = [f"{session.pair}: {session.failed}" for session in sessions if session.failed is not None]
-    note = f"{len(sessions)} sessions of {len({session.pair for session in sessions})} pairs"
+def note_on(found: Sequence[Outcome]) -> str:
+    failed = [f"{one.pair}: {one.failed}" for one in found if one.failed is not None]
+    note = f"{len(found)} comparisons of {len({one.pair for one in found})} pairs"
     return note + (f"; {len(failed)} failed, such as {failed[0]}" if failed else "")

@@ -6,77 +6,65 @@ every session here is one over an ordinary tree of pairs, and nothing in the har
 
 import ast
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.python.base.results import CONTROL
 from common.python.corpus.discovery import Pair, bindings, find_pairs
+from common.python.corpus.targets import pair_name
 
-OWN = Path(__file__).resolve().parent / "pairs"
 CHAPTERS = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A pair of which only the baseline is taken."""
-
-    key: str
-    root: Path = CHAPTERS
-    cpu: bool = False  # a CPU can time it
-
-    @property
-    def chapter(self) -> str:
-        return self.key.split(":")[0]
-
-    @property
-    def name(self) -> str:
-        return self.key.split(":")[1]
-
-
-SHORT = Subject("ch01:short", OWN, cpu=True)
-SPIN = Subject("ch01:spin", OWN)
-PLANTED = Subject("ch01:planted", OWN)  # a slowdown in a kernel
-PAUSED = Subject("ch01:paused", OWN, cpu=True)  # and on the host
-SUBJECTS = (
-    Subject("ch07:transpose"),  # bound by memory
-    Subject("ch09:softmax"),  # several kernels
-    Subject("ch08:histogram_privatized"),  # bound by atomics
-    Subject("ch01:cuda_graph"),  # bound by launches
-    Subject("ch01:readback", OWN, cpu=True),  # bound by the host
-    Subject("ch01:pinned_copy"),  # a copy over PCIe
-    Subject("ch01:gemm", OWN, cpu=True),  # bound by the power cap
-    Subject("ch18:flash_forward"),  # milliseconds
+OWN = Path(__file__).resolve().parent / "pairs"
+SHORT, SPIN = OWN / "ch01/baseline_short.py", OWN / "ch01/baseline_spin.py"
+PLANTED, PAUSED = OWN / "ch01/baseline_planted.py", OWN / "ch01/baseline_paused.py"  # slowed in a kernel; on the host
+SUBJECTS = (  # pairs of which only the baseline is taken
+    CHAPTERS / "ch07/baseline_transpose.py",  # bound by memory
+    CHAPTERS / "ch09/baseline_softmax.py",  # several kernels
+    CHAPTERS / "ch08/baseline_histogram_privatized.py",  # bound by atomics
+    CHAPTERS / "ch01/baseline_cuda_graph.py",  # bound by launches
+    OWN / "ch01/baseline_readback.py",  # bound by the host
+    CHAPTERS / "ch01/baseline_pinned_copy.py",  # a copy over PCIe
+    OWN / "ch01/baseline_gemm.py",  # bound by the power cap
+    CHAPTERS / "ch18/baseline_flash_forward.py",  # milliseconds
     SHORT,  # microseconds
     SPIN,  # one block
 )
 
 
+def subjects(gpu: bool) -> list[Path]:
+    """The ten on a GPU; on a CPU those that have a size for it."""
+    return list(SUBJECTS) if gpu else [path for path in (*SUBJECTS, PAUSED) if '"cpu":' in path.read_text()]
+
+
 @dataclass(frozen=True)
 class Lane:
-    """Two variants of a session that are compared with each other and with no third. `planted` slows `below`."""
+    """Two variants of a session that are compared with each other and with no third.
+
+    `planted` is what slows `below`: a share of its own time, for SPIN microseconds before the launch.
+    """
 
     above: str
     below: str
-    planted: float = 0.0
+    planted: float
 
 
 @dataclass(frozen=True)
 class Laid:
     """A pair in its tree, and what is to be compared."""
 
-    root: Path
     pair: Pair
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: list[Lane]
     lever: Lane | None = None  # a slowdown so large that its size is known well
 
 
-def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float | None = None) -> Laid:
-    """Lay out a pair with a lane for each planted share; those of 0 are the variant against itself.
+def lay_lanes(root: Path, baseline: Path, planted: Sequence[float], lever: float | None = None) -> Laid:
+    """Lay out a pair with a lane for each planted slowdown; those of 0 are the variant against itself.
 
     The first lane is the pair's own comparison, the second begins with the session's control, later ones have a twin of
     the baseline of their own: what disturbs one lane's baseline is not in another's.
     """
-    name, rungs, lanes = subject.name, {}, []
+    name, rungs, lanes = pair_name(baseline.stem), {}, []
     for index, share in enumerate(planted):
         below = f"optimized_{name}" if index == 0 else f"optimized_{name}__lane{index}"
         above = {0: f"baseline_{name}", 1: CONTROL}.get(index, f"optimized_{name}__same{index}")
@@ -88,27 +76,15 @@ def lay_lanes(root: Path, subject: Subject, planted: list[float], lever: float |
     if lever is not None:
         pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
         rungs[pulled.below] = f"partial(given.slowed, {lever})"
-    return Laid(root, _lay(root, subject, rungs), lanes, pulled)
-
-
-def lay_delays(root: Path, subject: Subject, delays_us: list[int]) -> Laid:
-    """Lay out a pair whose rungs launch after the host has been busy for so many microseconds; the first is 0."""
-    names = [f"optimized_{subject.name}" + (f"__host{delay}" if delay else "") for delay in delays_us]
-    rungs = {name: f"partial(given.after_host, {delay})" for name, delay in zip(names, delays_us)}
-    return Laid(root, _lay(root, subject, rungs), [Lane(f"baseline_{subject.name}", name) for name in names])
-
-
-def _lay(root: Path, subject: Subject, rungs: dict[str, str]) -> Pair:
-    folder = root / subject.chapter
+    folder = root / baseline.parent.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "__init__.py").touch()
-    source = subject.root / subject.chapter / f"baseline_{subject.name}.py"
-    for path in (source, source.with_suffix(".cu")):
+    for path in (baseline, baseline.with_suffix(".cu")):
         if path.exists():
-            shutil.copy(path, folder / path.name)
-    for name, prepare in rungs.items():
-        _write_variant(folder, name, source, prepare, "The work of its baseline, slowed by a known time or by none.")
-    return next(pair for pair in find_pairs(root) if pair.key == subject.key)
+            shutil.copy(path, folder)
+    for rung, prepare in rungs.items():
+        _write_variant(folder, rung, baseline, prepare, "The work of its baseline, slowed by a known time or by none.")
+    return Laid(next(pair for pair in find_pairs(root) if pair.name == name), lanes, pulled)
 
 
 def lay_cheats(root: Path, problems: Path) -> list[Pair]:

@@ -1,15 +1,21 @@
-"""Experiment 2, known truth: a kernel that waits a known time, an empty step, and slowdowns that were planted."""
+"""Experiments 1 and 2, whose answers are known: a variant against itself; a kernel that waits a known time, an empty
+step, and slowdowns that were planted.
+"""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from common.python.base.journal import write
 from common.python.stats.verdict import times
-from common.python.workers.process import WorkerError, one_worker
-from tools.selftest.binomial import promised_share
-from tools.selftest.models import Promise, Reading, Truth, standing
-from tools.selftest.sessions import Bench, coverage, in_turn, not_runnable, note_on, record
-from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_delays, lay_lanes
+from common.python.workers.process import one_worker
+from tools.selftest.promises import Promise, promised_share, standing
+from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, note_on, record
+from tools.selftest.tree import PAUSED, PLANTED, SHORT, SPIN, lay_lanes, subjects
 
+MOST_FALSE = 0.05
+AA_COMPARISONS = 400  # that the promise is about: 200 sessions
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
 SHARES = [0.005, 0.01, 0.02]
@@ -21,50 +27,67 @@ EVENT_US = 0.5  # CUDA says that the times between its events are good to about 
 EMPTY_LIMIT_S = 60.0
 
 
-def experiment(bench: Bench, scratch: Path) -> Truth:
+def against_itself(bench: Bench, scratch: Path) -> list[Promise]:
+    """Sessions of every pair in turn, each with two comparisons, where every difference that is found is false."""
+    ready, found = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0]), list[Outcome]()
+    for _, laid in in_turn(bench, "aa", ready, bench.form.aa_sessions):
+        found += record(bench, laid, bench.folder / "aa")[0]
+    return no_difference(found)
+
+
+def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     """The spin kernel and the empty step first: planted slowdowns take what time is left."""
-    found = Truth(gpu=bench.gpu)
-    if bench.gpu:
-        _spin_kernel(bench, scratch, found)
-    bench.say("truth: an empty step")
-    short = lay_lanes(scratch, SHORT, [0.0]).pair.variants[0]
-    try:
-        with one_worker(scratch, bench.log, bench.seed) as worker:
-            asked = {"module": "tools.selftest.methods", "function": "empty_step"}
-            read = worker.call("call", EMPTY_LIMIT_S, **asked, baseline=short.module, size=bench.size)
-        found.floor_us, found.empty_us = read["floor_us"], read["empty_us"]
-    except WorkerError as error:
-        found.failed.append(f"the empty step could not be timed: {error.reason}")
+    said = [spin(_spin_kernel(bench, scratch))] if bench.gpu else []
+    said.append(empty(*_empty_step(bench, scratch)))
     shares = [*SHARES, *[LARGEST] * bench.form.planted_copies]
-    planted = lay_lanes(scratch, PLANTED if bench.gpu else PAUSED, shares, LEVER)
-    if reason := not_runnable(bench, planted):
-        found.failed.append(f"{planted.pair.key}: {reason}")
-        return found
-    turns = in_turn(bench, "truth: planted slowdowns", [planted], bench.form.planted_sessions)
-    found.planted = [record(bench, planted, bench.folder / "truth", SAMPLES)[0] for _ in turns]
-    return found
+    ready = lay_runnable(bench, scratch, [PLANTED if bench.gpu else PAUSED], shares, LEVER)
+    found = list[Outcome]()
+    for _, laid in in_turn(bench, "truth: planted slowdowns", ready, bench.form.planted_sessions):
+        found += record(bench, laid, bench.folder / "truth", SAMPLES)[0]
+    return [*said, *planted(found)]
 
 
-def _spin_kernel(bench: Bench, scratch: Path, found: Truth) -> None:
+def _spin_kernel(bench: Bench, scratch: Path) -> dict[str, list[float]]:
     """What the device's clock reads of a kernel that waits a known time, after 0, 20 and 200 us of host time."""
     bench.say("truth: the spin kernel after 0, 20 and 200 us of host time")
-    spin = lay_delays(scratch, SPIN, DELAYS_US)
-    about, result = record(bench, spin, bench.folder / "truth")
-    if about.failed:
-        found.failed.append(f"{about.pair}: {about.failed}")
-    for lane, delay in zip(spin.lanes, DELAYS_US):
-        if read := times(result.blocks, lane.below, "device"):
-            found.readings.append(Reading(label=f"{delay} us before the launch", known_us=SPIN_US, read_us=read))
+    laid = lay_lanes(scratch, SPIN, DELAYS_US)
+    found, result = record(bench, laid, bench.folder / "truth")
+    if found[0].failed:
+        bench.say(f"{found[0].pair}: {found[0].failed}")
+    reads = {delay: times(result.blocks, lane.below, "device") for delay, lane in zip(DELAYS_US, laid.lanes)}
+    return {f"{delay} us before the launch": read for delay, read in reads.items() if read}
 
 
-def promises(found: Truth) -> list[Promise]:
-    """A known time reads right, planted slowdowns are found, and intervals contain what was planted."""
-    return [*([_spin(found.readings)] if found.gpu else []), _empty(found), *_planted(found)]
+def _empty_step(bench: Bench, scratch: Path) -> tuple[float, list[float]]:
+    """What the harness prints as the time of an empty step, and what one reads in blocks. Raises WorkerError."""
+    bench.say("truth: an empty step")
+    short = lay_lanes(scratch, SHORT, [0]).pair.variants[0]
+    asked = {"module": "tools.selftest.methods", "function": "empty_step", "baseline": short.module}
+    with one_worker(scratch, bench.log, bench.seed) as worker:
+        read = worker.call("call", EMPTY_LIMIT_S, **asked, size=bench.size)
+    write(bench.folder / "truth" / "empty_step.json", json.dumps(read))
+    return read["floor_us"], read["empty_us"]
 
 
-def _spin(readings: list[Reading]) -> Promise:
-    """The worst of the readings decides: none may be off by over 1%."""
-    errors = {reading.label: median(reading.read_us) / reading.known_us - 1 for reading in readings}
+def no_difference(found: Sequence[Outcome]) -> list[Promise]:
+    """False differences and coverage, of variants against themselves."""
+    what = "A/A sessions: a verdict other than same or inconclusive"
+    false = sum(one.verdict not in ("same", "inconclusive") for one in found)
+    said = [
+        promised_share("aa", what, false, len(found), MOST_FALSE, at_most=True),
+        coverage("aa", "A/A sessions", found),
+    ]
+    for promise in said:
+        promise.note = note_on(found)
+        if len(found) < AA_COMPARISONS:
+            promise.note += f"; the promise is about {AA_COMPARISONS}"
+            promise.standing = "undecided" if promise.standing == "kept" else promise.standing
+    return said
+
+
+def spin(reads: Mapping[str, Sequence[float]]) -> Promise:
+    """A known time reads right: the worst of the readings decides, and none may be off by over 1%."""
+    errors = {label: median(read_us) / SPIN_US - 1 for label, read_us in reads.items()}
     return Promise(
         experiment="truth",
         promise=f"a spin of {SPIN_US:.0f} us reads right, whatever the host does before the launch",
@@ -78,31 +101,32 @@ def _spin(readings: list[Reading]) -> Promise:
     )
 
 
-def _empty(found: Truth) -> Promise:
-    read, floor = median(found.empty_us or [0.0]), found.floor_us or 0.0
-    right = abs(read - floor) <= EVENT_US
+def empty(floor_us: float, read_us: Sequence[float]) -> Promise:
+    """What is printed as the time of an empty step is what one reads."""
+    read = median(read_us)
+    right = abs(read - floor_us) <= EVENT_US
     return Promise(
         experiment="truth",
         promise="an empty step reads the floor that is printed",
         bound=f"within {EVENT_US} us",
-        measured=f"{read:.2f} us, floor {floor:.2f} us",
-        standing=standing(tried=bool(found.empty_us), kept=right, refuted=not right),
+        measured=f"{read:.2f} us, floor {floor_us:.2f} us",
+        standing=standing(tried=True, kept=right, refuted=not right),
     )
 
 
-def _planted(found: Truth) -> list[Promise]:
+def planted(found: Sequence[Outcome]) -> list[Promise]:
     """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns."""
-    told = [outcome for session in found.planted for outcome in session.outcomes]
-    failed = sum(session.failed is not None for session in found.planted)
     said = []
     for share, power in POWER.items():
-        slowed = [outcome for outcome in told if outcome.planted == share]
-        noticed = sum(outcome.interval is not None and outcome.interval.high < 1 for outcome in slowed)
-        copies = max(1, round(len(slowed) / max(1, len(found.planted) - failed)))
-        wording = f"a planted slowdown of {share:.1%}: the interval excludes 1"
-        said.append(promised_share("truth", wording, noticed, len(slowed) + failed * copies, power))
-        named = sum(outcome.verdict == "slower" for outcome in slowed)
+        slowed = [one for one in found if one.planted == share]
+        noticed = sum(one.interval is not None and one.interval.high < 1 for one in slowed)
+        said.append(
+            promised_share(
+                "truth", f"a planted slowdown of {share:.1%}: the interval excludes 1", noticed, len(slowed), power
+            )
+        )
+        named = sum(one.verdict == "slower" for one in slowed)
         said[-1].note = f"called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
-    said.append(coverage("truth", "planted slowdowns", found.planted))
-    said[-1].note = note_on(found.planted)
+    said.append(coverage("truth", "planted slowdowns", found))
+    said[-1].note = note_on(found)
     return said

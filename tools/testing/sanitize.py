@@ -145,7 +145,7 @@ def sanitize(
     logs: Annotated[Path, typer.Option(help="Where full reports are kept.")] = Path("artifacts/sanitizer"),
 ) -> None:
     counts = Counter[bool | None]()
-    with exits(logs, PROGRAM):
+    with exits(PROGRAM):
         if unknown := [name for name in tool or [] if name not in TOOLS]:
             raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
         pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]

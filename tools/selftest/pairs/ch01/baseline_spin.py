@@ -24,7 +24,7 @@ workload = Workload(
 )
 
 
-def after_host(host_us: float, a: Tensor) -> Step:
+def slowed(host_us: float, a: Tensor) -> Step:
     """The same kernel, launched after the host has been busy for so long."""
     spin, out = load_cuda(__file__, "spin_then_copy"), a.new_empty(a.shape)
 
@@ -38,4 +38,4 @@ def after_host(host_us: float, a: Tensor) -> Step:
     return step
 
 
-prepare = partial(after_host, 0)
+prepare = partial(slowed, 0)

@@ -1,0 +1,100 @@
+"""What `selftest` says of a promise, and when a count keeps one.
+
+A promise about a share is kept if the observed share keeps it, over at least as many trials as a perfect record would
+need to exclude every share that breaks it. It is refuted if the whole Clopper-Pearson interval breaks it. All else is
+undecided.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field
+
+from common.python.base.results import Manifest, Model
+
+CONFIDENCE = 0.95
+Name = Literal["aa", "truth", "others", "cheats"]
+NAMES: tuple[Name, ...] = ("aa", "truth", "others", "cheats")
+Standing = Literal["kept", "refuted", "undecided", "not run"]
+
+
+class Promise(Model):
+    """One line of the table: what was promised, what was measured, and whether that keeps it."""
+
+    experiment: Name
+    promise: str
+    measured: str
+    bound: str
+    standing: Standing
+    hits: int | None = Field(default=None, description="where the promise is about a share: how often it was so")
+    n: int | None = Field(default=None, description="out of how many")
+    low: float | None = Field(default=None, description="95% Clopper-Pearson interval of the share")
+    high: float | None = None
+    note: str | None = None
+
+    def model_post_init(self, _: object) -> None:
+        self.measured = "-" if self.standing == "not run" else self.measured
+
+
+class Report(Model):
+    """All that is said about this machine; each experiment's raw numbers are in its own folder."""
+
+    schema_version: int = 1
+    manifest: Manifest
+    device: str
+    form: Literal["quick", "full"]
+    seconds: dict[str, float] = Field(description="that each experiment took")
+    promises: list[Promise]
+    not_run: dict[str, str] = Field(default={}, description="experiments without a result, with why")
+    failed: dict[str, str] = Field(default={}, description="experiments that ended with an error")
+
+
+def standing(tried: bool, kept: bool, refuted: bool) -> Standing:
+    """That of a promise which was `tried`: refuted where that is clear, else kept where that is, else undecided."""
+    return "not run" if not tried else "refuted" if refuted else "kept" if kept else "undecided"
+
+
+def promised_share(experiment: Name, promise: str, hits: int, n: int, bound: float, at_most: bool = False) -> Promise:
+    """The promise that at least, or at most, a share `bound` of trials are hits."""
+    count = fewest(1 - bound if at_most else bound)
+    low, high = clopper_pearson(hits, n)
+    kept = n >= count and (hits <= bound * n if at_most else hits >= bound * n)
+    return Promise(
+        experiment=experiment,
+        promise=promise,
+        bound=f"{'at most' if at_most else 'at least'} {bound:.0%} of {count} or more",
+        measured=f"{hits / max(1, n):.1%} ({hits} of {n}) [{low:.1%}, {high:.1%}]",
+        standing=standing(tried=n > 0, kept=kept, refuted=low > bound if at_most else high < bound),
+        hits=hits,
+        n=n,
+        low=low,
+        high=high,
+    )
+
+
+def fewest(share: float) -> int:
+    """Trials without a single miss that would exclude, with 95% confidence, every share of hits below this one."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
+
+
+def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
+    """The two-sided interval of a share of which `hits` of `n` independent trials are the evidence."""
+    tail = (1 - CONFIDENCE) / 2
+    low = 0.0 if hits == 0 else _root(lambda p: 1 - at_most(hits - 1, n, p) < tail)
+    high = 1.0 if hits == n else _root(lambda p: at_most(hits, n, p) > tail)
+    return low, high
+
+
+def at_most(hits: int, n: int, p: float) -> float:
+    """P(X <= hits) for a binomial X of up to 1,000 trials with probability p."""
+    return math.fsum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(hits + 1))
+
+
+def _root(below: Callable[[float], bool]) -> float:
+    """The share up to which `below` holds."""
+    low, high = 0.0, 1.0
+    for _ in range(40):  # to 1e-12
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2
