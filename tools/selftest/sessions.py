@@ -14,7 +14,7 @@ from common.python.base.machine import Machine
 from common.python.base.results import PairResult
 from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
-from common.python.run.variant_status import Roster, assign
+from common.python.run.variant_status import assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
@@ -81,9 +81,9 @@ class Bench:
 
 def not_runnable(bench: Bench, laid: Laid) -> str | None:
     """Why a pair cannot be timed here; None if it can."""
-    timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
-    if len(timed) < len(laid.pair.variants):
-        return next((row.reason for row in rows if row.reason), "it can only be proven here")
+    roster = assign(laid.pair, bench.machine, bench.device)
+    if len(roster.timed) < len(laid.pair.variants):
+        return next((row.reason for row in roster.result.variants if row.reason), "it can only be proven here")
     return None
 
 
@@ -127,9 +127,8 @@ def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None
 def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
     bench.count += 1
-    result = PairResult(chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device)
-    result.best_pace_us = bench.best_pace_us
-    timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
+    roster = assign(laid.pair, bench.machine, bench.device)
+    roster.result.best_pace_us = bench.best_pace_us
     settings = Settings(
         root=laid.root,
         folder=bench.folder / "sessions" / f"{bench.count:04}",
@@ -145,7 +144,7 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
         prove_at=(),
     )
     try:
-        done = HarnessSession(laid.pair, Roster(result, timed, checked), settings).measure()
+        done = HarnessSession(laid.pair, roster, settings).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us
