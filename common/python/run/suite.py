@@ -82,7 +82,6 @@ class Suite:
     seed: int
     show: Show
     manifest: Manifest
-    say: Say = aloud
     results: list[PairResult] = field(default_factory=list)
     deadline: float = math.inf  # when pairs must have ended, a monotonic time
     best_pace_us: float | None = None  # of the host, so far; at first as the worker that told of the machine found it
@@ -120,25 +119,19 @@ class Suite:
 
         All at once as far as there is room, then one by one those that must be alone.
         """
-        began, left, proven = time.monotonic(), list[Task](), 0
-        try:
+        left, deadline = list[Task](), time.monotonic() + PROVING_SHARE * (self.deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):  # what is not proven by then is not run
             compile_cuda(pairs, self.machine, self.on_gpu, self.options.launch, self.deadline)
             tasks = [task for pair in pairs if (task := self._task(pair))]
             if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
                 return tasks
             left += [task for task in tasks if not task.session.settings.prove_at]
             work = [task for task in tasks if task not in left]
-            deadline = began + PROVING_SHARE * (self.deadline - began)
             for alone, jobs in ((False, self._jobs()), (True, 1)):
                 group = [task for task in work if task.alone is alone]
                 with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
                     for task, result in proofs:
-                        proven += result is not None
                         left += [task] if result and self._is_left(task, result) else []
-        except TimeoutError:
-            self.say(f"{TIME_UP} for proofs: pairs that are not proven by now are not run")
-        if proven > 1:
-            self.say(f"proved {proven} pairs at test size in {time.monotonic() - began:.0f} s")
         return sorted(left, key=lambda task: pairs.index(task.pair))
 
     def _task(self, pair: Pair) -> Task | None:
@@ -341,7 +334,7 @@ def open_suite(
     journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
-    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
+    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, done, deadline)
     suite.best_pace_us = found["best_pace_us"]
     return suite
 

@@ -234,7 +234,6 @@ def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> tuple[Ch
         session.prove(then=lambda pool: found.update(pool.first("call", **AUDIT)))
         _count(session, imports, proofs)
         costs.problems = [_located(session, "workload", fault) for fault in dict.fromkeys(found.get("faults", []))]
-        costs.warnings = [_located(session, "workload", note) for note in dict.fromkeys(found.get("notes", []))]
         costs.not_done.update(dict.fromkeys(found.get("not_done", [ENDED]), 1))
     costs.passed = int(bool(found) and not costs.problems and not costs.not_done)
     return imports, proofs, costs
