@@ -196,12 +196,10 @@ class Roster:
 
         `ranks` is how many proved it, for a pair on several GPUs.
         """
-        sound = bool(self.living(self.everybody[:1]))
+        first = ": ".join(self.faults[0]) if self.faults else "there was nothing to prove it with"
         for row in map(self.row, self.everybody):
             if row.status == "proven" and not row.proofs:
-                if self.result.reason is None and self.faults and sound:
-                    self.result.reason = "{}: {}".format(*self.faults[0])  # its rivals are at fault, not the baseline
-                _fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
+                _fail(row, f"not run: {self.result.reason or first}")
         for variant in self.checked:
             row = self.row(variant.name)
             if row.status == "proven":
