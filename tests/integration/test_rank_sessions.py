@@ -299,6 +299,12 @@ def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
     assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
 
 
+def test_a_pair_that_can_only_be_proven_here_is_not_timed(laid: dict[str, Pair], tmp_path: Path) -> None:
+    """As on a CPU with --nnodes, where no phase of proofs goes before."""
+    done = opened(laid["healthy"], False, settings_for(laid["healthy"], tmp_path)).measure()
+    assert (done.status, done.blocks) == ("proven", [])
+
+
 def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tree) -> None:
     pair = only_pair(tree, baseline=summing(), optimized=summing(), fields="gpus=1 + 1")
     result = session(pair, tree.artifacts)
