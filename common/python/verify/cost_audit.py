@@ -105,7 +105,8 @@ def excess(cost: Cost, read: int, written: int, flops: int) -> Iterator[tuple[st
 
 def findings(workload: Workload, device: torch.device, scratch: Path) -> list[str]:
     """What is wrong with the workload's cost. Raises what `inputs` and `reference` do."""
-    test, faults = dict(workload.sizes["test"]), dict[str, str]()
+    test: dict[str, Any] = dict(workload.sizes["test"])
+    faults = dict[str, str]()
     for name in ("", *(name for name, figure in test.items() if isinstance(figure, int))):
         size = test | {name: 2 * test[name]} if name else test
         try:
