@@ -42,7 +42,7 @@ class Notes:
         except (OSError, SyntaxError):
             return None
         found = hashlib.sha256(told.encode()).hexdigest()[:16]
-        return self._folder / f"{pair.chapter}_{pair.name}-{found}.json"
+        return self._folder / f"{pair.chapter}_{pair.name}-{found}.note"
 
 
 def noted_at(note: Path) -> str | None:
