@@ -34,7 +34,7 @@ from common.python.report.rows import pair_line, suite_table
 from common.python.requirements import Requirements
 from common.python.run.session import Session
 from common.python.run.settings import Settings
-from common.python.run.variant_status import Roster, new_row
+from common.python.run.variant_status import Roster, new_result
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor
 from common.python.workers.commands import Commands, failure
@@ -186,11 +186,10 @@ def _measured(
         monitors=tuple(filter(None, [Monitor.open(uuid)])) if uuid else (),
         here=here,
     )
-    rows = [new_row(pair, variant) for variant in pair.variants]
-    result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
+    result = new_result(pair, device)
     result.notes, result.best_pace_us = [UNGUARDED], float(found["best_pace_us"])
     with closing(hold(uuid, print)):
-        return Session(pair, Roster(result, pair.variants, []), settings).measure(prove_first=True)
+        return Session(pair, Roster(result, pair.variants, []), settings).measure()
 
 
 def _peaks(device: str, uuid: str, artifacts_dir: Path) -> Peaks | None:

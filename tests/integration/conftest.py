@@ -11,8 +11,9 @@ from small_tree import HONEST, Hire, Tree, load
 
 from common.python.base import manifest
 from common.python.report import live_view
-from common.python.run import proof_cache, session
+from common.python.run import session
 from common.python.stats import timing_sanity
+from common.python.verify import sweep
 from common.python.workers.process import INDUCTOR, Worker, warm_up_forkserver
 
 
@@ -43,7 +44,7 @@ def own_notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Of what was compiled or proven: an earlier run's may be on trees whose paths were the same."""
     folder = tmp_path_factory.mktemp("notes")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proof_cache, "build_folder", lambda root: folder)
+        patch.setattr(sweep, "build_folder", lambda root: folder)
         yield
 
 

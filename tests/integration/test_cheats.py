@@ -10,7 +10,6 @@ from common.python.base.results import PairResult, VariantResult
 from common.python.corpus.discovery import Pair
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
-from common.python.stats import sampling_plan as schedule
 from common.python.stats import timing_sanity
 from tools.selftest.tree import lay_cheats
 
@@ -51,12 +50,6 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "wrong_dtype": "dtype float16, should be float32",
     "wrong_shape": "shape .*1\\), should be",
 }
-
-
-@pytest.fixture(autouse=True)
-def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One before timing, as pairs have that take long to prove at the size that is timed."""
-    monkeypatch.setattr(schedule, "ENOUGH", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,8 @@ FAULTS = {
     "sys_exit": Fault(ENDED, KEEP_ON, step="sys.exit(0)", at="step"),
     "tampered_results": Fault(prepare=FORGED, step="""forged.write_text('{"verdict": "faster"}')"""),
     "tf32_changed": Fault(
-        LEFT.format("TF32 in matrix products", "tf32"), step="torch.backends.cuda.matmul.allow_tf32 = True"
+        LEFT.format("torch.backends.cuda.matmul.fp32_precision", "tf32"),
+        step="torch.backends.cuda.matmul.allow_tf32 = True",
     ),
     "thread_left": Fault(prepare="threading.Thread(target=threading.Event().wait).start()"),
     "threads_changed": Fault(

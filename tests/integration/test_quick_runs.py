@@ -77,7 +77,7 @@ def test_more_ranks_are_another_proof(tree: Tree) -> None:
     places = []
     for ranks in (2, 3, 3):
         suite = tree.open("ch1", quick=True, launch=Launch(nproc_per_node=ranks))
-        note = suite._note_name(replace(suite.pairs[0], literals={"gpus": 2}), suite.pairs[0].variants)
+        note = suite._note(replace(suite.pairs[0], literals={"gpus": 2}), suite.pairs[0].variants)
         assert note is not None
         places.append(note)
     assert places[0] != places[1] == places[2]

@@ -22,7 +22,7 @@ from common.python.run.options import Options
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import open_suite
-from common.python.run.variant_status import Roster, new_row
+from common.python.run.variant_status import Roster, new_result
 from common.python.workers.launch import Launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,10 +82,8 @@ GATHER = """
 
 
 def opened(pair: Pair, timed: bool, settings: Settings) -> Session:
-    rows = [new_row(pair, variant) for variant in pair.variants]
-    result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device="cpu", variants=rows)
     variants = list(pair.variants)
-    return Session(pair, Roster(result, *([variants, []] if timed else [[], variants])), settings)
+    return Session(pair, Roster(new_result(pair, "cpu"), *([variants, []] if timed else [[], variants])), settings)
 
 
 def settings_for(pair: Pair, folder: Path, **changed: Any) -> Settings:
@@ -96,7 +94,7 @@ def settings_for(pair: Pair, folder: Path, **changed: Any) -> Settings:
 
 def session(pair: Pair, folder: Path, **changed: Any) -> PairResult:
     """Prove and time a pair on gloo ranks, which `run` only proves where there is no GPU."""
-    return opened(pair, True, settings_for(pair, folder, **changed)).measure(prove_first=True)
+    return opened(pair, True, settings_for(pair, folder, **changed)).measure()
 
 
 def only_pair(tree: Tree, **bodies: str) -> Pair:
@@ -299,6 +297,12 @@ def test_isolated_variants_have_ranks_of_their_own(tree: Tree) -> None:
     done = opened(pair, False, settings_for(pair, tree.artifacts, size="cpu")).prove()
     assert (done.status, done.reason) == ("proven", "proven on 2 gloo ranks at test size; not timed")
     assert (tree.artifacts / "logs" / "worker1.rank1.log").exists()
+
+
+def test_a_pair_that_can_only_be_proven_here_is_not_timed(laid: dict[str, Pair], tmp_path: Path) -> None:
+    """As on a CPU with --nnodes, where no phase of proofs goes before."""
+    done = opened(laid["healthy"], False, settings_for(laid["healthy"], tmp_path)).measure()
+    assert (done.status, done.blocks) == ("proven", [])
 
 
 def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tree) -> None:

@@ -13,8 +13,6 @@ from common.python.base.machine import crowding
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.toolkit import find_nvcc
 from common.python.run import session
-from common.python.run.options import Options
-from common.python.run.suite import open_suite
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 
 EXIT = doing("import os; os._exit(5)")
@@ -138,11 +136,10 @@ def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not
         python = tree.file("ch01", f"optimized_{name}", text)
         kernel = f'extern "C" int f(float* a, cudaStream_t stream) {{ {body} }}\n'
         python.with_suffix(".cu").write_text(f"#include <cuda_runtime.h>\n{kernel}")
-    heard: list[str] = []
-    asked = Options(targets=["ch01"], root=tree.root, artifacts_dir=tree.artifacts, iterations=2, warmup=0, jobs=2)
-    suite = open_suite(asked, lambda phase, result: None, heard.append)
-    tree.folder = suite.folder
-    suite.run()
-    assert heard[0].startswith("compiled 1 .cu files in ")
+    with monkeypatch.context() as ahead:
+        ahead.setattr("common.python.run.suite.Suite._task", lambda suite, pair: None)
+        tree.run("ch01", iterations=2, jobs=2)
+    assert [library.name.split("-")[1] for library in tmp_path.rglob("*.so")] == ["optimized_fine"]
+    tree.run("ch01", iterations=2, jobs=2)
     assert row(tree.result("ch01:fine"), "optimized_fine").status == "built"
     assert "nothing" in (row(tree.result("ch01:broken"), "optimized_broken").reason or "")

@@ -32,7 +32,7 @@ def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
     monkeypatch.setattr(verify, "execute_pair", execute)
     monkeypatch.setattr(verify, "open_machine", lambda *how: (machine(), {"device": "cpu"}))
-    monkeypatch.setattr(verified, "build_folder", lambda root: tmp_path / "build")
+    monkeypatch.setattr(verify, "build_folder", lambda root: tmp_path / "build")
     return executed
 
 
@@ -127,7 +127,7 @@ def test_where_no_notes_can_be_written_all_is_proven_each_time(
     tree: Tree, proven: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(verified, "build_folder", lambda root: tmp_path / "file")
+    monkeypatch.setattr(verify, "build_folder", lambda root: tmp_path / "file")
     assert (sweep(tree)[0], sweep(tree)[0], proven) == (0, 0, ["ch01:x"] * 2)
 
 

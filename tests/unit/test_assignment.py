@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         archs[source.stem] = arch
         if source.stem == "optimized_transpose__tile":
             raise CudaError("no")
-        return SimpleNamespace(cached=source.stem == GENERAL)
+        return SimpleNamespace()
 
     monkeypatch.setattr("common.python.run.variant_status.compile_source", compiled)
     monkeypatch.setattr("common.python.run.variant_status.find_nvcc", lambda: Path("nvcc"))
@@ -38,22 +38,19 @@ def pairs() -> list[Pair]:
     return [pair for pair in find_pairs(ROOT) if pair.key in KEYS]
 
 
-def ahead(*sms: int, launch: Launch = ONE_HOST) -> list[str]:
-    """Compile ahead on a machine with such GPUs; what was said."""
+def ahead(*sms: int, launch: Launch = ONE_HOST) -> None:
+    """Compile ahead on a machine with such GPUs."""
     gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
-    heard: list[str] = []
-    compile_cuda(pairs(), host(*gpus), bool(gpus), launch, heard.append, math.inf)
-    return heard
+    compile_cuda(pairs(), host(*gpus), bool(gpus), launch, math.inf)
 
 
 @pytest.mark.parametrize(("sm", "arch"), [(90, "sm_90a"), (86, "sm_86")])
 def test_all_that_runs_on_this_gpu_is_compiled_for_it(sm: int, arch: str, asked: dict[str, str]) -> None:
-    heard = ahead(sm)
+    ahead(sm)
     assert (GENERAL in asked, HOPPER in asked) == (True, sm == 90)
     assert set(asked.values()) == {arch}
-    assert [line.split(" in ")[0] for line in heard] == [f"compiled {len(asked) - 2} .cu files"]  # one kept, one failed
 
 
 def test_a_host_that_follows_another_compiles_nothing(asked: dict[str, str]) -> None:
-    assert ahead(90, launch=Launch(nnodes=2, node_rank=1, rdzv_endpoint="host:1")) == []
+    ahead(90, launch=Launch(nnodes=2, node_rank=1, rdzv_endpoint="host:1"))
     assert asked == {}

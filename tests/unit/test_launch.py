@@ -60,9 +60,9 @@ def test_what_cannot_be_meant_together_is_said_in_one_line(options: dict[str, An
 def test_a_pair_that_cannot_be_started_is_unsupported_with_the_count(
     launch: Launch, gpus: int, found: int, reason: str
 ) -> None:
-    timed, checked, rows = assign(pair_on(gpus), machine_with(found), gpu=True, launch=launch)
-    assert (timed, checked) == ([], [])
-    assert {(row.status, row.reason) for row in rows} == {("unsupported", reason)}
+    roster = assign(pair_on(gpus), machine_with(found), "H200", launch)
+    assert (roster.timed, roster.checked) == ([], [])
+    assert {(row.status, row.reason) for row in roster.result.variants} == {("unsupported", reason)}
 
 
 def test_list_says_how_many_gpus_a_pair_needs_and_that_a_cpu_proves_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from common.python.profile import nsight
 from common.python.profile.nsight import NO_TIME, Uncaptured, base_name, profile, speed_of_light
 from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
-from common.python.run.variant_status import new_row
+from common.python.run.variant_status import new_result
 
 ROOT = Path(__file__).resolve().parents[2]
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'
@@ -80,7 +80,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         (chapter / f"{name}.py").write_text('"""Doubles every element."""\n')
     (pair,) = find_pairs(tmp_path / "root")
     result = PairResult(chapter="ch01", name="x", status="measured", verdict="faster", device="NVIDIA H200")
-    result.variants = [new_row(pair, variant) for variant in pair.variants]
+    result.variants = new_result(pair, "cpu").variants
     for row in result.variants:
         row.status, row.why = "measured", Why(kernels=2, top=["void tile<1>(float const*, float*)", "Memcpy DtoD"])
     settings = Settings(

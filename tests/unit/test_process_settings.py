@@ -27,12 +27,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the default dtype (torch.float32 -> torch.float64)": lambda: torch.set_default_dtype(torch.float64),
     "the default device (cpu -> meta)": lambda: torch.set_default_device("meta"),
     "the grad mode (True -> False)": lambda: torch.set_grad_enabled(False),
-    "TF32 in matrix products (none -> tf32)": lambda: torch.set_float32_matmul_precision("high"),
-    "the backends of attention (flash)": lambda: torch.backends.cuda.enable_flash_sdp(False),
-    "cuDNN (benchmark)": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "autocast on the CPU ((False, torch.bfloat16) -> (True, torch.bfloat16))": lambda: torch.set_autocast_enabled(
-        "cpu", True
-    ),
+    "torch.backends.cuda.matmul.fp32_precision (none -> tf32)": lambda: torch.set_float32_matmul_precision("high"),
+    "flash attention (True -> False)": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "torch.backends.cudnn.benchmark (False -> True)": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "autocast on the CPU (False -> True)": lambda: torch.set_autocast_enabled("cpu", True),
     f"the working directory ({os.getcwd()} -> /)": lambda: os.chdir("/"),
     "torch._inductor.config (max_autotune)": lambda: setattr(inductor, "max_autotune", True),
     f"the number of threads ({torch.get_num_threads()} -> {torch.get_num_threads() + 1})": lambda: (
@@ -55,7 +53,7 @@ def test_a_change_is_named_and_put_back(told: str, monkeypatch: pytest.MonkeyPat
 def test_either_way_to_allow_tf32_is_seen_and_undone() -> None:
     before, precision = settings(), torch.get_float32_matmul_precision()
     torch.backends.cuda.matmul.allow_tf32 = True
-    assert put_back(before) == ["TF32 in matrix products (none -> tf32)"]
+    assert put_back(before) == ["torch.backends.cuda.matmul.fp32_precision (none -> tf32)"]
     assert torch.get_float32_matmul_precision() == precision
 
 

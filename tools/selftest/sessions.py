@@ -14,7 +14,7 @@ from common.python.base.machine import Machine
 from common.python.base.results import Interval, PairResult, Verdict
 from common.python.run.session import Session as HarnessSession
 from common.python.run.settings import Settings
-from common.python.run.variant_status import Roster, assign
+from common.python.run.variant_status import assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
@@ -96,11 +96,11 @@ def lay_runnable(
     """The pairs that can be timed here, laid out with a lane for each planted slowdown. Of others it says why not."""
     ready = []
     for laid in (lay_lanes(scratch, baseline, planted, lever) for baseline in baselines):
-        timed, _, rows = assign(laid.pair, bench.machine, bench.gpu)
-        if len(timed) == len(laid.pair.variants):
+        roster = assign(laid.pair, bench.machine, bench.device)
+        if len(roster.timed) == len(laid.pair.variants):
             ready.append(laid)
         else:
-            why = next((row.reason for row in rows if row.reason), "it can only be proven here")
+            why = next((row.reason for row in roster.result.variants if row.reason), "it can only be proven here")
             bench.say(f"{laid.pair.key} is left out: {why}")
     return ready
 
@@ -127,9 +127,8 @@ def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None
 def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
     bench.count += 1
-    result = PairResult(chapter=laid.pair.chapter, name=laid.pair.name, status="unsupported", device=bench.device)
-    result.best_pace_us = bench.best_pace_us
-    timed, checked, result.variants = assign(laid.pair, bench.machine, bench.gpu)
+    roster = assign(laid.pair, bench.machine, bench.device)
+    roster.result.best_pace_us = bench.best_pace_us
     settings = Settings(
         root=laid.pair.folder.root,
         folder=bench.folder / "sessions" / f"{bench.count:04}",
@@ -145,7 +144,7 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
         prove_at=(),
     )
     try:
-        done = HarnessSession(laid.pair, Roster(result, timed, checked), settings).measure()
+        done = HarnessSession(laid.pair, roster, settings).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
     bench.best_pace_us = done.best_pace_us

@@ -45,9 +45,21 @@ watch(torch.Tensor, "copy_", "fill_", "zero_", "double", "to")
 Settings = dict[str, Any]
 Access = tuple[Callable[[], Any], Callable[[Any], object]]  # what reads a setting, and what sets it
 CUDA: Any = torch.backends.cuda  # of which the type checker does not know all
-MATMUL, CUDNN = CUDA.matmul, cast(Any, torch.backends.cudnn)
+CUDNN = cast(Any, torch.backends.cudnn)
+ATTRIBUTES = {
+    "torch.backends.cuda.matmul": (
+        CUDA.matmul,
+        "fp32_precision",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    ),
+    "torch.backends.cudnn": (CUDNN, "enabled", "benchmark", "benchmark_limit", "deterministic"),
+    "torch.backends.cudnn.conv": (CUDNN.conv, "fp32_precision"),
+}
 SDPA = ("flash", "mem_efficient", "math", "cudnn")
-
+COMPILERS = ("torch._dynamo.config", "torch._inductor.config")
+RAISED = ("recompile_limit", "accumulated_recompile_limit")  # by each preparation
 # Libraries write these themselves when they are first used.
 LIBRARIES = ("TORCH", "_TORCH", "PYTORCH", "TRITON", "KINETO", "CUDA_MODULE_LOADING", "CUDNN", "NCCL", "KMP_")
 
@@ -62,89 +74,66 @@ def _set_variables(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
-def _attributes(owner: Any, *names: str) -> Access:
-    def put(before: dict[str, Any]) -> None:
-        for name, value in before.items():
-            setattr(owner, name, value)
-
-    return lambda: {name: getattr(owner, name) for name in names}, put
-
-
-def _attention() -> dict[str, bool]:
-    return {name: getattr(CUDA, f"{name}_sdp_enabled")() for name in SDPA}
+def _compiler_config(module: str) -> dict[str, Any] | None:
+    """None where nothing has imported it, which is slow."""
+    if module not in sys.modules:
+        return None
+    return {name: value for name, value in sys.modules[module].get_config_copy().items() if name not in RAISED}
 
 
-def _set_attention(before: dict[str, bool]) -> None:
-    for name, enabled in before.items():
-        getattr(CUDA, f"enable_{name}_sdp")(enabled)
+def _set_compiler_config(module: str, before: dict[str, Any]) -> None:
+    now = _compiler_config(module) or {}
+    for name, value in before.items():
+        if now[name] != value:
+            setattr(sys.modules[module], name, value)
 
 
-def _autocast(device: str) -> Access:
-    def put(before: tuple[bool, torch.dtype]) -> None:
-        torch.set_autocast_enabled(device, before[0])
-        torch.set_autocast_dtype(device, before[1])
-
-    return lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), put
-
-
-def _compiler(module: str) -> Access:
-    def get() -> dict[str, Any]:
-        copy = sys.modules[module].get_config_copy()
-        return {name: value for name, value in copy.items() if name not in RAISED}
-
-    def put(before: dict[str, Any]) -> None:
-        now = get()
-        for name, value in before.items():
-            if now[name] != value:
-                setattr(sys.modules[module], name, value)
-
-    return get, put
-
-
-RAISED = ("recompile_limit", "accumulated_recompile_limit")  # by each preparation
-_COMPILERS = ("torch._dynamo.config", "torch._inductor.config")  # read where something has imported them, which is slow
 _SETTINGS: dict[str, Access] = {
     "os.environ": (_variables, _set_variables),
     "the working directory": (os.getcwd, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (torch.get_default_device, lambda before: torch.set_default_device(None)),  # as at the start
-    "TF32 in matrix products": (lambda: MATMUL.fp32_precision, partial(setattr, MATMUL, "fp32_precision")),
-    "TF32 in convolutions": (lambda: CUDNN.conv.fp32_precision, partial(setattr, CUDNN.conv, "fp32_precision")),
-    "matrix products": _attributes(
-        MATMUL,
-        "allow_bf16_reduced_precision_reduction",
-        "allow_fp16_reduced_precision_reduction",
-        "allow_fp16_accumulation",
-    ),
-    "cuDNN": _attributes(CUDNN, "enabled", "benchmark", "benchmark_limit", "deterministic"),
-    "the backends of attention": (_attention, _set_attention),
+    **{
+        f"{label}.{name}": (partial(getattr, owner, name), partial(setattr, owner, name))
+        for label, (owner, *names) in ATTRIBUTES.items()
+        for name in names
+    },
+    **{
+        f"{name} attention": (getattr(CUDA, f"{name}_sdp_enabled"), getattr(CUDA, f"enable_{name}_sdp"))
+        for name in SDPA
+    },
     "the BLAS library": (CUDA.preferred_blas_library, CUDA.preferred_blas_library),
     "the linear algebra library": (CUDA.preferred_linalg_library, CUDA.preferred_linalg_library),
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    "autocast on the CPU": _autocast("cpu"),
-    "autocast on the GPU": _autocast("cuda"),
-    **{module: _compiler(module) for module in _COMPILERS},
+    "autocast on the CPU": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
+    "autocast on the GPU": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
+    "autocast's dtype on the CPU": (partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu")),
+    "autocast's dtype on the GPU": (
+        partial(torch.get_autocast_dtype, "cuda"),
+        partial(torch.set_autocast_dtype, "cuda"),
+    ),
+    **{name: (partial(_compiler_config, name), partial(_set_compiler_config, name)) for name in COMPILERS},
     "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the cores allowed": (lambda: os.sched_getaffinity(0), lambda before: os.sched_setaffinity(0, before)),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the current stream": (
+        lambda: torch.cuda.current_stream() if torch.cuda.is_initialized() else None,
+        torch.cuda.set_stream,
+    ),
 }
-STREAM = "the current stream"
-_SETTINGS[STREAM] = (lambda: torch.cuda.current_stream(), torch.cuda.set_stream)
 
 
 def settings() -> Settings:
-    """The current settings: the stream only where CUDA is in use, compilers' only where they are loaded."""
-    absent = {module for module in _COMPILERS if module not in sys.modules}
-    absent |= set() if torch.cuda.is_initialized() else {STREAM}
-    return {name: get() for name, (get, _) in _SETTINGS.items() if name not in absent}
+    """The current settings; None for one that is not in use."""
+    return {name: get() for name, (get, _) in _SETTINGS.items()}
 
 
 def put_back(before: Settings) -> list[str]:
-    """Restore the settings, and name those that had been changed, with the change."""
+    """Restore the settings that were in use, and name those that had been changed, with the change."""
     changed = []
     for name, value in before.items():
         get, put = _SETTINGS[name]
-        if (now := get()) != value:
+        if value is not None and (now := get()) != value:
             put(value)
             changed.append(f"{name} ({_difference(value, now)})")
     return changed

@@ -8,8 +8,8 @@ before; a step that is timed meanwhile is called just once.
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -32,6 +32,7 @@ from common.python.stats.sampling_plan import TRIALS
 from common.python.workload import Inputs, Output, Step
 
 STALE_WRITE_S = 0.01  # a thread that outlives its step has this long to be seen writing
+TIMED = "a step, while timed,"
 Call = Callable[[Step], Output]
 
 
@@ -43,6 +44,8 @@ class Trial:
     when: str
     pristine: Inputs
     expected: list[Tensor]
+    spoilt: str | None  # what steps that were timed before did to what all share
+    proofs: list[Proof] = field(default_factory=list)
 
     def of(self, name: str, call: Call = lambda step: step(), linger: bool = False) -> Proof:
         """Try one variant; `call` makes its first call, `linger` waits for a late write."""
@@ -53,14 +56,16 @@ class Trial:
         except Rejected as rejected:
             error, reason = None, str(rejected)
         except Exception as raised:
-            told = raised if isinstance(raised, VariantError) else VariantError(name, raised)
+            failed = raised if isinstance(raised, VariantError) else VariantError(name, raised)
             if prep.ranks.size > 1:
-                raise told from raised  # the other ranks may be waiting for this one in a collective
-            error, reason = None, str(told)
+                raise failed from raised  # the other ranks may be waiting for this one in a collective
+            error, reason = None, str(failed)
         left = prep.left_changed("the step")
         reason = prep.ranks.agree(self._overwritten() or reason or left)
         error = error if error is not None and math.isfinite(error) else None
-        return Proof.model_validate({"size": prep.size_name, "when": self.when, "error": error, "reason": reason})
+        told = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
+        self.proofs.append(Proof.model_validate(told))
+        return self.proofs[-1]
 
     def _try(self, variant: Prepared, call: Call, linger: bool) -> tuple[float | None, str | None]:
         """The error of one trial and, if it failed, the reason."""
@@ -94,52 +99,41 @@ class Trial:
         names = self.prep.restore_inputs(kept)
         return f"the step overwrote the input {names}, which is not in mutates" if names else None
 
+    def close(self) -> None:
+        """Raise VariantError for the workload if something was spoilt and no proof names the variant that did it."""
+        if self.spoilt and not any(proof.reason for proof in self.proofs):
+            raise VariantError("workload", Rejected(self.spoilt))
+
 
 def begin(prep: Preparation, names: list[str], when: str) -> Trial:
     """Poison the last outputs of these variants, overwrite the inputs, and compute the reference once for all."""
+    overwrote, left = prep.overwrote(TIMED), prep.left_changed(TIMED)
+    spoilt = prep.ranks.agree(overwrote or left)
     for name in names:
         poison(prep.variants[name].output)
     prep.refill()
     pristine = prep.pristine()
     expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
-    return Trial(prep, when, pristine, expected)
+    return Trial(prep, when, pristine, expected, spoilt)
 
 
-def spoilt(prep: Preparation) -> str | None:
-    """What steps that were timed did to what all share; a proof names the variant if it does so again."""
-    timed = "a step, while timed,"
-    overwrote, left = prep.overwrote(timed), prep.left_changed(timed)
-    return prep.ranks.agree(overwrote or left)
-
-
-def blame(meanwhile: str | None, proofs: Mapping[str, Sequence[Proof]]) -> None:
-    """Raise VariantError for the workload if something was `spoilt` and no proof named the variant that did it."""
-    if meanwhile and not any(found[-1].reason for found in proofs.values() if found):
-        raise VariantError("workload", Rejected(meanwhile))
-
-
-def prove(
-    prep: Preparation, names: list[str], when: str, trials: int = 1, enough_s: float | None = None
-) -> dict[str, list[Proof]]:
+def prove(prep: Preparation, names: list[str], when: str, trials: int = 1) -> dict[str, list[Proof]]:
     """Prove the named variants on shared fresh inputs, each `trials` times or until it fails.
 
-    After `enough_s` seconds no further trial is begun. Raises VariantError when the workload's own inputs or reference
-    raise.
+    Raises VariantError when the workload's own inputs or reference raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
-    meanwhile, started = spoilt(prep), now_s()
-    for trial in range(trials):
-        linger = when == BEFORE and trial == 0  # once for each preparation
+    for number in range(trials):
+        linger = when == BEFORE and number == 0  # once for each preparation
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
-        long = trial and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
-        if not living or long:
+        if not living:
             break
         prep.at("workload", "reference")
-        begun = begin(prep, living, when)
+        trial = begin(prep, living, when)
         for name in living:
             prep.at(name, f"proof {when}")
-            proofs[name].append(begun.of(name, linger=linger))
-    blame(meanwhile, proofs)
+            proofs[name].append(trial.of(name, linger=linger))
+        trial.close()
     return proofs
 
 

@@ -14,36 +14,35 @@ from pathlib import Path
 
 from common.python.base.journal import write
 from common.python.base.manifest import digest, versions
-from common.python.base.paths import build_folder
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair
 
 
 class Notes:
-    """The notes on pairs, under the project's build folder."""
+    """The notes in a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
         library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
-        self._beside = [versions(), *map(digest, sorted(library))]
+        self._folder, self._beside = folder, [versions(), *map(digest, sorted(library))]
 
-    def of(self, pair: Pair, here: Iterable[str]) -> Path:
-        """Where a note on it is; `here` is what else its proof depends on, such as why a variant cannot run.
+    def of(self, pair: Pair, here: Iterable[str]) -> Path | None:
+        """The note on a pair; `here` is what else its proof depends on, such as why a variant cannot run.
 
-        Raises OSError and SyntaxError for a file that cannot be read.
+        None where one of its files cannot be read, which its session reports.
         """
         root = pair.folder.root
-        sources = {
-            file
-            for variant in pair.variants
-            for file in imports_of(variant.path, pair.root_of(variant.name), library=False)
-        }
-        sources |= {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
+        sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
         names = [variant.name for variant in pair.variants]
-        told = json.dumps([self._beside, str(root.resolve()), names, *here, *map(digest, sorted(sources))])
+        try:
+            for variant in pair.variants:
+                sources |= {*imports_of(variant.path, pair.root_of(variant.name), library=False)}
+            told = json.dumps([self._beside, str(root.resolve()), names, *here, *map(digest, sorted(sources))])
+        except (OSError, SyntaxError):
+            return None
         found = hashlib.sha256(told.encode()).hexdigest()[:16]
-        return build_folder(ROOT) / "verified" / f"{pair.chapter}_{pair.name}-{found}.json"
+        return self._folder / f"{pair.chapter}_{pair.name}-{found}.note"
 
 
 def noted_at(note: Path) -> str | None:
@@ -54,10 +53,10 @@ def noted_at(note: Path) -> str | None:
         return None
 
 
-def take_note(note: Path, text: str | None) -> None:
+def take_note(note: Path | None, text: str | None) -> None:
     """Keep a note, or remove it, for None. Where nothing can be written, each run proves and compiles."""
     with contextlib.suppress(OSError):
-        if text is None:
+        if note and text is None:
             note.unlink(missing_ok=True)
-        else:
+        elif note and text:
             write(note, text)

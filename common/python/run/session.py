@@ -57,31 +57,25 @@ class Session:
         `then` may ask more of the workers, which have the workload loaded.
         """
         with self._faults(), self._workers():
-            for size in self.settings.prove_at:
-                self._prove_at(size)
-            if prebuild and self.facts["shape"] is not None:
+            self._prove_sizes()
+            if prebuild and self.result.size is not None:
                 with self._phase("compile"):
                     self.pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
             then(self.pool)
         return judge(self.result, self.settings.peaks)
 
-    def measure(self, prove_first: bool = False) -> PairResult:
-        """Time the variants in rounds, prove them at the size that is timed, profile one step of each; then judge.
-
-        `prove_first`: `prove` has not been called, so prove at the sizes of `settings.prove_at` in the same workers.
-        """
+    def measure(self) -> PairResult:
+        """Prove, unless `prove` has; time the variants in rounds, each with proofs; profile one step of each; judge."""
         self.rng.seed(self.settings.seed)
         self.result.seed = self.settings.seed
         with self._faults(), self._workers(fresh=True):
-            can_time = self.facts["shape"] is not None
-            if prove_first or not (can_time or any(row.proofs for row in self.result.variants)):
-                for size in self.settings.prove_at:
-                    self._prove_at(size)
-            if can_time and not self.roster.nothing_left():
+            if not any(row.proofs for row in self.result.variants):
+                self._prove_sizes()
+            if self.roster.timed and self.result.size is not None and not self.roster.nothing_left():
                 self._rounds()
-            if can_time and not self.roster.nothing_left():
-                self._find_memories()
-                self._explain()
+                if not self.roster.nothing_left():
+                    self._find_memories()
+                    self._explain()
         self.result.load = os.getloadavg()[0]
         self.result.usual_pace_us = usual_pace_us(self.settings.earlier)
         self.result.pace_deviation = pace_deviation([*self.settings.earlier, self.result])
@@ -170,18 +164,19 @@ class Session:
 
     # Proof.
 
-    def _prove_at(self, size: str) -> None:
+    def _prove_sizes(self) -> None:
         """The baseline first: its dtypes are those of all variants, and its answer tests the tolerance."""
         names = self.roster.everybody
-        self.dtypes = []  # a size may have its own
-        for share in (names[:1], names[1:]):
-            share = self.roster.living(share)
-            if not share or self.roster.nothing_left():
-                continue
-            self._prepare(share, size, "proof")
-            self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
-            if names[0] in share:
-                self._ask_baseline(size)
+        for size in self.settings.prove_at:
+            self.dtypes = []  # a size may have its own
+            for share in (names[:1], names[1:]):
+                share = self.roster.living(share)
+                if not share or self.roster.nothing_left():
+                    continue
+                self._prepare(share, size, "proof")
+                self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
+                if names[0] in share:
+                    self._ask_baseline(size)
 
     def _ask_baseline(self, size: str) -> None:
         """The dtypes that the baseline returned; at `test` size, whether the tolerance accepts a corrupted answer."""
@@ -192,8 +187,8 @@ class Session:
             if accepted:
                 self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
 
-    def _prove(self, names: list[str], when: str, trials: int, enough_s: float | None = None) -> None:
-        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
+    def _prove(self, names: list[str], when: str, trials: int = 1) -> None:
+        asked = {"when": when, "trials": trials, "dtypes": self.dtypes}
         with self._phase("proof"):
             self.roster.take_proofs(self.pool.each("prove", names, **asked))
 
@@ -231,15 +226,14 @@ class Session:
             for name in self.roster.active():
                 row = self.roster.row(name)
                 row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
-            enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
             for share in self.pool.apart(self.roster.active()):
-                self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
+                self._prove(share, BEFORE)
                 self.dtypes = self.dtypes or self.pool.first("dtypes")
         if self.roster.nothing_left():
             return
         self._warm_up(index, plan)
         self._sample(index, plan[index] if plan else None)
-        self._prove(self.roster.active(), AFTER, 1)
+        self._prove(self.roster.active(), AFTER)
         if index == 0:
             self.opened_s = sampling_plan.beside_s(self.result.seconds)
 

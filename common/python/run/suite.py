@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,8 +35,8 @@ from common.python.run.options import Options
 from common.python.run.proof_cache import Notes, noted_at, take_note
 from common.python.run.session import APART, Session
 from common.python.run.settings import Settings
-from common.python.run.variant_status import Roster, assign, compile_cuda
-from common.python.stats.verdict import judge, lacked_memory
+from common.python.run.variant_status import assign, compile_cuda
+from common.python.stats.verdict import lacked_memory
 from common.python.timing.telemetry import Monitor
 from common.python.workers.parallel import at_once, room
 from common.python.workers.probe import open_machine
@@ -44,10 +44,9 @@ from common.python.workers.probe import open_machine
 PAIR_LIMIT_S = 120.0
 TIME_UP = "the suite's time was up"
 INTERRUPTED = "Ctrl-C"  # why a pair was not run
-CLOSING_S = 2.0  # of a suite's time, for ending its workers and beginning its report
-CLOSING_SHARE = 0.25  # at most
+CLOSING_S, REPORT_S = 2.0, 0.04  # of a suite's time, for ending its workers, and for each pair in its report
+CLOSING_SHARE = 0.25  # of a suite's time, for both at most
 PROVING_SHARE = 0.5  # of a suite's time, at most
-REPORT_S = 0.04  # and for each pair in the report
 LARGE_GIB = 24.0  # a variant that needs more of a GPU is compiled while nothing else is at work
 Show = Callable[[str, PairResult], None]
 
@@ -59,9 +58,7 @@ class Task:
     pair: Pair
     session: Session
     note: Path | None  # of when it was last proven at `test` size and compiled
-    known: str | None  # when an earlier run proved it there, where that is to stand: --quick
     unbuilt: list[Variant]  # variants to compile at the size that is timed
-    proven: bool = False  # in this run
     crowded: bool = False  # it ran out of memory beside others, which is no fault of its own
 
     @property
@@ -85,9 +82,8 @@ class Suite:
     seed: int
     show: Show
     manifest: Manifest
-    say: Say = aloud
     results: list[PairResult] = field(default_factory=list)
-    deadline: float = math.inf  # a monotonic time
+    deadline: float = math.inf  # when pairs must have ended, a monotonic time
     best_pace_us: float | None = None  # of the host, so far; at first as the worker that told of the machine found it
     asked_to_stop: Callable[[], bool] = lambda: False
     failed: bool = False  # a pair of this run, not of one that it goes on with
@@ -123,82 +119,53 @@ class Suite:
 
         All at once as far as there is room, then one by one those that must be alone.
         """
-        began = time.monotonic()
-        try:
-            compile_cuda(pairs, self.machine, self.on_gpu, self.options.launch, self.say, self._last_moment())
-        except TimeoutError:
-            self.say(f"{TIME_UP} while pairs were compiled")
-            return []
-        tasks = [task for pair in pairs if (task := self._task(pair))]
-        if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
-            return tasks
-        work = [task for task in tasks if task.known is None or task.unbuilt]
-        left = [task for task in tasks if task not in work]
-        try:
-            for task in self._proven(work, began + PROVING_SHARE * (self._last_moment() - began)):
-                left += [task] if self._is_left(task) else []
-        except TimeoutError:
-            self.say(f"{TIME_UP} for proofs: {sum(not task.proven for task in work)} pairs are not run")
-        if len(work) > 1:
-            proven, took_s = sum(task.proven for task in work), time.monotonic() - began
-            self.say(f"proved {proven} pairs at test size in {took_s:.0f} s")
-        return [task for task in tasks if task in left]
-
-    def _proven(self, work: Sequence[Task], deadline: float) -> Iterator[Task]:
-        """Each task when it is proven: all that may have company, then one by one those that may not, or could not.
-
-        Raises TimeoutError at `deadline`, a monotonic time.
-        """
-        for alone, jobs in ((False, self._jobs()), (True, 1)):
-            group = [task for task in work if task.alone is alone]
-            with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
-                yield from (task for task, proven in proofs if proven)
+        left, deadline = list[Task](), time.monotonic() + PROVING_SHARE * (self.deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):  # what is not proven by then is not run
+            compile_cuda(pairs, self.machine, self.on_gpu, self.options.launch, self.deadline)
+            tasks = [task for pair in pairs if (task := self._task(pair))]
+            if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
+                return tasks
+            left += [task for task in tasks if not task.session.settings.prove_at]
+            work = [task for task in tasks if task not in left]
+            for alone, jobs in ((False, self._jobs()), (True, 1)):
+                group = [task for task in work if task.alone is alone]
+                with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
+                    for task, result in proofs:
+                        left += [task] if result and self._is_left(task, result) else []
+        return sorted(left, key=lambda task: pairs.index(task.pair))
 
     def _task(self, pair: Pair) -> Task | None:
         """What is to be done for a pair; None where nothing of it can run here, and its row is kept."""
-        result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=self.device)
-        result.host = self.machine.hostname
-        timed, checked, result.variants = assign(pair, self.machine, self.on_gpu, self.options.launch)
-        if pair.variants and not (pair.folder.path / f"baseline_{pair.name}.py").exists():
-            result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
-        elif not timed and not checked:
-            result.status, result.reason = result.variants[0].status, result.variants[0].reason
-        if not timed and not checked:
-            self.show("start", result)
-            self._keep(result, pair)
+        session = self._session(pair)
+        roster = session.roster
+        if not roster.everybody:
+            self._keep(session.result, pair)
             return None
-        session = Session(pair, Roster(result, timed, checked), self._settings(pair))
-        name = self._note_name(pair, timed)
-        note = self.options.artifacts_dir / "proven" / name if name else None
+        note = self._note(pair, roster.timed)
         noted = noted_at(note) if note else None
-        known = noted if self.options.quick and not checked else None
+        if noted and self.options.quick and not roster.checked:
+            session.settings = replace(session.settings, prove_at=())
+            session.result.notes.append(f"--quick: not proven at test size again; proven there at {noted}")
         builds = pair.gpus == 1 and not self.options.cold_start and not noted
-        unbuilt = [variant for variant in timed if variant.compiles] if builds else []
-        return Task(pair, session, note, known, unbuilt)
+        return Task(pair, session, note, [variant for variant in roster.timed if variant.compiles and builds])
 
-    def _prove(self, task: Task) -> bool:
-        """Prove and compile; whether that can stand: memory that others had is no fault of the pair."""
+    def _prove(self, task: Task) -> PairResult | None:
+        """Prove and compile; None if that cannot stand: memory that others had is no fault of the pair."""
         if self._stopped():
-            return False
-        session = task.session
-        result = session.prove([variant.name for variant in task.unbuilt])
+            return None
+        result = task.session.prove([variant.name for variant in task.unbuilt])
         if not task.alone and (lacked_memory(result) or APART in result.notes):
-            fresh = self._task(task.pair)
-            task.session, task.crowded = fresh.session if fresh else session, True
-            return False
-        task.proven, sound = True, not session.roster.faults
-        if task.note:
-            take_note(task.note, utc_now() if sound else None)
-        return True
+            task.session, task.crowded = self._session(task.pair), True
+            return None
+        take_note(task.note, None if task.session.roster.faults or result.size is None else utc_now())
+        return result
 
-    def _is_left(self, task: Task) -> bool:
+    def _is_left(self, task: Task, result: PairResult) -> bool:
         """Whether a proven task is still to be timed; otherwise its row is kept."""
         roster = task.session.roster
-        if roster.timed and not roster.nothing_left() and task.session.facts.get("shape", True) is not None:
-            self.show("proven", task.session.result)
+        if roster.timed and not roster.nothing_left() and result.size is not None:
+            self.show("proven", result)
             return True
-        result = judge(task.session.result, self.peaks)
-        self.show("start", result)
         self._keep(result, task.pair)
         return False
 
@@ -207,44 +174,40 @@ class Suite:
         shared = all(monitor.shared() for gpu in self.machine.gpus if (monitor := Monitor.open(gpu.uuid)))
         return (self.options.jobs or room(self.machine)) if shared else 1
 
-    def _note_name(self, pair: Pair, timed: Sequence[Variant]) -> str | None:
-        """What notes on these variants, as they are, on this device are called; None where a file cannot be read."""
-        about, names = self.manifest, [variant.name for variant in timed]
-        options = self.options
+    def _note(self, pair: Pair, timed: Sequence[Variant]) -> Path | None:
+        """The note on these variants, as they are, on this device; None where a file cannot be read."""
+        about, options = self.manifest, self.options
         how = (options.reproducible, options.cold_start, options.size, options.figure, options.launch.ranks(pair.gpus))
+        names = [variant.name for variant in timed]
         here = (self.device, self.machine.driver, about.versions.get("nvcc"), about.environment, *how, *names)
-        try:
-            return self.notes.of(pair, map(str, here)).with_suffix(".txt").name
-        except (OSError, SyntaxError):  # its session reports the error
-            return None
+        return self.notes.of(pair, map(str, here))
 
     # Time.
 
     def time(self, task: Task) -> str | None:
         """Measure one pair, and nothing else meanwhile; why the suite is over, if it is."""
-        pair, session = task.pair, task.session
-        known, faults = None if task.proven else task.known, session.roster.faults
+        session, faults = task.session, task.session.roster.faults
         session.result.best_pace_us = self.best_pace_us
         self.show("start", session.result)
         if self.options.launch.follows:
             result = session.follow()
         else:
-            result = profile(session.measure(prove_first=not task.proven and not known), pair, session.settings)
-        if time.monotonic() >= self._last_moment() and result.failed:
-            return f"{TIME_UP} while {faults[-1][0] if faults else pair.key} was at work"
-        if faults and task.note:
+            result = profile(session.measure(), task.pair, session.settings)
+        if time.monotonic() >= self.deadline and result.failed:
+            return f"{TIME_UP} while {faults[-1][0] if faults else task.pair.key} was at work"
+        if faults:
             take_note(task.note, None)
-        if known and result.blocks:
-            result.notes.append(f"--quick: not proven at test size again; proven there at {known}")
-        self._keep(result, pair)
+        self._keep(result, task.pair)
         return None
 
-    def _settings(self, pair: Pair) -> Settings:
+    def _session(self, pair: Pair) -> Session:
         options = self.options
+        roster = assign(pair, self.machine, self.device, options.launch)
+        roster.result.host = self.machine.hostname
         size = options.size or ("bench" if self.on_gpu else "cpu")
         gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
         uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
-        return Settings(
+        settings = Settings(
             root=pair.folder.root,
             folder=self.folder / f"{pair.chapter}_{pair.name}",
             scratch=self.scratch / f"{pair.chapter}_{pair.name}",
@@ -253,7 +216,7 @@ class Suite:
             device=self.device,
             budget_s=options.budget_s,
             time_limit_s=PAIR_LIMIT_S * options.timeout_multiplier,
-            suite_deadline=self._last_moment(),
+            suite_deadline=self.deadline,
             iterations=options.iterations,
             warmup=options.warmup,
             reproducible=options.reproducible,
@@ -265,6 +228,7 @@ class Suite:
             progress=self.show,
             earlier=self.results,
         )
+        return Session(pair, roster, settings)
 
     # Report.
 
@@ -302,13 +266,9 @@ class Suite:
         """Why no further pair is to be started, if none is."""
         if self.asked_to_stop():
             return INTERRUPTED
-        if time.monotonic() >= self._last_moment():
+        if time.monotonic() >= self.deadline:
             return TIME_UP
         return "--fail-fast" if self.options.fail_fast and self.failed else None
-
-    def _last_moment(self) -> float:
-        """When pairs must have ended, so that the report of all is written in time."""
-        return self.deadline - REPORT_S * len(self.results)
 
     def done(self, pair: Pair) -> bool:
         """Whether a result of this pair, with these very files, is kept."""
@@ -322,7 +282,7 @@ class Suite:
     @cached_property
     def notes(self) -> Notes:
         """On what was proven before."""
-        return Notes()
+        return Notes(self.options.artifacts_dir / "proven")
 
 
 def write_result(folder: Path, result: PairResult) -> None:
@@ -353,11 +313,12 @@ def open_suite(
     Raises TargetError for targets that name nothing, OSError for a folder that cannot be written, ValueError for a run
     that cannot be gone on with or stored peaks that cannot be read, and SuiteTimeUp.
     """
-    deadline = _deadline(options.suite_timeout, began or time.monotonic())
+    began = began or time.monotonic()
     every, targets = survey(options.root, options.targets)
     pairs = beside(select(every, targets))
     if not pairs:
         raise TargetError("no pairs to run")
+    deadline = _deadline(options.suite_timeout, began, len(pairs))
     seed = _seed(options)
     folder = options.resume or journal.new_folder(options.artifacts_dir)
     if options.reproducible:
@@ -374,7 +335,7 @@ def open_suite(
     journal.keep(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
-    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)
+    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, done, deadline)
     suite.best_pace_us = found["best_pace_us"]
     return suite
 
@@ -388,11 +349,11 @@ def _files(pair: Pair) -> list[Path]:
     return sorted(files)
 
 
-def _deadline(suite_timeout: float | None, began: float) -> float:
-    """When pairs must have ended: what remains is for ending workers and beginning the report."""
+def _deadline(suite_timeout: float | None, began: float, pairs: int) -> float:
+    """When pairs must have ended: what remains is for ending workers and writing the report."""
     if suite_timeout is None:
         return math.inf
-    return began + suite_timeout - min(CLOSING_S, CLOSING_SHARE * suite_timeout)
+    return began + suite_timeout - min(CLOSING_S + REPORT_S * pairs, CLOSING_SHARE * suite_timeout)
 
 
 def _seed(options: Options) -> int:

@@ -3,13 +3,14 @@
 That is known in part ahead of all timing; a failed proof, an exception or a crash excludes a variant later.
 """
 
+import contextlib
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from common.python.base.lock import CPU
 from common.python.base.machine import Machine
 from common.python.base.results import CONTROL, PairResult, Proof, VariantResult
 from common.python.base.toolkit import find_nvcc
@@ -23,14 +24,11 @@ from common.python.workers.parallel import at_once
 NO_GPU: dict[str, Any] = {"gpus": 0, "sm": 0, "targets": (), "memory_gib": 0.0}
 
 
-def assign(
-    pair: Pair, machine: Machine, gpu: bool, launch: Launch = ONE_HOST
-) -> tuple[list[Variant], list[Variant], list[VariantResult]]:
+def assign(pair: Pair, machine: Machine, device: str, launch: Launch = ONE_HOST) -> "Roster":
     """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
-    timed, checked, rows = [], [], []
-    for variant in pair.variants:
-        row = new_row(pair, variant)
-        rows.append(row)
+    result, gpu = new_result(pair, device), device != CPU
+    timed, checked, rows = [], [], result.variants
+    for variant, row in zip(pair.variants, rows):
         reasons = missing(pair, variant, machine, launch)
         if variant.problem:
             row.status, row.reason = "failed", variant.problem
@@ -50,7 +48,11 @@ def assign(
         for row in (row for row in rows if row.status == "proven"):
             row.status, row.reason = "unsupported", "its baseline cannot run here"
         timed, checked = [], []
-    return timed, sorted(checked, key=pair.variants.index), rows
+    if not (pair.folder.path / f"baseline_{pair.name}.py").exists():
+        result.status, result.reason, timed, checked = "failed", f"no baseline_{pair.name}.py", [], []
+    elif not timed and not checked:
+        result.status, result.reason = rows[0].status, rows[0].reason
+    return Roster(result, timed, sorted(checked, key=pair.variants.index))
 
 
 def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE_HOST) -> list[str]:
@@ -69,29 +71,23 @@ def built(variant: Variant, arch: str) -> tuple[Any, str]:
     return "built", f"compiled for {arch}, not run: needs a GPU"
 
 
-def compile_cuda(
-    pairs: Sequence[Pair], machine: Machine, gpu: bool, launch: Launch, say: Callable[[str], None], deadline: float
-) -> None:
+def compile_cuda(pairs: Sequence[Pair], machine: Machine, gpu: bool, launch: Launch, deadline: float) -> None:
     """Compile the .cu files that these pairs will ask for, as many at once as there are cores.
 
-    A file that does not compile is reported by its pair, which tries again. `say` gets the number of files compiled for
-    several pairs. Raises TimeoutError at `deadline`, a monotonic time.
+    A file that does not compile is reported by its pair, which tries again. Raises TimeoutError at `deadline`, a
+    monotonic time.
     """
     if find_nvcc() is None or launch.follows:
         return
     cuda = [variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds]
     sources = {v.path.with_suffix(".cu"): arch for v in cuda if (arch := _arch(v, machine, gpu))}
-    started = time.monotonic()
-    anew = sum(new for _, new in at_once(_compiled_anew, list(sources.items()), os.cpu_count() or 1, deadline))
-    if anew and len(pairs) > 1:
-        say(f"compiled {anew} .cu files in {time.monotonic() - started:.0f} s")
+    for _ in at_once(_try_to_compile, list(sources.items()), os.cpu_count() or 1, deadline):
+        pass
 
 
-def _compiled_anew(named: tuple[Path, str]) -> bool:
-    try:
-        return not compile_source(*named).cached
-    except (CudaError, OSError):
-        return False
+def _try_to_compile(named: tuple[Path, str]) -> None:
+    with contextlib.suppress(CudaError, OSError):
+        compile_source(*named)
 
 
 def _arch(variant: Variant, machine: Machine, gpu: bool) -> str | None:
@@ -104,17 +100,21 @@ def _arch(variant: Variant, machine: Machine, gpu: bool) -> str | None:
     return required.targets[0] if required.targets else f"sm_{required.sm or 80}"
 
 
-def new_row(pair: Pair, variant: Variant) -> VariantResult:
-    """A row that says nothing against the variant, yet."""
-    return VariantResult(
-        name=variant.name,
-        role=variant.role,
-        label=variant.label,
-        file=f"{pair.chapter}/{variant.path.name}{variant.name.removeprefix(variant.path.stem)}",
-        sentence=variant.sentence,
-        kinds=list(variant.kinds),
-        status="proven",
-    )
+def new_result(pair: Pair, device: str) -> PairResult:
+    """A result whose rows say nothing against the variants, yet."""
+    rows = [
+        VariantResult(
+            name=variant.name,
+            role=variant.role,
+            label=variant.label,
+            file=f"{pair.chapter}/{variant.path.name}{variant.name.removeprefix(variant.path.stem)}",
+            sentence=variant.sentence,
+            kinds=list(variant.kinds),
+            status="proven",
+        )
+        for variant in pair.variants
+    ]
+    return PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
 
 
 @dataclass
@@ -196,12 +196,10 @@ class Roster:
 
         `ranks` is how many proved it, for a pair on several GPUs.
         """
-        sound = bool(self.living(self.everybody[:1]))
+        first = ": ".join(self.faults[0]) if self.faults else "there was nothing to prove it with"
         for row in map(self.row, self.everybody):
             if row.status == "proven" and not row.proofs:
-                if self.result.reason is None and self.faults and sound:
-                    self.result.reason = "{}: {}".format(*self.faults[0])  # its rivals are at fault, not the baseline
-                _fail(row, f"not run: {self.result.reason or 'the baseline failed'}")
+                _fail(row, f"not run: {self.result.reason or first}")
         for variant in self.checked:
             row = self.row(variant.name)
             if row.status == "proven":

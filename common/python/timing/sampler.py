@@ -15,7 +15,7 @@ from functools import partial
 
 from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
-from common.python.proof.trials import Trial, begin, blame, spoilt
+from common.python.proof.trials import Trial, begin
 from common.python.timing.clock import Clock, GpuClock, Pending, Reading
 from common.python.workload import Output, Step
 
@@ -157,7 +157,7 @@ class Sampler:
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
-        meanwhile, proof_s, self.retaken = None, 0.0, 0
+        proof_s, self.retaken = 0.0, 0
         if self.on_device() and isinstance(self.clock, GpuClock):
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
@@ -168,11 +168,11 @@ class Sampler:
             settle(prep.device)
             started = time.perf_counter()
             if trial is None:  # for all of them, none of which is called until its probe
-                meanwhile = spoilt(prep)
                 trial = begin(prep, [order[probe] for probe in probes], WHILE)
             proofs[name] = [trial.of(name, partial(self._timed_output, prep, name, count, taken))]
             proof_s += time.perf_counter() - started
-        blame(meanwhile, proofs)
+        if trial:
+            trial.close()
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
         readings = [(name, _read(item), fresh) for name, item, fresh in kept]

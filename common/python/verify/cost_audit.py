@@ -25,7 +25,6 @@ from common.python.workload import AnyOrder, Draw, Workload
 
 SEED = 1
 ROUNDING = 1.0001
-FAR_BELOW = 0.01  # of the counted FLOPs: a reference may do 50 times what is needed, where it masks most of it
 # torch has no formula for a matrix times a vector.
 FORMULAS = {**flop_registry, torch.ops.aten.mv: lambda matrix, *_, **__: 2 * matrix.numel()}
 GPU, PAST_CACHE = "H200", 240e6  # bytes: four times its L2 cache, which keeps a part of smaller sets between samples
@@ -104,10 +103,10 @@ def excess(cost: Cost, read: int, written: int, flops: int) -> Iterator[tuple[st
             yield resource, f"its cost has {resource}={stated:,.0f}, above the {need:,} {what}"
 
 
-def findings(workload: Workload, device: torch.device, scratch: Path) -> tuple[list[str], list[str]]:
-    """What is wrong with the workload's cost, and what is only to be noted. Raises what `inputs` and `reference` do."""
+def findings(workload: Workload, device: torch.device, scratch: Path) -> list[str]:
+    """What is wrong with the workload's cost. Raises what `inputs` and `reference` do."""
     test: dict[str, Any] = dict(workload.sizes["test"])
-    faults, notes = dict[str, str](), list[str]()
+    faults = dict[str, str]()
     for name in ("", *(name for name, figure in test.items() if isinstance(figure, int))):
         size = test | {name: 2 * test[name]} if name else test
         try:
@@ -116,13 +115,10 @@ def findings(workload: Workload, device: torch.device, scratch: Path) -> tuple[l
             if not name:
                 raise
             continue  # the size has figures that depend on each other
-        cost = cost_of(workload, size)
-        for resource, above in excess(cost, *needs):
+        for resource, above in excess(cost_of(workload, size), *needs):
             where = f"with {name}={size[name]}" if name else "at test size"
             faults.setdefault(resource, f"{above}, {where}: state passes= where steps in turn need them again")
-        if not name and 0 < cost.flops < FAR_BELOW * needs[2]:
-            notes.append(f"note: its cost has {cost.flops / needs[2]:.2g} of the FLOPs of its reference, {needs[2]:,}")
-    return [*faults.values(), *cached(workload)], notes
+    return [*faults.values(), *cached(workload)]
 
 
 def cost_of(workload: Workload, size: Mapping[str, Any]) -> Cost:
@@ -154,10 +150,9 @@ def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cos
 
 
 def audit(worker: Commands) -> dict[str, list[str]]:
-    """In a worker that has loaded the workload: faults and notes, or why the cost cannot be held against anything."""
+    """In a worker that has loaded the workload: faults, or why the cost cannot be held against anything."""
     worker.at("workload", "audit of its cost")
     try:
-        faults, notes = findings(worker.workload, worker.device, worker.scratch)
+        return {"faults": findings(worker.workload, worker.device, worker.scratch), "not_done": []}
     except Exception as error:
-        return {"faults": [], "notes": [], "not_done": [f"{type(error).__name__}: {error}".split("\n")[0]]}
-    return {"faults": faults, "notes": notes, "not_done": []}
+        return {"faults": [], "not_done": [f"{type(error).__name__}: {error}".split("\n")[0]]}

@@ -17,8 +17,9 @@ from pydantic import TypeAdapter
 
 from common.python.base.lock import CPU, Claim, unclaimed
 from common.python.base.machine import Machine
-from common.python.base.results import PairResult
+from common.python.base.paths import build_folder
 from common.python.base.text import counted
+from common.python.base.toolkit import ROOT
 from common.python.build.compilation import TARGETS, compile_pairs
 from common.python.build.record import Compiled
 from common.python.corpus.discovery import Pair, Variant, select, survey
@@ -28,7 +29,7 @@ from common.python.run.proof_cache import Notes, take_note
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
-from common.python.run.variant_status import Roster, missing, new_row
+from common.python.run.variant_status import Roster, missing, new_result
 from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.parallel import at_once, room
@@ -69,10 +70,7 @@ class Place:
         if self.notes is None:
             return None
         lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
-        try:
-            return self.notes.of(pair, lacks)
-        except (OSError, SyntaxError):  # executing it will report this
-            return None
+        return self.notes.of(pair, lacks)
 
     def of(self, pair: Pair) -> "Place":
         """The place for this pair: ranks that outnumber the GPUs are proven on CPUs."""
@@ -150,7 +148,7 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = Notes() if found["device"] == CPU else None
+            notes = Notes(build_folder(ROOT) / "verified") if found["device"] == CPU else None
             place = Place(Path(scratch), machine, found["device"], whole, sound, notes)
             executed, unchanged = execute_pairs(pairs, place, view, again)
             checks += executed
@@ -178,7 +176,7 @@ def _checks_of(pair: Pair, place: Place, view: LiveView, again: bool) -> tuple[t
         if note and not again:
             return CHECKS.validate_json(note.read_bytes()), True
     checks = execute_pair(pair, place, view)
-    if note and note == place.note(pair):  # its files have not changed meanwhile
+    if note == place.note(pair):  # its files have not changed meanwhile
         sound = not any(check.problems or check.warnings for check in checks)
         take_note(note, CHECKS.dump_json(checks).decode() if sound else None)
     return checks, False
@@ -228,14 +226,12 @@ def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> tuple[Ch
         else:
             able.append(variant)
     if able or imported:
-        rows = [new_row(pair, variant) for variant in (*able, *imported)]
-        result = PairResult(chapter=pair.chapter, name=pair.name, status="proven", device=place.device, variants=rows)
+        result = new_result(pair.only({variant.name for variant in (*able, *imported)}), place.device)
         settings = replace(place.settings(pair), progress=lambda phase, _: view.begin(pair.key, phase))
         session = Session(pair, Roster(result, [], able, imported), settings)
         session.prove(then=lambda pool: found.update(pool.first("call", **AUDIT)))
         _count(session, imports, proofs)
         costs.problems = [_located(session, "workload", fault) for fault in dict.fromkeys(found.get("faults", []))]
-        costs.warnings = [_located(session, "workload", note) for note in dict.fromkeys(found.get("notes", []))]
         costs.not_done.update(dict.fromkeys(found.get("not_done", [ENDED]), 1))
     costs.passed = int(bool(found) and not costs.problems and not costs.not_done)
     return imports, proofs, costs
