@@ -12,8 +12,9 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
+from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin, blame, spoilt
 from common.python.timing.clock import Clock, GpuClock, Reading
@@ -31,17 +32,6 @@ RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
 
 Taken = tuple[str, Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
-
-
-class BlockTaken(Model):
-    """One block: samples in order, end-to-end companions of device samples, and the proofs among them."""
-
-    samples: list[Sample]
-    walls: list[Sample]
-    late: int  # device samples that include CPU launch latency
-    retaken: int  # others that did, and were taken again or left out
-    proofs: dict[str, list[Proof]]
-    proof_s: float  # spent on proving
 
 
 @dataclass
@@ -152,8 +142,11 @@ class Sampler:
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> BlockTaken:
-        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
+    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> dict[str, Any]:
+        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too.
+
+        Fields of a `Block` of the results, the proofs by variant, and the seconds spent on them.
+        """
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
@@ -180,8 +173,8 @@ class Sampler:
         proof_s -= sum(one.wall_us or one.device_us or 0.0 for one in samples if one.fresh) * count / 1e6
         to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
-        late = sum(one.late for one in samples)
-        return BlockTaken(samples=samples, walls=walls, late=late, retaken=self.retaken, proofs=proofs, proof_s=proof_s)
+        fields = {"samples": samples, "walls": walls, "late": sum(one.late for one in samples), "retaken": self.retaken}
+        return fields | {"proofs": proofs, "proof_s": proof_s}
 
     def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, on inputs that no call has seen, and return its output."""
