@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
@@ -193,17 +193,9 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
         from common.python.workers.distributed import Leader  # few pairs are on several GPUs
 
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
-        leader.lead(lambda: _serve(channel, leader.perform))
+        leader.lead(lambda: channel.serve(leader.perform))
     else:
-        _serve(channel, Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
-
-
-def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer commands until the parent has closed the connection."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            word, command, arguments = channel.asked()
-            channel.reply(word, perform(command, arguments))
+        channel.serve(Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
 
 
 # The server that workers are forked from.
