@@ -59,7 +59,8 @@ class Worker:
         scratch.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
-        self._board = Board.blank(state, log, settings.get("ranks", 0))
+        state.write_bytes(b"")  # nothing of an earlier worker's
+        self._board = Board(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid = Channel(ours), 0
         settings = settings | {"fresh": fresh, "parent": os.getpid()}
@@ -179,7 +180,7 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
-    board = Board(Path(state), Path(log))
+    board = Board(Path(state), Path(log), settings.get("ranks", 0))
     board.say(0, "workload", "")  # before a fresh interpreter imports torch, which takes seconds
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs
