@@ -249,8 +249,7 @@ def test_a_stream_that_is_closed_is_like_one_to_nowhere(small: Tree, closed: str
 
 
 def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = WorkerError("workload", "it exited with code 1")
-    monkeypatch.setattr(Worker, "call", Mock(side_effect=ended))
+    monkeypatch.setattr(Worker, "call", Mock(side_effect=WorkerError("workload", "it exited with code 1")))
     done = run(small, "ch01:doubles")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "benchmark_cli: no worker could be started: it exited with code 1\n"
